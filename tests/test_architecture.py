@@ -39,7 +39,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
     f"{PACKAGE}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.metrics.exported": "lag is how far the resolved ts is behind the clock",
-    f"{PACKAGE}.lakehouse.status.set_aside": "people ask since when a table has been set aside",
+    f"{PACKAGE}.lakehouse.status._now": "people ask since when a table has been set aside, and when it went on",
 }
 LONGEST = 600  # lines: a longer file has two subjects
 MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders show the layers

@@ -15,7 +15,7 @@ import ticdc_source
 from tests.conftest import ROOT
 from ticdc_source import errors, lakehouse
 from ticdc_source.options.options import Options
-from ticdc_source.targets.target_ddl import DestructiveDDL
+from ticdc_source.targets.ddl_events import DestructiveDDL
 
 MOST_NAMES = 14
 FUNCTIONS = {

@@ -104,6 +104,7 @@ class Sync:
         self.environment: dict[str, str] = {}
         self._written = [0] * len(feed.records)
         self.lives: list[Program] = []
+        self.states: list[dict[str, Any]] = []
 
     @property
     def checkpoint(self) -> Path:
@@ -149,11 +150,11 @@ class Sync:
         for life in self.lives:
             life.kill()
 
-    def versions(self, tables: list[str], *, all_versions: bool) -> dict[str, list[dict[str, Any]]]:
-        """Return the versions of tables, with their rows in files."""
+    def versions(self, tables: list[str], *, all_versions: bool, states: int = 0) -> dict[str, list[dict[str, Any]]]:
+        """Return the versions of tables, with their rows in files; `states` gets the database as of moments."""
         folder = self.folder / "versions"
         folder.mkdir()
-        request = {"config": str(self.config), "tables": tables, "folder": str(folder)}
+        request = {"config": str(self.config), "tables": tables, "folder": str(folder), "states": states}
         (folder / "request.json").write_text(json.dumps({**request, "all_versions": all_versions}))
         done = subprocess.run(
             [python_of(self.engine), "-m", "tests.targets.versions_of_tables", str(folder / "request.json")],
@@ -165,7 +166,9 @@ class Sync:
             timeout=SECONDS * 4,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        versions: dict[str, list[dict[str, Any]]] = json.loads((folder / "versions.json").read_text())
+        answer = json.loads((folder / "versions.json").read_text())
+        versions: dict[str, list[dict[str, Any]]] = answer["tables"]
+        self.states = answer["states"]
         return versions
 
 
@@ -273,6 +276,59 @@ def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync], engine: 
         assert "are written by a sync with another checkpoint" in lost.log
 
 
+def check_states(example: Sync) -> None:
+    """Compare the database as of moments with TiDB at their commit-ts, all tables at once."""
+    feed = example.feed
+    known = [state for state in example.states if "commit_ts" in state]
+    for state in known:
+        truth = feed.truth.at(state["commit_ts"])
+        assert state["commit_ts"] <= state["moment"]
+        for name in {*truth} - {KEYLESS}:
+            table = str(TableName(DATABASE, name))
+            if table not in state["files"]:
+                assert not truth[name], f"{table} is not in the state of {state['commit_ts']}"
+                continue
+            rows = rows_in(state["files"][table])
+            wrong = list(differences(feed, table, rows, truth))
+            assert not wrong, f"{table} at {state['commit_ts']}: {len(wrong)} differences, {wrong[:5]}"
+        if "diff" not in state:
+            continue
+        before = feed.truth.at(state["diff"]["since"])[KEYED[0]]
+        now = truth[KEYED[0]]
+        assert state["diff"].get("insert", 0) == len(now.keys() - before.keys())
+        assert state["diff"].get("delete", 0) == len(before.keys() - now.keys())
+        assert state["diff"].get("update_preimage") == state["diff"].get("update_postimage")
+    print(f"states of the database equal TiDB's: {len(known)} of {len(example.states)}")  # noqa: T201 (the evidence)
+
+
+@pytest.mark.slow("a JVM for each run of the command")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.timeout(SECONDS * 4)
+def test_as_of_is_the_database_at_one_commit_ts(sync: Callable[..., Sync]) -> None:
+    """With consistency = "resolved", all tables together are TiDB's at a commit-ts; a time of a pause is an error."""
+    example = sync("canal-json", "delta", "resolved", 70)
+    partitions = len(example.feed.records)
+    table = f"{DATABASE}.{KEYED[1]}"
+    obstacle = example.folder / "lake" / DATABASE / KEYED[1]
+    obstacle.mkdir(parents=True)
+    (obstacle / "part-0.parquet").write_text("no table")
+    example.write([0.4] * partitions)
+    first = example.start("--conf=maxOffsetsPerTrigger=40")
+    assert first.end(SECONDS) == 1, first.log
+    shutil.rmtree(obstacle)
+    example.write([1.0] * partitions)
+    resumed = example.start(f"--resume={table}", "--conf=maxOffsetsPerTrigger=60")
+    assert resumed.end(SECONDS) == 0, resumed.log
+
+    example.versions([TABLES[0]], all_versions=True, states=8)
+
+    check_states(example)
+    refused = [state["error"] for state in example.states if "error" in state]
+    assert refused, example.states
+    assert all(f"{table} has no " in error or "that all tables have" in error for error in refused)
+    assert len(refused) < len(example.states) - 2, refused
+
+
 @pytest.mark.long("a JVM for each kill")
 @pytest.mark.timeout(SECONDS * (4 + KILLS))
 @pytest.mark.parametrize(("engine", "mode", "protocol"), [
@@ -307,7 +363,10 @@ def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, pro
         assert last.end(SECONDS * 2) == 0, last.log
     assert example.has_read_all()
 
-    versions = example.versions([*TABLES, LOG], all_versions=mode == "resolved")
+    exact = mode == "resolved"
+    versions = example.versions([*TABLES, LOG], all_versions=exact, states=8 if exact else 0)
+    check_states(example)
+    assert exact == any("commit_ts" in state for state in example.states)
     checks = Counter[str]()
     for table, its in versions.items():
         for version in its:

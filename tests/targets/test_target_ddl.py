@@ -12,7 +12,8 @@ from pyspark.sql import types as spark
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.targets.target_ddl import DDLState, DestructiveDDL, after_ddl
+from ticdc_source.targets.ddl_events import DestructiveDDL, after_ddl
+from ticdc_source.targets.target_ddl import DDLState
 
 T = TableName("db", "t")
 LONG = spark.LongType()

@@ -56,15 +56,31 @@ class Changefeed:
         """Run a statement from before the changefeed began."""
         self.sql.run(statement)
 
-    def ddl(self, table: str, statement: str, ddl_type: str) -> None:
-        """Run a DDL statement."""
+    def ddl(self, table: str, statement: str, ddl_type: str, sent: Mapping[str, str] | None = None) -> None:
+        """Run a DDL statement.
+
+        Args:
+            table: its table, by its new name.
+            statement: the statement.
+            ddl_type: TiDB's word for it.
+            sent: by table, what the messages say instead: one of several tables is one message a table; {} for none.
+        """
         self.sql.run(statement)
-        self._tables.pop(table, None)
-        event = {
-            "op": "ddl", "schema": self.database, "table": table, "ddl_type": ddl_type, "ddl_query": statement,
-            "commit_ts": self.sql.tso(), "columns": [],
-        }  # fmt: skip
-        self._send([(0, event, None)])
+        self._tables.clear()
+        commit_ts = self.sql.tso()
+        queries = {table: statement} if sent is None else sent
+        self._send([
+            (0, {"op": "ddl", "schema": self.database, "table": name, "ddl_type": ddl_type, "ddl_query": query,
+                 "commit_ts": commit_ts, "columns": []}, None)
+            for name, query in queries.items()
+        ])  # fmt: skip
+
+    def unreadable(self, table: str, **values: str) -> None:
+        """Send an INSERT whose values are not what their types say; the row is TiDB's already."""
+        columns = [{"name": name, "after": value} for name, value in values.items()]
+        event = {"op": "insert", "schema": self.database, "table": table, "commit_ts": self.sql.tso(),
+                 "columns": columns}  # fmt: skip
+        self._send([(0, event, self._table(table))])
 
     def write(self, table: str, statement: str, numbers: range) -> None:
         """Run a statement that inserts, updates or deletes rows whose `n` is among some numbers.

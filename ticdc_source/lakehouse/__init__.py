@@ -8,7 +8,8 @@
 `is_merged` says whether a table needs `merge_into` or `append_log`.
 `sync` does this for all tables of its topics, in one stream. `ticdc-source sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files. `audit` compares a table with TiDB. What writes one table is in `ticdc_source/targets`.
+and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at one commit-ts,
+and `diff` what changed in one. What writes one table is in `ticdc_source/targets`.
 """
 
 from ticdc_source.audit.report import AuditReport
@@ -16,7 +17,9 @@ from ticdc_source.lakehouse.auditing import audit
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig, TableConfig
 from ticdc_source.lakehouse.database_sync import sync
 from ticdc_source.lakehouse.reports import SyncReport
+from ticdc_source.lakehouse.sync_toml import read_toml
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
+from ticdc_source.lakehouse.time_travel import DatabaseState, as_of, diff
 from ticdc_source.targets.history import scd2_view
 from ticdc_source.targets.log import LogReport, append_log, is_merged
 from ticdc_source.targets.maintenance import commits_of, maintain, purge_deleted, resolved_ts_of
@@ -24,6 +27,7 @@ from ticdc_source.targets.merge import MergeReport, merge_into
 
 __all__ = [
     "AuditReport",
+    "DatabaseState",
     "LogReport",
     "MaintainConfig",
     "MergeReport",
@@ -32,12 +36,15 @@ __all__ = [
     "TableConfig",
     "TiDBConfig",
     "append_log",
+    "as_of",
     "audit",
     "commits_of",
+    "diff",
     "is_merged",
     "maintain",
     "merge_into",
     "purge_deleted",
+    "read_toml",
     "resolved_ts_of",
     "scd2_view",
     "sync",

@@ -15,7 +15,7 @@ from ticdc_source.options.table_filter import parse_table
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.tso import of_ms
 
-__all__ = ["FOR_EVER", "disclaimed_tables", "lost_before", "newest_ts", "unclaimed"]
+__all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
 
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
@@ -71,6 +71,21 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
     if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
         return None
     return newest_ts()
+
+
+def exact_since(config: SyncConfig, is_first: bool, before: int | None) -> int | None:  # noqa: FBT001 (a callback)
+    """Return since which commit-ts the targets are the database at the resolved ts of each micro-batch; None if not.
+
+    Args:
+        config: what is copied.
+        is_first: whether the first micro-batch of all is applied.
+        before: what was known before.
+    """
+    if config.consistency != "resolved":
+        return None
+    if is_first:
+        return 0
+    return newest_ts() if before is None else before  # changes up to now may be applied that are later than their batch
 
 
 def newest_ts() -> int:

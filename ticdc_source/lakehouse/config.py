@@ -162,6 +162,8 @@ class SyncConfig:
         secret_settings: the names of those whose values came from the environment or a file, so that they are secret.
         table_configs: settings of single tables, by name; `[table."…"]` in the file.
         tidb: where the rows are read that were there before the first change; None copies changes only.
+        heal: whether a table that would be set aside, or has a bad record, is read again from TiDB instead. It needs
+            `tidb`.
     """
 
     source: Mapping[str, str] = field(repr=False)
@@ -186,6 +188,7 @@ class SyncConfig:
     secret_settings: frozenset[str] = frozenset()
     table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
     tidb: TiDBConfig | None = None
+    heal: bool = False
 
     def __post_init__(self) -> None:
         """Check all that can be checked without Spark.
@@ -204,6 +207,9 @@ class SyncConfig:
             raise OptionError(msg)
         if self.views and self.catalog is None:
             msg = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
+            raise OptionError(msg)
+        if self.heal and self.tidb is None:
+            msg = "heal = true: tables are read again from TiDB. Write [tidb] with its url, or remove heal = true"
             raise OptionError(msg)
         if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
             msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"

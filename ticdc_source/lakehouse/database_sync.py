@@ -19,9 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_source.errors import OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
-from ticdc_source.lakehouse.completeness import FOR_EVER, disclaimed_tables, lost_before, newest_ts, unclaimed
+from ticdc_source.lakehouse.completeness import (
+    FOR_EVER,
+    disclaimed_tables,
+    exact_since,
+    lost_before,
+    newest_ts,
+    unclaimed,
+)
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, cause_of, text_of
+from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.joining import Joining
 from ticdc_source.lakehouse.lease import Lease, Owner
 from ticdc_source.lakehouse.loading import LoadProgress
@@ -184,6 +192,7 @@ class _Sync:
         self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
+        self._healing = Healing(config, self._joining.now)
         self._reloaded: list[str] = []
         self._resuming = Resuming(
             spark, config, state=self._state, quarantine=self._quarantine, shared=self._shared,
@@ -308,9 +317,11 @@ class _Sync:
         """Load what has joined while the topics were read, if the stream has ended with them."""
         if self._config.trigger is not None or self.error is not None or self._stopping.is_set():
             return
+        self._tables |= self._healing.due(self._tables, at_end=True)
         loading = [each for each in self._tables.values() if each.state == "loading"]
-        if loading and self._batches:
-            self._follow(self._joining.load(loading), self._last_batch)
+        if loading and (self._batches or any(each.heals for each in loading)):
+            last = self._last_batch if self._batches else self.checkpoint.committed()
+            self._follow(self._joining.load(loading), last)
 
     def _follow(self, loaded: Mapping[str, TableStatus], last: int) -> None:
         """Write what was kept for tables whose load has ended, up to a micro-batch, and let them follow."""
@@ -321,6 +332,8 @@ class _Sync:
             if status.state == "following" and since is not None:  # set aside, if writing what was kept fails
                 self._tables[name] = replace(self._tables[name].set_aside(since, ""), reason=status.reason)
                 self._tables[name] = self._resuming.write_missed(name, self._tables, last, self._writer).status
+            elif status.state == "following" and status.pauses:  # the load has what was kept before
+                self._resuming.forget(name)
             if self._tables[name].kind == "table":
                 self._write_views(name)
         if loaded:
@@ -433,7 +446,9 @@ class _Sync:
         explained = self._resuming.explained(waiting, self._tables, batch_id, writer)
         outcomes = [explained.get(each.status.table_name, each) for each in outcomes]
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
-        changed = [each.status for each in outcomes if _matters(before.get(each.status.table_name), each.status)]
+        self._tables |= self._healing.renamed_away(changes.ddl, self._tables) if config.heal else {}
+        self._tables |= self._healing.due(self._tables)
+        changed = [each for name, each in self._tables.items() if _matters(before.get(name), each)]
         self._tables |= {name: each.without_changes(changes.resolved_ts) for name, each in self._tables.items()}
         upkeep = self._upkeep.after_batch(self._tables)
         self._tables |= upkeep
@@ -473,6 +488,7 @@ class _Sync:
                 writer,
                 lambda is_first: lost_before(config, self.checkpoint.starts()) if is_first else newest_ts(),
                 may_lose=config.may_lose_changes,
+                exact_since=partial(exact_since, config),
             )
             self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
             self._lost_until = FOR_EVER if config.may_lose_changes else lost_until
@@ -544,6 +560,7 @@ class _Sync:
             quarantine=self._quarantine,
             kept=self._resuming.kept if keeps else None,
             begins=self._joining.begins if keeps else None,
+            healing=self._healing if self._config.heal else None,
             shared=self._shared,
             redaction=self._redaction,
             views=self._views,

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError, warn
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.completeness import unclaimed
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.load_folder import created_tables
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, TableLoad, load_tables
@@ -111,8 +112,8 @@ class Joining:
         }
         found = {name: replace(each, loaded_ts=moments[each.loaded_ts]) for name, each in loading.items()}
         for name in resumed:
-            if _is_loadable(statuses[name]) and parse_table(name) not in refused:
-                found[name] = _loading(statuses[name], at)
+            if self.completes(statuses[name]) and parse_table(name) not in refused:
+                found[name] = self._read_again(_loading(statuses[name], at))
         spelt = {name.lower(): name for name in statuses}
         for table in names:
             status = statuses.get(spelt.get(str(table).lower(), ""))
@@ -122,6 +123,14 @@ class Joining:
             elif status is not None and status.state == "following" and self._is_due(status):
                 found[status.table_name] = _loading(status, at)
         return found
+
+    def _read_again(self, loading: TableStatus) -> TableStatus:
+        """Return the status of a table that is resumed: if it heals, only a history needs what was kept."""
+        if not self._config.heal:
+            return loading
+        has_history = self._config.of_table(parse_table(loading.table_name)).history
+        since = loading.set_aside_batch if has_history else None
+        return replace(loading, heals=True, columns=(), set_aside_batch=since)
 
     def _is_due(self, status: TableStatus) -> bool:
         """Return whether a table that follows is loaded: not at each start if its changes may be lost again."""
@@ -144,8 +153,9 @@ class Joining:
                 self.known_ddl[str(table).lower()] = (event,)
 
     def completes(self, status: TableStatus) -> bool:
-        """Return whether a load makes the copy of a table complete, so that it comes before its kept changes."""
-        return self._config.tidb is not None and _is_loadable(status)
+        """Return whether a table that is resumed is loaded, before its kept changes are written."""
+        heals = self._config.heal and status.kind != "log"
+        return self._config.tidb is not None and (heals or _is_loadable(status))
 
     # While the stream runs
 
@@ -164,9 +174,22 @@ class Joining:
             if not any(table.is_same(one) for one in tables_at(self._spark, tidb, exact, at=at)):
                 return None  # it is gone by now: there is nothing to load
         except TiCDCSourceError as error:
-            self._warn_of_tidb(error, [begun])
+            self._warn_of_tidb(error, [begun.table_name])
             return begun
         return replace(begun, loaded_ts=at)
+
+    def now(self, table: str) -> int | None:
+        """Return the present TSO; None if TiDB does not answer, which is a warning.
+
+        Args:
+            table: the table that is to be loaded, for the warning.
+        """
+        tidb = self._tidb
+        try:
+            return None if tidb is None else self._now(tidb)
+        except TiCDCSourceError as error:
+            self._warn_of_tidb(error, [table])
+            return None
 
     def load_beside(self, statuses: Iterable[TableStatus]) -> None:
         """Load tables in a thread of their own, while the stream goes on."""
@@ -222,7 +245,7 @@ class Joining:
                 self._spark,
                 tidb,
                 list(tables),
-                self._destination,
+                lambda table: replace(self._destination(table), replaces=tables[table].heals),
                 folder=self._folder(at),
                 at=at,
                 parallel=config.parallel,
@@ -232,7 +255,7 @@ class Joining:
                 stop=self._is_stopped,
             )
         except TiCDCSourceError as error:  # TiDB cannot be read, or that moment is gone
-            self._warn_of_tidb(error, statuses)
+            self._warn_of_tidb(error, [each.table_name for each in statuses])
             return {each.table_name: each for each in statuses}
         found, away = {}, None
         for load in report.tables:
@@ -251,21 +274,21 @@ class Joining:
         try:
             self._now(tidb)
         except TiCDCSourceError as error:
-            self._warn_of_tidb(error, statuses)
+            self._warn_of_tidb(error, [each.table_name for each in statuses])
             return True
         return False
 
-    def _warn_of_tidb(self, error: TiCDCSourceError, statuses: Sequence[TableStatus]) -> None:
-        names = ", ".join(each.table_name for each in statuses)
-        warn(f"Cannot load {names} yet: {self._redact(str(error))}. The sync tries again, and so does its next start")
+    def _warn_of_tidb(self, error: TiCDCSourceError, names: Sequence[str]) -> None:
+        why = self._redact(str(error))
+        warn(f"Cannot load {', '.join(names)} yet: {why}. The sync tries again, and so does its next start")
 
     def _complete(self, status: TableStatus, load: TableLoad) -> TableStatus:
         """Return the status of a table that has its rows."""
         is_log = load.target == self._destination(parse_table(status.table_name)).log
-        return replace(
+        loaded = replace(
             status,
             target=load.target,
-            kind="log" if is_log else "table",
+            kind=None if load.gone and status.kind is None else "log" if is_log else "table",
             state="following",
             reason=None,
             bad_records=0,
@@ -274,7 +297,9 @@ class Joining:
             complete_since=load.complete,
             loaded_ts=load.complete,
             resolved_ts=load.complete,
+            heals=False,
         )
+        return loaded.after_pause(status, status.reason or "its rows were read from TiDB", load.rows)
 
     def _failed(self, status: TableStatus, error: Exception) -> TableStatus:
         """Return the status of a table whose load has failed.
@@ -286,11 +311,14 @@ class Joining:
             return status
         if self._stops_all(error):
             raise error
-        if isinstance(error, UnexplainedChangeError) and status.kind is not None:
+        if isinstance(error, UnexplainedChangeError) and status.kind is not None and not status.heals:
             warn(f"{self._redact(str(error))}. Changes of {status.table_name} are applied; the next start loads it")
             return replace(status, state="following", loaded_ts=None)
         text = f"The load failed: {self._redact(str(error))}"[:_LONGEST_REASON]
-        return replace(status, state="set aside", reason=text, loaded_ts=None)
+        failed = replace(status, state="set aside", reason=text, loaded_ts=None)
+        if status.heals:  # what it had is not complete any more, and the records of before are not kept
+            failed = replace(unclaimed(self._spark, failed), heals=False)
+        return failed
 
     def _destination(self, table: TableName) -> Destination:
         layout = self._config.layout

@@ -16,8 +16,8 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import TargetError, TiCDCSourceError, warn
-from ticdc_source.events import TableName
+from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError, warn
+from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.load_folder import LoadFolder, Plan, rows_in
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.schema.model import KEY
@@ -52,6 +52,8 @@ class Destination:
         settings: how they are written.
         properties: table properties for a new target.
         location: where a new target puts its files.
+        replaces: whether the rows of before may go, because the target has no change of after the TSO: if its types or
+            keys are other ones than TiDB's, or if TiDB has no such table any more.
     """
 
     target: str
@@ -59,6 +61,7 @@ class Destination:
     settings: WriteSettings = field(default_factory=WriteSettings)
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
+    replaces: bool = False
 
     @staticmethod
     def of(target: str) -> Destination:
@@ -107,6 +110,7 @@ class TableLoad:
         rows: about how many rows were read.
         ranges: how many ranges were read.
         had: how many ranges the target had already, of a run before.
+        gone: whether TiDB had no such table.
         error: why it is not complete.
     """
 
@@ -116,6 +120,7 @@ class TableLoad:
     rows: int = 0
     ranges: int = 0
     had: int = 0
+    gone: bool = False
     error: Exception | None = None
 
 
@@ -287,6 +292,8 @@ class _TableLoad:
             if int(properties.get(COMPLETE, 0)) >= self._load.at:  # an older claim is of before what this load mends
                 return self._report(known, properties)
         load = self._load
+        if self._place.replaces and not self._is_in_tidb():
+            return self._empty()
         rows = SnapshotRows.of(
             self._spark,
             load.tidb,
@@ -315,13 +322,15 @@ class _TableLoad:
             group = plan.groups[number]
             facts = CommitFacts(self._resolved_ts(plan, number, appends=appends), self._app_id, number)
             frame = rows.frame([one.clause for one in group])
-            retried(partial(self._write, frame, facts, is_log=is_log, appends=appends))
+            retried(partial(self._write, rows, frame, facts, is_log=is_log, appends=appends))
             ranges += len(group)
             self._tell(plan, number + 1)
         if is_log and existing_target(self._spark, target) is None:  # there were no rows
-            self._write(whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
+            self._write(rows, whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
         if not is_log and not appends:
             self._remove_gone()
+            if self._place.replaces:
+                self._end(len(plan.groups))
         self._opened(target).set_properties({COMPLETE: str(load.at)})
         self._tell(plan, len(plan.groups), complete=True)
         return replace(
@@ -330,6 +339,28 @@ class _TableLoad:
             ranges=ranges,
             had=sum(map(len, plan.groups[:start])),
         )
+
+    def _is_in_tidb(self) -> bool:
+        """Return whether TiDB had the table at the TSO."""
+        exact = TableFilter(((self._name.database, self._name.table),))
+        return any(map(self._name.is_same, tables_at(self._spark, self._load.tidb, exact, at=self._load.at)))
+
+    def _empty(self) -> TableLoad:
+        """Remove the rows of a table that TiDB has no longer."""
+        at, name = self._load.at, self._place.target
+        self._app_id = f"{_WRITER}{at}-gone"
+        if existing_target(self._spark, name) is not None:
+            self._remove_gone()
+            self._end(0)
+            self._opened(name).set_properties({COMPLETE: str(at)})
+        return TableLoad(table=self._name, target=name, complete=at, gone=True)
+
+    def _end(self, number: int) -> None:
+        """Commit that the target has TiDB's rows: deletes may have followed the last rows."""
+        target = self._opened(self._place.target)
+        facts = CommitFacts(self._load.at, self._app_id, number)
+        if not has_batch(target, facts):
+            target.append(target.frame().where(F.lit(False)), facts)  # noqa: FBT003 (a value of Spark)
 
     def _properties(self, name: str) -> Mapping[str, str]:
         target = existing_target(self._spark, name)
@@ -391,26 +422,41 @@ class _TableLoad:
         """Return what the commit of a group completes: of a target with newer changes nobody knows it here."""
         return self._load.at if appends and number == len(plan.groups) - 1 else None
 
-    def _write(self, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
+    def _write(self, rows: SnapshotRows, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
             place = self._place
             append_log(frame, place.log, app_id=facts.app_id, batch_id=facts.batch_id,
                        properties={**place.properties, LOAD: str(self._load.at)},
                        **place.settings.for_log())  # fmt: skip
         elif not appends:
-            self._merge(frame, facts)
+            try:
+                self._merge(frame, facts)
+            except (SchemaError, TargetError):  # nothing was written
+                if not self._place.replaces:
+                    raise
+                self._merge(frame, facts, self._as_created(rows))
         else:
             target = self._opened(self._place.target)
             if not has_batch(target, facts):
                 target.append(self._as_stored(frame, target), facts)
 
-    def _merge(self, frame: DataFrame, facts: CommitFacts) -> None:
+    def _as_created(self, rows: SnapshotRows) -> list[DDLEvent]:
+        """Return DDL by which the target takes TiDB's types and keys: as if the table had just been created anew."""
+        statements = (f"DROP TABLE {quote(self._name.table)}", "drop table"), (rows.table.create_sql(), "create table")
+        return [
+            DDLEvent(position=0, index=0, commit_ts=self._load.at - 1, table=self._name, query=query, type=kind)
+            for query, kind in statements
+        ]
+
+    def _merge(self, frame: DataFrame, facts: CommitFacts, ddl: Sequence[DDLEvent] = ()) -> None:
         place = self._place
         merge_into(
             frame,
             place.target,
             app_id=facts.app_id,
             batch_id=facts.batch_id,
+            ddl=ddl,
+            on_destructive_ddl="apply",
             properties={**place.properties, LOAD: str(self._load.at)},
             location=place.location,
             **place.settings.for_merge(),

@@ -15,6 +15,7 @@ from ticdc_source.events import TableName
 from ticdc_source.lakehouse.completeness import FOR_EVER, newest_ts
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
+from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.names import Layout
@@ -92,6 +93,7 @@ class MicroBatch:
         checked: the tables whose targets this process has found to be the sync's own.
         begins: returns the status `loading` of a table, or None if TiDB has no such table. The attribute is None if
             nothing may be loaded.
+        healing: reads tables again that would be set aside; None if none heals.
     """
 
     changes: Tables
@@ -107,6 +109,7 @@ class MicroBatch:
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)
     begins: Callable[[TableName], TableStatus | None] | None = None
+    healing: Healing | None = None
 
     def quarantine_without_table(self) -> int:
         """Put bad records whose table is not known into quarantine; return how many there are.
@@ -203,7 +206,13 @@ class MicroBatch:
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
             is_repeated = self._is_counted(status)
             lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
-            return replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
+            written = replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
+            if is_repeated or self.healing is None or not self.healing.is_possible(written.status):
+                return written
+            reason = f"{count} bad records are in {self.quarantine.name}"
+            before = replace(written.status, complete_since=status.complete_since, resolved_ts=status.resolved_ts)
+            healed = None if self.kept is None else self.healing.begun(before, reason, None)
+            return replace(written, status=healed or replace(written.status, heals=True, reason=reason))
         except Exception as second:
             if self.shared.stops_all(second):
                 raise
@@ -274,7 +283,8 @@ class MicroBatch:
         else:
             merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                                 after_batch=status.target_batch, resolved_ts=facts.resolved_ts, ddl=ddl,
-                                on_destructive_ddl="apply", properties=properties,
+                                on_destructive_ddl="apply", on_doubtful_ddl="warn" if self.healing is None else "fail",
+                             properties=properties,
                                 **written.for_merge())  # fmt: skip
             created, images = merged.created, merged.images
             has_commit = bool(merged.rows)  # Iceberg tells no number of rows: a MERGE that changes none makes no commit
@@ -332,11 +342,21 @@ class MicroBatch:
         return created_ts if self.lost_until is None or created_ts > self.lost_until else None
 
     def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
+        """Set a table aside, or read it again from TiDB, at once or soon."""
         self._keep(status.table_name)
         reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        healing = self.healing if self.healing is not None and self.healing.is_possible(status) else None
+        if healing is not None and not waits and self.kept is not None:  # not in the middle of a replay
+            begun = healing.begun(status, reason, self.facts.batch_id)
+            if begun is not None:
+                return Outcome(begun)
         if waits:
             reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
-        return Outcome(status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits))
+        if healing is not None:
+            healing.wait(status)
+            reason = f"{reason}. Soon the table is read again from TiDB"
+        aside = status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits)
+        return Outcome(replace(aside, heals=healing is not None))
 
     def reason(self, error: Exception) -> str:
         """Return why a table is set aside, without secrets."""

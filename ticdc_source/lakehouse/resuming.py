@@ -92,14 +92,20 @@ class Resuming:
                 outcomes.append(self._replay(part, last, facts, statuses, outcomes[-1].status))
                 now = outcomes[-1].status
                 if now.state == "set aside":
-                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl)
+                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl, heals=now.heals)
                     return replace(summed(outcomes), status=status)
         except Exception as error:
             if self._shared.stops_all(error):
                 raise
             return replace(summed(outcomes), status=replace(aside, reason=self._redaction.text(text_of(error))))
+        self.forget(name)
+        done = summed(outcomes)
+        reason = aside.reason or "changes were kept while it was loading"
+        return replace(done, status=done.status.after_pause(aside, reason))
+
+    def forget(self, name: str) -> None:
+        """Let the kept records of a table go, once the status table says that it follows."""
         self._written.add(name)
-        return summed(outcomes)
 
     def explained(
         self, candidates: Sequence[TableStatus], statuses: Statuses, batch_id: int, writer: str

@@ -18,7 +18,7 @@ from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.tso import seconds, utc
 
-__all__ = ["StatusTable", "TableStatus"]
+__all__ = ["Pause", "StatusTable", "TableStatus"]
 
 State = Literal["loading", "following", "set aside", "left out"]
 Kind = Literal["table", "log"]
@@ -43,14 +43,45 @@ _SCHEMA = StructType([
     StructField("loaded_ts", LongType()),
     StructField("bad_until", LongType()),
     StructField("target_batch", LongType()),
+    StructField("heals", BooleanType()),
+    StructField("pauses", ArrayType(StructType([
+        StructField("reason", StringType()),
+        StructField("ended", StringType()),
+        StructField("complete_since", LongType()),
+        StructField("from_ts", LongType()),
+        StructField("to_ts", LongType()),
+        StructField("rows", LongType()),
+    ]))),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
 _PROPERTIES = {
     "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
     "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
 }
+_MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it.
+
+    Attributes:
+        reason: why it stopped.
+        ended: when it went on, in ISO 8601, UTC.
+        complete_since: the status's `complete_since` before it.
+        from_ts: the last commit-ts up to which the copy was known to have every change before it.
+        to_ts: the commit-ts up to which it had every change after it.
+        rows: how many rows were read from TiDB; None if the records that were kept have ended it.
+    """
+
+    reason: str
+    ended: str
+    complete_since: int | None
+    from_ts: int
+    to_ts: int
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +111,9 @@ class TableStatus:
             is loading, the TSO at which its rows are read. None if there was no load.
         bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
         target_batch: the last micro-batch that a commit of the target records; None if that is not known.
+        heals: whether TiDB is asked for what the stream does not tell: the table is loading because of that, or will
+            be. The records of before the load are not kept.
+        pauses: the times in which it did not follow, the oldest first.
     """
 
     table_name: str
@@ -101,6 +135,8 @@ class TableStatus:
     loaded_ts: int | None = None
     bad_until: int | None = None
     target_batch: int | None = None
+    heals: bool = False
+    pauses: tuple[Pause, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -136,15 +172,14 @@ class TableStatus:
 
     def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
         """Return the status of the table once it is set aside."""
-        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=since, reason=reason)
+        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=_now(), reason=reason)
         return replace(now, waits_for_ddl=waits_for_ddl)
 
     def left_out(self) -> TableStatus:
         """Return the status of the table once `tables` or `skip` leaves it out."""
         reason = "`tables` or `skip` leaves it out"
         now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
-        return replace(now, set_aside_batch=None, set_aside_since=None)
+        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False)
 
     def with_bad_records(self, count: int, until: int) -> TableStatus:
         """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
@@ -153,7 +188,29 @@ class TableStatus:
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on; its last error stays known."""
         now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
-        return replace(now, waits_for_ddl=False)
+        return replace(now, waits_for_ddl=False, heals=False)
+
+    def after_pause(self, before: TableStatus, reason: str, rows: int | None = None) -> TableStatus:
+        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
+
+        Args:
+            before: its status in the pause.
+            reason: why it stopped.
+            rows: how many rows were read from TiDB.
+        """
+        if before.resolved_ts is None or self.resolved_ts is None:
+            return self
+        pause = Pause(reason=reason, ended=_now(), complete_since=before.complete_since, from_ts=before.resolved_ts,
+                      to_ts=self.resolved_ts, rows=rows)  # fmt: skip
+        *earlier, last = *before.pauses, pause
+        if earlier and earlier[-1].to_ts == last.from_ts:  # the kept records that follow a load
+            earlier[-1] = replace(earlier[-1], to_ts=last.to_ts)
+        elif last.from_ts < last.to_ts:
+            earlier.append(last)
+        if len(earlier) > _MOST_PAUSES:
+            first, second, *rest = earlier
+            earlier = [replace(second, complete_since=first.complete_since, from_ts=first.from_ts), *rest]
+        return replace(self, pauses=tuple(earlier))
 
 
 class StatusTable:
@@ -189,7 +246,7 @@ class StatusTable:
             return {}
         columns = target.columns()
         rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
-        statuses = [_status_of(row.asDict()) for row in rows]
+        statuses = [_status_of(row.asDict(recursive=True)) for row in rows]
         return {each.table_name: each for each in statuses}
 
     def check(
@@ -247,7 +304,14 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(self, writer: str, lost_until: Callable[[bool], int | None], *, may_lose: bool = False) -> int | None:
+    def claim(
+        self,
+        writer: str,
+        lost_until: Callable[[bool], int | None],
+        *,
+        may_lose: bool = False,
+        exact_since: Callable[[bool, int | None], int | None] = lambda _, before: before,
+    ) -> int | None:
         """Say that a streaming query writes these tables, in its first micro-batch.
 
         Args:
@@ -255,6 +319,8 @@ class StatusTable:
             lost_until: returns up to which commit-ts changes may be lost; None if none are. It is told whether this is
                 the first micro-batch of all; otherwise `may_lose` has changed.
             may_lose: whether the stream goes on if Kafka has removed records that it has not read.
+            exact_since: returns since which commit-ts micro-batches end at their resolved ts; None if they do not. It
+                is told whether this is the first micro-batch of all, and what was known before.
 
         Returns:
             What `lost_until` returned last.
@@ -264,18 +330,29 @@ class StatusTable:
             identity = self._identity(target)
             self._check_writer(identity, writer)
             now = {**identity, "writer": writer, "may_lose": may_lose}
-            is_first = identity["writer"] != writer or "lost_until" not in identity
+            begins = identity["writer"] != writer
+            is_first = begins or "lost_until" not in identity
             if is_first or identity.get("may_lose", may_lose) != may_lose:
                 now["lost_until"] = lost_until(is_first)
+            now["exact_since"] = exact_since(begins, identity.get("exact_since"))
             if now != identity:
                 target.set_properties({_SYNC: json.dumps(now)})
             identity = now
         found: int | None = identity["lost_until"]
         return found
 
+    def identity(self) -> Mapping[str, Any]:
+        """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
+
+        Raises:
+            TargetError: no sync does.
+        """
+        return self._identity(self.opened())
+
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Replace the statuses."""
-        rows = [tuple(asdict(statuses[name])[field] for field in _SCHEMA.names) for name in sorted(statuses)]
+        fields = [asdict(statuses[name]) for name in sorted(statuses)]
+        rows = [tuple(each[name] for name in _SCHEMA.names) for each in fields]
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
             self._is_new = False
@@ -314,10 +391,16 @@ class StatusTable:
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    as_stored = {name: value for name, value in row.items() if name not in ("bad_records", "columns", "waits_for_ddl")}
+    own = ("bad_records", "columns", "waits_for_ddl", "heals", "pauses")
     return TableStatus(
-        **as_stored,
+        **{name: value for name, value in row.items() if name not in own},
         bad_records=row.get("bad_records") or 0,
         columns=tuple(row.get("columns") or ()),
         waits_for_ddl=bool(row.get("waits_for_ddl")),
+        heals=bool(row.get("heals")),
+        pauses=tuple(Pause(**pause) for pause in row.get("pauses") or ()),
     )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -225,6 +225,7 @@ checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the 
 # deletes = "soft"                  # or "hard": remove deleted rows, instead of marking them by _is_deleted
 # parallel = 4                      # how many tables are written at once
 # bad_records = "quarantine"        # or "fail": what becomes of bad records, which cannot be read
+# heal = false                      # true: read a table again from [tidb], instead of setting it aside
 # column_prefix = "_"               # precedes the names of the columns that the copy adds
 # prometheus_port = 9400            # serve metrics for Prometheus
 # commit_time = false               # true: a column _committed_at, the time of a row's last commit

@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_source.errors import TargetError
+from ticdc_source.errors import TargetError, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.targets.changelog import Changelog, Images
+from ticdc_source.targets.ddl_events import DestructiveDDL, after_ddl
 from ticdc_source.targets.retyping import natural_type
 from ticdc_source.targets.target import CommitFacts, Target, quoted
-from ticdc_source.targets.target_ddl import HANDLED_TS, Assignment, DDLState, DestructiveDDL, Doubt, after_ddl
+from ticdc_source.targets.target_ddl import HANDLED_TS, Assignment, DDLState, Doubt
 from ticdc_source.targets.widening import common_type, takes
 
 __all__ = ["OldRows"]
@@ -51,6 +52,7 @@ class OldRows:
         events: Sequence[DDLEvent],
         policy: DestructiveDDL,
         time_zone: str = "UTC",
+        doubts: Callable[[str], None] = warn,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -60,13 +62,14 @@ class OldRows:
             events: the DDL events of its table, oldest first.
             policy: what is done about events that remove rows.
             time_zone: the zone of TIMESTAMP defaults.
+            doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
         """
         state = None if remembered is None else DDLState.of_properties(remembered)
         table = events[-1].table if events else TableName("", "")
-        new_state = after_ddl(state, events, table, target.name, policy=policy)
+        new_state = after_ddl(state, events, table, target.name, policy=policy, doubts=doubts)
         return cls(target, remembered or {}, state or DDLState(), new_state, time_zone)
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ the DDL is applied; the tombstones of hard deletes are written; the rows are mer
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +32,7 @@ from ticdc_source.targets.changelog import (
     with_time_as,
 )
 from ticdc_source.targets.data_layout import DataLayout
+from ticdc_source.targets.ddl_events import DestructiveDDL, doubts_of
 from ticdc_source.targets.fitting import Fitting, RowsThatStay
 from ticdc_source.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_source.targets.repeats import check_table, has_batch, was_skipped
@@ -39,7 +40,7 @@ from ticdc_source.targets.retyping import Misfit, Retyping, free_name
 from ticdc_source.targets.sessions import frame_in, own_session, shuffling
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, Merged, NewColumn, Target, quoted
-from ticdc_source.targets.target_ddl import COLUMN_TYPES, DestructiveDDL
+from ticdc_source.targets.target_ddl import COLUMN_TYPES
 from ticdc_source.targets.time_text import follow_digits
 from ticdc_source.targets.widening import common_type
 
@@ -65,6 +66,7 @@ def merge_into(
     resolved_ts: int | None = None,
     ddl: Sequence[DDLEvent] = (),
     on_destructive_ddl: Literal["apply", "fail", "warn", "ignore"] = "warn",
+    on_doubtful_ddl: Literal["fail", "warn"] = "warn",
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
     column_prefix: str | None = None,
@@ -106,6 +108,9 @@ def merge_into(
         on_destructive_ddl: what DDL does that removes rows without delete events, in the words of the option
             `onDestructiveDDL`: `fail` raises an error, `warn` leaves the target as it is and warns, and `ignore` does
             not even warn. `apply` removes the rows of the target too.
+        on_doubtful_ddl: what DDL does whose effect on older rows only TiDB knows, such as a new column with a default
+            that TiDB computes, or a MODIFY COLUMN that may have changed values: `fail` raises an error, and `warn`
+            warns; a new column is NULL in older rows then, and a changed one keeps the values from before.
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
@@ -130,8 +135,10 @@ def merge_into(
         ```
 
     Raises:
-        OptionError: `deletes`, `on_destructive_ddl` or `time_as` has an unknown value, or the engine lacks the layout.
-        SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`).
+        OptionError: `deletes`, `on_destructive_ddl`, `on_doubtful_ddl` or `time_as` has an unknown value, or the engine
+            lacks the layout.
+        SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`,
+            `on_doubtful_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
     changelog = read_changelog(changes)
@@ -149,6 +156,7 @@ def merge_into(
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
             on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
+            doubts=doubts_of(on_doubtful_ddl),
             time_zone=time_zone,
             commit_time=commit_time,
         ).run()
@@ -194,6 +202,7 @@ class _Merge:
     layout: DataLayout
     ddl: tuple[DDLEvent, ...]
     on_destructive_ddl: DestructiveDDL
+    doubts: Callable[[str], None]
     time_zone: str
     commit_time: bool
 
@@ -209,7 +218,7 @@ class _Merge:
             self.layout.check_target(self.target.name, remembered)
         repeated = exists and has_batch(self.target, self.facts, remembers=True, after_batch=self.after_batch)
         old_rows = OldRows.after(
-            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone
+            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts
         )
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:

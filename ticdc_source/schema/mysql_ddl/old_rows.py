@@ -32,6 +32,7 @@ __all__ = [
     "created_types",
     "name_before",
     "old_row_changes",
+    "renamed_tables",
 ]
 
 
@@ -98,6 +99,15 @@ def name_before(event: DDLEvent, table: TableName) -> TableName | None:
     """
     renames = steps(event.query, event.table.database)
     return next((step.table for step in renames if isinstance(step, RenameTable) and step.to.is_same(table)), None)
+
+
+def renamed_tables(event: DDLEvent) -> list[TableName]:
+    """Return the names that tables had before a DDL event gave them others.
+
+    Raises:
+        ValueError: the text cannot be parsed.
+    """
+    return [step.table for step in steps(event.query, event.table.database) if isinstance(step, RenameTable)]
 
 
 def created_types(event: DDLEvent) -> dict[str, ColumnType]:

@@ -1,0 +1,177 @@
+"""What heals, when it heals, and what a status remembers of it; no TiDB and no Spark is needed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ticdc_source.errors import OptionError, SchemaError, UnexplainedChangeError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.config import SyncConfig, TableConfig
+from ticdc_source.lakehouse.failures import Shared
+from ticdc_source.lakehouse.healing import Healing
+from ticdc_source.lakehouse.micro_batch import MicroBatch
+from ticdc_source.lakehouse.quarantine import Quarantine
+from ticdc_source.lakehouse.redaction import Redaction
+from ticdc_source.lakehouse.status import TableStatus
+from ticdc_source.lakehouse.tidb_config import TiDBConfig
+from ticdc_source.spark.tables import Tables
+from ticdc_source.targets.target import CommitFacts
+
+NOW, BATCH = 900, 7
+
+
+def config(**given: Any) -> SyncConfig:
+    """Return a configuration that heals."""
+    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", "heal": True, **given}
+    values.setdefault("tidb", TiDBConfig(url="jdbc:mysql://h/"))
+    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, **values)
+
+
+def status(name: str = "s.a", **given: Any) -> TableStatus:
+    """Return the status of a complete table."""
+    values = {"target": f"lake.{name}", "kind": "table", "complete_since": 100, "resolved_ts": 500, **given}
+    return TableStatus(table_name=name, **values)
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def healing(clock: Clock | None = None, **given: Any) -> Healing:
+    """Return what heals, with a TiDB that answers."""
+    return Healing(config(**given), lambda _: NOW, clock or Clock())
+
+
+def set_aside(heals: Healing, error: Exception, before: TableStatus, *, replays: bool = False) -> TableStatus:
+    """Return what becomes of a table that cannot go on in a micro-batch."""
+    batch = MicroBatch(
+        changes=Tables(), facts=CommitFacts(500, "query", BATCH), config=heals._config, layout=heals._config.layout,
+        statuses={}, quarantine=Quarantine("q", "delta"),
+        kept=None if replays else lambda _: pytest.fail("there are no records"),
+        shared=Shared(stopping=lambda: False, try_store=lambda: None), redaction=Redaction({}, {}), healing=heals,
+    )  # fmt: skip
+    return batch._set_aside(before, error).status
+
+
+def test_healing_needs_a_tidb() -> None:
+    """`heal = true` without `[tidb]` is an error, before anything is copied."""
+    with pytest.raises(OptionError, match=r"heal = true: tables are read again from TiDB. Write \[tidb\]"):
+        config(tidb=None)
+
+
+def test_a_table_heals_at_once() -> None:
+    """It is loading as of now, with its reason, and no record of before is needed any more."""
+    healed = set_aside(healing(), SchemaError("EXCHANGE"), status(columns=("id",)))
+
+    assert (healed.state, healed.heals, healed.loaded_ts, healed.reason) == ("loading", True, NOW, "EXCHANGE")
+    assert (healed.set_aside_batch, healed.columns) == (None, ())
+    assert (healed.complete_since, healed.resolved_ts) == (100, 500)  # what it had, for the pause that follows
+
+
+def test_a_history_needs_its_records() -> None:
+    """A table with `history` heals too, and its log gets what was kept from this micro-batch on."""
+    heals = healing(table_configs={"s.a": TableConfig(history=True)})
+    assert set_aside(heals, SchemaError("EXCHANGE"), status()).set_aside_batch == BATCH
+
+
+@pytest.mark.parametrize("given", [{"kind": "log"}, {"table_configs": {"s.a": TableConfig(log=True)}}, {"heal": False}])
+def test_a_log_does_not_heal(given: dict[str, Any]) -> None:
+    """Nothing tells the rows of a log from those of a load, and without `heal` no table is read again."""
+    before = status(kind=given.pop("kind", "table"))
+    aside = set_aside(healing(**given), SchemaError("EXCHANGE"), before)
+    assert (aside.state, aside.heals, aside.set_aside_batch) == ("set aside", False, BATCH)
+
+
+def test_a_table_that_fails_again_waits_longer() -> None:
+    """The second healing comes a minute later, the third two minutes after it; after an hour without one, at once."""
+    clock = Clock()
+    heals = healing(clock)
+    waits = []
+    for _ in range(4):
+        began = clock.now
+        failed = set_aside(heals, SchemaError("again"), status())
+        while failed.state == "set aside":
+            assert failed.heals
+            assert "Soon the table is read again from TiDB" in str(failed.reason)
+            clock.now += 10
+            failed = heals.due({"s.a": failed}).get("s.a", failed)
+        waits.append(clock.now - began)
+        clock.now += 1
+    assert waits == [0, 60, 120, 240]
+
+    clock.now += 3600
+    assert set_aside(heals, SchemaError("again"), status()).state == "loading"
+
+
+def test_ddl_may_still_explain_a_change() -> None:
+    """A table with an unexplained type waits a minute for its DDL, and heals if none comes; at the end, at once."""
+    clock = Clock()
+    heals = healing(clock)
+    waiting = set_aside(heals, UnexplainedChangeError("a type"), status())
+    assert (waiting.state, waiting.waits_for_ddl, waiting.heals) == ("set aside", True, True)
+
+    clock.now += 59
+    assert heals.due({"s.a": waiting}) == {}
+    assert heals.due({"s.a": replace(waiting, table_name="s.b")}, at_end=True)
+    clock.now += 1
+    (now,) = heals.due({"s.a": waiting}).values()
+    assert (now.state, now.waits_for_ddl, now.loaded_ts) == ("loading", False, NOW)
+
+
+def test_a_replay_is_not_interrupted() -> None:
+    """Kept records that cannot be written set the table aside, and it heals after that."""
+    aside = set_aside(healing(), SchemaError("EXCHANGE"), status(), replays=True)
+    assert (aside.state, aside.heals) == ("set aside", True)
+
+
+@pytest.mark.parametrize(
+    ("query", "table", "healed"),
+    [
+        ("RENAME TABLE `s`.`a` TO `s`.`b`", "b", {"s.a"}),
+        ("ALTER TABLE a RENAME TO c", "c", {"s.a"}),
+        ("RENAME TABLE other TO b", "b", set()),
+        ("ALTER TABLE a RENAME COLUMN x TO y", "a", set()),
+        ("RENAME TABLE a TO", "b", set()),
+    ],
+)
+def test_a_name_that_another_table_has_now(query: str, table: str, healed: set[str]) -> None:
+    """The table that had a name before a RENAME heals: the event names the new one."""
+    event = DDLEvent(position=0, index=0, commit_ts=600, table=TableName("s", table), query=query, type="RENAME")
+    found = healing().renamed_away({f"s.{table}": [event]}, {"s.a": status(), "s.b": status("s.b")})
+    assert {*found} == healed
+    assert all(one.state == "loading" and "is another table since then" in str(one.reason) for one in found.values())
+
+    known = healing().renamed_away({f"s.{table}": [event]}, {"s.a": status(loaded_ts=600)})
+    assert not known
+
+
+def test_a_status_remembers_its_pauses() -> None:
+    """A pause has its reason and both commit-ts; kept records that follow a load end the same pause."""
+    before = status(state="loading")
+    loaded = replace(before, state="following", resolved_ts=900, complete_since=900).after_pause(before, "EXCHANGE", 55)
+    (pause,) = loaded.pauses
+    told = (pause.reason, pause.complete_since, pause.from_ts, pause.to_ts, pause.rows)
+    assert told == ("EXCHANGE", 100, 500, 900, 55)
+
+    replayed = replace(loaded, resolved_ts=950).after_pause(loaded, "kept")
+    assert [(one.from_ts, one.to_ts, one.rows) for one in replayed.pauses] == [(500, 950, 55)]
+    assert replace(replayed, resolved_ts=None).after_pause(replayed, "?").pauses == replayed.pauses
+
+
+def test_many_pauses_become_one() -> None:
+    """Of more than fifty pauses the oldest two are one, so that no time of a pause is forgotten."""
+    now = status()
+    for number in range(60):
+        later = replace(now, resolved_ts=1000 + number * 10)
+        now = replace(later, resolved_ts=1005 + number * 10).after_pause(later, f"{number}")
+    assert len(now.pauses) == 50
+    assert (now.pauses[0].from_ts, now.pauses[0].to_ts, now.pauses[0].reason) == (1000, 1105, "10")
+    assert now.pauses[-1].from_ts == 1590
