@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ticdc_source.cli import sync as command
-from ticdc_source.lakehouse import database_sync, session
+from ticdc_source.lakehouse import session, status
 from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.tso import of_ms
@@ -41,7 +41,7 @@ def test_a_micro_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables of a sync, which no Spark reads."""
     monkeypatch.setattr(session, "session_of", lambda _: None)
-    monkeypatch.setattr(database_sync, "statuses_of", lambda *_: TABLES)
+    monkeypatch.setattr(status, "statuses_of", lambda *_: TABLES)
 
 
 @pytest.mark.usefixtures("statuses")

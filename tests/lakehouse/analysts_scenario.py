@@ -22,8 +22,8 @@ from examples.local_kafka import create_topic, produce
 from tests.versions.engines import ENGINES, sqlite
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse import SyncConfig, TableConfig, micro_batch, sync
-from ticdc_source.lakehouse.database_sync import statuses_of
 from ticdc_source.lakehouse.reports import BatchReport
+from ticdc_source.lakehouse.status import statuses_of
 
 NEWEST = {"delta": "delta-4.4", "iceberg": "iceberg-1.12"}
 ORDERS, CUSTOMERS, ITEMS = "shop.orders", "shop.customers", "shop.order_items"

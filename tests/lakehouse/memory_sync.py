@@ -14,7 +14,7 @@ import ticdc_source
 from tests.support.messages import Message, canal, cell, open_message, open_row
 from tests.targets.memory import Lake
 from ticdc_source.lakehouse import SyncConfig
-from ticdc_source.lakehouse.database_sync import _Sync
+from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
 
@@ -79,7 +79,7 @@ class MemorySync:
             source={"kafka.bootstrap.servers": "h:1", "protocol": "canal-json", **given.pop("source", {})}, **given
         )
         self.reports: list[BatchReport] = []
-        self._running: _Sync | None = None
+        self._running: Following | None = None
         (folder / "stream" / "commits").mkdir(parents=True)
         (folder / "stream" / "offsets").mkdir()
         (folder / "stream" / "metadata").write_text(json.dumps({"id": QUERY}))
@@ -97,7 +97,7 @@ class MemorySync:
 
     def start(self, *resume: str) -> None:
         """Start the command, or start it again."""
-        self._running = _Sync(self.spark, self.config, self.reports.append)
+        self._running = Following(self.spark, self.config, self.reports.append)
         self._running.start()
         self._running.resume(resume)
 

@@ -21,8 +21,9 @@ from tests.lakehouse.stand_in import AT, TiDB
 from tests.versions.engines import ENGINES
 from ticdc_source.lakehouse import joining, loading
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.database_sync import statuses_of, sync
+from ticdc_source.lakehouse.database_sync import sync
 from ticdc_source.lakehouse.reports import BatchReport
+from ticdc_source.lakehouse.status import statuses_of
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.spark.source import TiCDCDataSource
 

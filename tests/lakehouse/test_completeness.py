@@ -16,7 +16,7 @@ from tests.lakehouse.test_resume import free, obstruct
 from tests.support.messages import canal
 from tests.targets.memory import Lake, MemoryTarget
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse import TableConfig, database_sync, joining, loading
+from ticdc_source.lakehouse import TableConfig, following, joining, loading
 from ticdc_source.lakehouse.status import StatusTable
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.targets.target import LastBatch
@@ -430,7 +430,7 @@ def test_nothing_is_claimed_after_the_end(lake: Lake, tmp_path: Path, monkeypatc
         return claim(self, *given)
 
     monkeypatch.setattr(StatusTable, "claim", slow)
-    monkeypatch.setattr(database_sync, "tables", unreadable)
+    monkeypatch.setattr(following, "tables", unreadable)
     sync.start()
     with pytest.raises(RuntimeError):
         sync.batch(0, insert("a", 1, 11))

@@ -1,14 +1,17 @@
 """What heals, when it heals, and what a status remembers of it; no TiDB and no Spark is needed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ticdc_source.errors import OptionError, SchemaError, UnexplainedChangeError
+from ticdc_source.errors import DataLossError, OptionError, SchemaError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse import database_sync, following
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.failures import Shared
+from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.micro_batch import MicroBatch
 from ticdc_source.lakehouse.quarantine import Quarantine
@@ -175,3 +178,85 @@ def test_many_pauses_become_one() -> None:
     assert len(now.pauses) == 50
     assert (now.pauses[0].from_ts, now.pauses[0].to_ts, now.pauses[0].reason) == (1000, 1105, "10")
     assert now.pauses[-1].from_ts == 1590
+
+
+class Stream:
+    """A stream that fails so many times, and notes what a sync does about it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: Exception, heal: bool = True) -> None:
+        self.errors, self.heal = [*errors], heal
+        self.done: list[str] = []
+        monkeypatch.setattr(database_sync, "_records", lambda _spark, _config, **more: ",".join(more) or "all")
+        monkeypatch.setattr(database_sync, "_run", self.run)
+
+    def run(self, _running: object, records: str, trigger: str | None) -> None:
+        """Run a query."""
+        self.done.append(f"run {records} {trigger}")
+        if self.errors and records == "all":
+            raise self.errors.pop(0)
+
+    def heals_loss(self, error: Exception) -> bool:
+        """Return whether tables heal after it."""
+        return self.heal and isinstance(error, DataLossError)
+
+    def lose(self, reason: str, *, passes: bool) -> None:
+        """Let tables be read again."""
+        self.done.append(f"lose {reason} {passes}")
+
+    def follow(self) -> None:
+        """Follow the stream, as a sync does."""
+        own: Any = self
+        database_sync._follow(own, config(trigger="1 second"), own, own._records())
+
+    def _records(self) -> str:
+        return "all"
+
+
+@pytest.mark.filterwarnings("ignore:offsets 5 to 9 are gone")
+def test_a_stream_passes_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If records are lost, what is left is read to its end, and then all tables: what is lost by then, they have."""
+    stream = Stream(monkeypatch, DataLossError("offsets 5 to 9 are gone"))
+    stream.follow()
+    assert stream.done == [
+        "run all 1 second",
+        "lose offsets 5 to 9 are gone True",
+        "run failOnDataLoss None",
+        "lose offsets 5 to 9 are gone False",
+        "run all 1 second",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:gone")
+def test_a_stream_that_loses_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that are lost twice within a minute are an error, and so is a loss without `heal`, or another error."""
+    with pytest.raises(DataLossError, match="gone again"):
+        Stream(monkeypatch, DataLossError("gone"), DataLossError("gone again")).follow()
+    for error in (DataLossError("gone"), ValueError("another")):
+        with pytest.raises(type(error)):
+            Stream(monkeypatch, error, heal=isinstance(error, ValueError)).follow()
+
+
+def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are loading, without a TSO yet; a log is not complete any more; what is left out stays so."""
+    spark: Any = None
+    sync: Any = Following(spark, config(), lambda _: None)
+    written: list[Any] = []
+    sync._status = SimpleNamespace(lose=written.append, write=lambda tables: written.append(dict(tables)))
+    sync._lease = SimpleNamespace(check=lambda **_: None)
+    monkeypatch.setattr(following, "unclaimed", lambda _spark, one: replace(one, complete_since=None))
+    log, out = status("s.log", kind="log"), status("s.out", state="left out")
+    aside = status("s.aside", state="set aside", set_aside_batch=3)
+    sync._tables = {one.table_name: one for one in (status(), log, out, aside)}
+    sync.stop()
+
+    sync.lose("offsets 5 to 9 are gone", passes=True)
+
+    assert {name: (one.state, one.heals, one.loaded_ts) for name, one in sync._tables.items()} == {
+        "s.a": ("loading", True, None), "s.aside": ("loading", True, None),
+        "s.log": ("following", False, None), "s.out": ("left out", False, None),
+    }  # fmt: skip
+    assert (sync._tables["s.log"].complete_since, sync._tables["s.aside"].set_aside_batch) == (None, None)
+    assert written[0] == sync._lost_until
+    assert written[1] == sync._tables
+    assert sync._loaded.is_set()
+    assert not sync._is_stopped()

@@ -10,8 +10,8 @@ import pytest
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.database_sync import _Sync
 from ticdc_source.lakehouse.failures import Shared
+from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
@@ -66,7 +66,7 @@ class Sync:
 
     def __init__(self, loads: Loads, tables: dict[str, TableStatus], **given: Any) -> None:
         spark: Any = None
-        self.sync = _Sync(spark, config(**given), lambda _: None)
+        self.sync = Following(spark, config(**given), lambda _: None)
         self.written: list[dict[str, str]] = []
         self.resumed: list[tuple[str, int, str]] = []
         own: Any = self.sync

@@ -82,10 +82,16 @@ class Changefeed:
                  "columns": columns}  # fmt: skip
         self._send([(0, event, self._table(table))])
 
-    def write(self, table: str, statement: str, numbers: range) -> None:
+    def write(self, table: str, statement: str, numbers: range, *, is_large: bool = False) -> None:
         """Run a statement that inserts, updates or deletes rows whose `n` is among some numbers.
 
         It is one transaction, whose messages go out with the next DDL or watermark.
+
+        Args:
+            table: its table.
+            statement: the statement.
+            numbers: what the rows have as `n`.
+            is_large: whether the messages have only the key, as those of large rows with `handle-key-only`.
         """
         before = self._rows(table, numbers)
         self.sql.run(statement)
@@ -102,6 +108,7 @@ class Changefeed:
                 for column in self._table(table).columns
             ]
             event = {"op": op, "schema": self.database, "table": table, "commit_ts": commit_ts, "columns": columns}
+            event |= {"large": None} if is_large else {}
             events.append((zlib.crc32(number.encode()) % self.partitions, event, self._table(table)))
         self.sent += len(events)
         self._send(events, now=False)

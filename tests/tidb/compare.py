@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DayTimeIntervalType
 
 from ticdc_source.lakehouse import resolved_ts_of
-from ticdc_source.lakehouse.database_sync import statuses_of
 from ticdc_source.lakehouse.session import session_of
+from ticdc_source.lakehouse.status import statuses_of
 from ticdc_source.lakehouse.sync_toml import read_toml
 from ticdc_source.snapshots.jdbc import snapshot
 

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_source.lakehouse import SyncConfig, sync
 from ticdc_source.lakehouse.auditing import audit_sync
-from ticdc_source.lakehouse.database_sync import statuses_of
 from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.session import session_of
+from ticdc_source.lakehouse.status import statuses_of
 from ticdc_source.lakehouse.sync_toml import read_toml
 
 

@@ -190,8 +190,8 @@ def _up_to(report: BatchReport) -> str:
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
-    from ticdc_source.lakehouse.database_sync import statuses_of  # noqa: PLC0415 (it imports pyspark)
     from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.status import statuses_of  # noqa: PLC0415 (it imports pyspark)
 
     statuses = statuses_of(session_of(config), config)
     now = time.time()

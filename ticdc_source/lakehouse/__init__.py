@@ -8,8 +8,8 @@
 `is_merged` says whether a table needs `merge_into` or `append_log`.
 `sync` does this for all tables of its topics, in one stream. `ticdc-source sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
-and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at one commit-ts,
-and `diff` what changed in one. What writes one table is in `ticdc_source/targets`.
+and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at
+one commit-ts, and `diff` what changed in one. What writes one table is in `ticdc_source/targets`.
 """
 
 from ticdc_source.audit.report import AuditReport

@@ -12,9 +12,8 @@ from ticdc_source.audit.report import AuditReport, TableAudit
 from ticdc_source.audit.table_audit import audit_table
 from ticdc_source.errors import OptionError
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.database_sync import statuses_of
 from ticdc_source.lakehouse.redaction import Redaction
-from ticdc_source.lakehouse.status import TableStatus
+from ticdc_source.lakehouse.status import TableStatus, statuses_of
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table

@@ -64,8 +64,16 @@ class Healing:
             self._doublings[name] = min(doublings, _MOST_DOUBLINGS)
             self._due[name] = now + _WAIT_S * 2 ** self._doublings[name]
         since = batch_id if self._settings(status).history else None
-        healing = replace(status, state="loading", reason=reason, waits_for_ddl=False, heals=True, columns=())
-        return replace(healing, loaded_ts=self._tso(name), set_aside_batch=since, set_aside_since=None)
+        return replace(_loading(status, reason), loaded_ts=self._tso(name), set_aside_batch=since)
+
+    def lost(self, status: TableStatus, reason: str) -> TableStatus:
+        """Return the status `loading` of a table of which records are lost; it heals at the next start of the stream.
+
+        Args:
+            status: its status, of a table that heals.
+            reason: what is lost.
+        """
+        return _loading(status, reason)
 
     def wait(self, status: TableStatus) -> None:
         """Let a table wait for DDL that explains its changes, before it heals."""
@@ -116,6 +124,11 @@ class Healing:
 
     def _settings(self, status: TableStatus) -> TableConfig:
         return self._config.of_table(parse_table(status.table_name))
+
+
+def _loading(status: TableStatus, reason: str) -> TableStatus:
+    healing = replace(status, state="loading", reason=reason, waits_for_ddl=False, heals=True, columns=())
+    return replace(healing, loaded_ts=None, set_aside_batch=None, set_aside_since=None)
 
 
 def _renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[DDLEvent, str]]:

@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
 from ticdc_source.errors import CheckpointError, TargetError
+from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.tso import seconds, utc
 
-__all__ = ["Pause", "StatusTable", "TableStatus"]
+__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of"]
 
 State = Literal["loading", "following", "set aside", "left out"]
 Kind = Literal["table", "log"]
@@ -349,6 +350,13 @@ class StatusTable:
         """
         return self._identity(self.opened())
 
+    def lose(self, until: int) -> None:
+        """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
+        with self._lock:
+            target = self.opened()
+            identity = {**self._identity(target), "lost_until": until, "may_lose": True}
+            target.set_properties({_SYNC: json.dumps(identity)})
+
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Replace the statuses."""
         fields = [asdict(statuses[name]) for name in sorted(statuses)]
@@ -387,6 +395,17 @@ class StatusTable:
         except (KeyError, TypeError, ValueError):
             msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
             raise TargetError(msg) from None
+
+
+def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
+    """Return the table of statuses of a sync."""
+    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format)
+
+
+def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
+    """Return how the tables of a sync are, by name, whether it runs or not."""
+    statuses = status_table(spark, config).read()
+    return [statuses[name] for name in sorted(statuses)]
 
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:

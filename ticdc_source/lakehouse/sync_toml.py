@@ -50,6 +50,15 @@ def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: 
         overrides: values that replace those of the file, by section and key: `{"target.path": "/data/lake"}`.
         folder: the folder of the file, to which the files of secrets are relative; the working folder by default.
 
+    Example:
+        ```python
+        from pathlib import Path
+
+        from ticdc_source.lakehouse import read_toml
+
+        config = read_toml(Path("sync.toml").read_text())
+        ```
+
     Raises:
         OptionError: it is no TOML, has an unknown key, or a value is wrong.
     """

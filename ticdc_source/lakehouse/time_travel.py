@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StructType
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.status import StatusTable, TableStatus
+from ticdc_source.lakehouse.status import TableStatus, status_table
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.targets.log import LOG
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
@@ -80,9 +80,8 @@ def as_of(
         TargetError: a table is not known to be complete at that commit-ts, or its versions of that time are gone.
     """
     moment = _tso(at)
-    status_table = StatusTable(spark, config.layout.own("_ticdc_sync"), config.format)
-    statuses = _selected(status_table.read(), tables)
-    identity = status_table.identity()
+    stored = status_table(spark, config)
+    statuses, identity = _selected(stored.read(), tables), stored.identity()
     since = identity.get("exact_since")
     if since is None:
         msg = (
@@ -135,8 +134,7 @@ def diff(
         TargetError: a state is not known, as for `as_of`, or the table has no key.
     """
     states = [as_of(spark, config, moment, tables=[table]) for moment in (since, until)]
-    status_table = StatusTable(spark, config.layout.own("_ticdc_sync"), config.format)
-    (status,) = _selected(status_table.read(), [table])
+    (status,) = _selected(status_table(spark, config).read(), [table])
     target = existing_target(spark, status.target)
     if status.kind != "table" or target is None:
         msg = f"{status.table_name} has no key, or no rows: its log {status.target} has each change"

@@ -10,7 +10,14 @@ from typing import NoReturn
 from ticdc_source.errors import OptionError, SchemaError, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
-from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
+from ticdc_source.schema.mysql_ddl.old_rows import (
+    Added,
+    Renamed,
+    Retyped,
+    changes_primary_key,
+    name_before,
+    old_row_changes,
+)
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.spark.schema import type_of
 from ticdc_source.targets.repeats import same_table
@@ -165,6 +172,12 @@ def _altered(
     if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
         doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
         return state
+    is_handled = event.commit_ts is not None and event.commit_ts <= state.handled_ts
+    if exists and not is_handled and changes_primary_key(event):
+        doubts(
+            f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had none, "
+            f"so {target} may lack some"
+        )
     sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
     for change in changes:
         if isinstance(change, Retyped) and exists:
