@@ -3,7 +3,7 @@
     python -m tests.tidb.heal SYNC_TOML
 
 Each line of its input is a request in JSON, and each line of its output the answer: `{"tables": [...]}` audits tables,
-and `{"drop": "…"}` drops a target; `{}` says how the tables are.
+and `{}` says how they are.
 """
 
 import json
@@ -50,9 +50,6 @@ def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], en
     match asked:
         case {"tables": list(names)}:
             return [each.as_json() for each in audit_sync(spark, config, tables=names).tables]
-        case {"drop": str(name)}:
-            spark.sql(f"DROP TABLE {name}")
-            return name
         case _:
             return {each.table_name: asdict(each) for each in statuses_of(spark, config)}
 

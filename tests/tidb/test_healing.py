@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -151,7 +152,7 @@ def rows(table: str, first: int, count: int = 5) -> str:
     return f"INSERT INTO {table} (n, v, amount, at) VALUES {values}"  # noqa: S608 (its own)
 
 
-def causes(feed: Changefeed, sync: Sync) -> Iterator[tuple[str, list[str], Callable[[], object]]]:
+def causes(feed: Changefeed, lake: Path) -> Iterator[tuple[str, list[str], Callable[[], object]]]:
     """Yield what only TiDB can answer: its name, the tables that it heals, and what does it."""
     ddl = feed.ddl
     alter = "ALTER TABLE {} "
@@ -221,7 +222,7 @@ def causes(feed: Changefeed, sync: Sync) -> Iterator[tuple[str, list[str], Calla
         lambda: feed.write("large", "UPDATE large SET v = 'large' WHERE n < 7", range(7), is_large=True),
     )
     yield "a type that no DDL explains", ["unexplained"], lambda: retype("unexplained", "VARCHAR(20)", {})
-    yield "a target that somebody has dropped", ["gone"], lambda: sync.ask(drop=sync.statuses()["gone"]["target"])
+    yield "a target that somebody has removed", ["gone"], lambda: shutil.rmtree(lake / DATABASE / "gone")
 
 
 def test_a_sync_heals_after_each_cause(
@@ -250,7 +251,7 @@ def test_a_sync_heals_after_each_cause(
             sync.wait(
                 lambda all_: len(all_) == len(TABLES) and {one["state"] for one in all_.values()} == {"following"}
             )
-            for number, (cause, tables, act) in enumerate(causes(feed, sync)):
+            for number, (cause, tables, act) in enumerate(causes(feed, tmp_path / "lake")):
                 new = 200 + number * 20
                 for table in tables:
                     if table in TABLES:
