@@ -152,6 +152,11 @@ def rows(table: str, first: int, count: int = 5) -> str:
     return f"INSERT INTO {table} (n, v, amount, at) VALUES {values}"  # noqa: S608 (its own)
 
 
+def healed_at(status: dict[str, Any]) -> int:
+    """Return the commit-ts up to which the last pause of a table was; 0 without one."""
+    return int(status["pauses"][-1]["to_ts"]) if status["pauses"] else 0
+
+
 def causes(feed: Changefeed, lake: Path) -> Iterator[tuple[str, list[str], Callable[[], object]]]:
     """Yield what only TiDB can answer: its name, the tables that it heals, and what does it."""
     ddl = feed.ddl
@@ -272,7 +277,7 @@ def test_a_sync_heals_after_each_cause(
                 ) -> bool:
                     return all(
                         now.get(table, {}).get("state") == "following"
-                        and (table not in before or len(now[table]["pauses"]) > len(before[table]["pauses"]))
+                        and (table not in before or healed_at(now[table]) > healed_at(before[table]))
                         for table in tables
                     )
 
@@ -300,7 +305,7 @@ def test_a_sync_heals_after_each_cause(
         with started(tmp_path, feed) as sync:
             statuses = sync.wait(
                 lambda all_: all(
-                    all_[table]["state"] == "following" and len(all_[table]["pauses"]) > len(before[table]["pauses"])
+                    all_[table]["state"] == "following" and healed_at(all_[table]) > healed_at(before[table])
                     for table in every
                 )
             )
