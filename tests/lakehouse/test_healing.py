@@ -114,6 +114,24 @@ def test_a_table_that_fails_again_waits_longer() -> None:
     assert set_aside(heals, SchemaError("again"), status()).state == "loading"
 
 
+def test_a_rename_does_not_wait() -> None:
+    """A name that another table has now is read again at once, also after another healing; its rows end before that."""
+    heals = healing()
+    assert set_aside(heals, SchemaError("EXCHANGE"), status()).state == "loading"
+    event = DDLEvent(
+        position=0, index=0, commit_ts=300, table=TableName("s", "b"), query="RENAME TABLE a TO b", type=""
+    )
+    (now,) = heals.renamed_away({"s.b": [event]}, {"s.a": status(resolved_ts=500)}).values()
+    assert (now.state, now.resolved_ts) == ("loading", 299)
+
+
+def test_a_loss_keeps_the_records_of_a_history() -> None:
+    """What was kept for a table that was set aside still goes to its log."""
+    aside = status(state="set aside", set_aside_batch=3)
+    assert healing().lost(aside, "gone").set_aside_batch is None
+    assert healing(table_configs={"s.a": TableConfig(history=True)}).lost(aside, "gone").set_aside_batch == 3
+
+
 def test_ddl_may_still_explain_a_change() -> None:
     """A table with an unexplained type waits a minute for its DDL, and heals if none comes; at the end, at once."""
     clock = Clock()

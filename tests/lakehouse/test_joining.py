@@ -286,6 +286,30 @@ def test_loads_beside_the_stream_are_told_once(tidb: TiDB, join: Callable[..., J
     assert own.load([status(ORDERS, state="loading", loaded_ts=NOW)])["shop.orders"].state == "loading"
 
 
+@pytest.mark.filterwarnings("ignore:.*The sync tries again", "ignore:.*The load starts again")
+def test_a_load_beside_the_stream_is_tried_again(
+    tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While TiDB does not answer the load waits; if the rows of its TSO are gone by then, it takes a new one."""
+    monkeypatch.setattr(joining, "_ASKS_AGAIN_S", 0.0)
+    errors = [TiCDCSourceError("no server answers")]
+
+    def now(*_: Any, **__: Any) -> int:
+        if errors:
+            raise errors.pop()
+        return NOW
+
+    monkeypatch.setattr(joining, "current_tso", now)
+    own = join()
+    own.load_beside([status(ORDERS, state="loading"), status(ITEMS, state="loading", loaded_ts=NOW - 200)])
+    found = dict(wait(own))
+
+    assert {name: (each.state, each.loaded_ts) for name, each in found.items()} == {
+        "shop.orders": ("following", NOW), "shop.items": ("following", NOW)
+    }  # fmt: skip
+    assert tidb.safe_point > NOW - 200
+
+
 def wait(own: Joining) -> Iterable[tuple[str, TableStatus]]:
     """Return what a thread has loaded, once it has ended."""
     thread = own._thread

@@ -109,8 +109,30 @@ def test_all_tables_have_the_chosen_commit_ts() -> None:
     assert _newest([one, other], WRITER, committed=2, moment=1000) == (90, True)
     assert _newest([one, other], WRITER, committed=1, moment=1000) == (60, True)
     assert _newest([one, other], WRITER, committed=2, moment=59) == (20, True)
-    assert _newest([other], WRITER, committed=2, moment=1000) == (75, False)
-    assert _newest([one], WRITER, committed=2, moment=19) == (None, False)
+    assert _newest([other, other], WRITER, committed=2, moment=1000) == (75, False)
+    assert _newest([one, one], WRITER, committed=2, moment=19) == (None, False)
+
+
+def test_each_version_of_a_single_table_is_a_state_of_it() -> None:
+    """If one table is asked for, the TSO of its load counts too, and a micro-batch that has not ended."""
+    healed = _History(status=status(), target=None, points=points([*commits(75, writer="load-75"), *commits(20, 60)]))
+    assert _newest([healed], WRITER, committed=2, moment=1000) == (75, True)
+    assert _newest([healed], WRITER, committed=0, moment=70) == (60, True)
+
+
+def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows of before are not known to be complete, which is an error, and not a database without the table."""
+    again = status(complete_since=70)
+    with pytest.raises(TargetError, match=r"s\.a is complete since"):
+        version_at(monkeypatch, again, commits(50, 90), 60)
+    assert version_at(monkeypatch, again, commits(80, 90), 60) is None
+
+
+def test_a_target_that_is_gone_is_an_error() -> None:
+    """A table with rows whose target was dropped is not left out of the database; one without rows is."""
+    with pytest.raises(TargetError, match=r"The target lake\.s\.a of s\.a is gone"):
+        _History(status=status(), target=None, points=[]).at(60, is_of_stream=True)
+    assert _History(status=status(kind=None), target=None, points=[]).at(60, is_of_stream=True) is None
 
 
 def test_a_moment_has_a_time_zone() -> None:

@@ -270,7 +270,7 @@ class MemoryTarget:
         self.lake.written("forget_versions", self.name)
         self.lake.kept[self.name] = keep
 
-    def commits(self) -> list[Commit]:
+    def commits(self, *, undone: bool = False) -> list[Commit]:  # noqa: ARG002 (nothing is undone)
         return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]
 
     def refresh(self, spark: SparkSession) -> None:

@@ -225,7 +225,10 @@ class Following:
         """Load what has joined while the topics were read, if the stream has ended with them."""
         if self._config.trigger is not None or self._passes or self.error is not None or self._stopping.is_set():
             return
-        self._tables |= self._healing.due(self._tables, at_end=True)
+        due = self._healing.due(self._tables, at_end=True)
+        if due:
+            self._tables |= due
+            self._write_status()  # a load that is killed continues from it
         loading = [each for each in self._tables.values() if each.state == "loading"]
         if loading and (self._batches or any(each.heals for each in loading)):
             last = self._last_batch if self._batches else self.checkpoint.committed()

@@ -47,18 +47,21 @@ class Healing:
         """Return whether a table heals: nothing tells the rows of a log from those of a load."""
         return self._config.heal and status.kind != "log" and not self._settings(status).log
 
-    def begun(self, status: TableStatus, reason: str, batch_id: int | None) -> TableStatus | None:
+    def begun(
+        self, status: TableStatus, reason: str, batch_id: int | None, *, waits: bool = True
+    ) -> TableStatus | None:
         """Return the status `loading` of a table that heals now; None if it must wait.
 
         Args:
             status: its status.
             reason: why it heals.
             batch_id: the first micro-batch that its history lacks, and whose records are kept; None if it lacks none.
+            waits: whether it must wait if it has just healed.
         """
         name = status.table_name
         with self._lock:
             now, due = self._clock(), self._due.get(name, float("-inf"))
-            if now < due:
+            if now < due and waits:
                 return None
             doublings = self._doublings.get(name, -1) + 1 if now < due + 2 * _WAIT_S else 0
             self._doublings[name] = min(doublings, _MOST_DOUBLINGS)
@@ -73,12 +76,13 @@ class Healing:
             status: its status, of a table that heals.
             reason: what is lost.
         """
-        return _loading(status, reason)
+        since = status.set_aside_batch if self._settings(status).history else None  # what was kept is for its log
+        return replace(_loading(status, reason), set_aside_batch=since)
 
     def wait(self, status: TableStatus) -> None:
         """Let a table wait for DDL that explains its changes, before it heals."""
         with self._lock:
-            self._due.setdefault(status.table_name, self._clock() + _WAIT_S)
+            self._due[status.table_name] = max(self._due.get(status.table_name, 0), self._clock() + _WAIT_S)
 
     def due(self, statuses: Mapping[str, TableStatus], *, at_end: bool = False) -> dict[str, TableStatus]:
         """Return the statuses `loading` of tables that had to wait, and heal now.
@@ -110,7 +114,7 @@ class Healing:
             statuses: the statuses of all tables, after it.
         """
         spelt = {name.lower(): each for name, each in statuses.items()}
-        found = {}
+        found: dict[str, TableStatus] = {}
         for event, old in _renames(ddl):
             status = spelt.get(old.lower())
             if status is None or status.state != "following" or status.kind is None or not self.is_possible(status):
@@ -118,8 +122,9 @@ class Healing:
             if event.commit_ts is not None and event.commit_ts <= (status.loaded_ts or 0):
                 continue
             reason = f"{' '.join(event.query.split())[:200]}: {status.table_name} is another table since then, or none"
-            aside = replace(status.set_aside(0, reason), set_aside_batch=None, heals=True)  # it has this micro-batch
-            found[status.table_name] = self.begun(status, reason, None) or aside
+            known = [ts for ts in (status.resolved_ts, (event.commit_ts or 0) - 1) if ts is not None]
+            begun = self.begun(replace(status, resolved_ts=min(known)), reason, None, waits=False)
+            found |= {} if begun is None else {status.table_name: begun}
         return found
 
     def _settings(self, status: TableStatus) -> TableConfig:

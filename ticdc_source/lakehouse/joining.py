@@ -8,6 +8,7 @@ TSO, before the first row is read: so a sync that was killed goes on with the sa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,8 @@ __all__ = ["Joining"]
 
 Statuses = Mapping[str, TableStatus]
 _LONGEST_REASON = 2000  # characters
+_ASKS_AGAIN_S = 30.0  # after a load for which TiDB did not answer
+_POLL_S = 0.2
 
 
 class Joining:
@@ -222,13 +225,33 @@ class Joining:
                     return
             for at, group in _by_moment(waiting):
                 try:
-                    found = self._load(at, group)
+                    found = self._load(self._moment_again(at, group), group)
                 except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
                     if not self._is_stopped():
                         self._fail(error)
                     return
+                again = [each for each in found.values() if each.state == "loading"]
                 with self._lock:
                     self._done |= {name: each for name, each in found.items() if each.state != "loading"}
+                    self._waiting += again
+                if again:
+                    self._pause()
+
+    def _pause(self) -> None:
+        """Wait before TiDB is asked again, or until the sync is stopped."""
+        end = time.monotonic() + _ASKS_AGAIN_S
+        while time.monotonic() < end and not self._is_stopped():
+            time.sleep(_POLL_S)
+
+    def _moment_again(self, at: int | None, group: Sequence[TableStatus]) -> int | None:
+        """Return the TSO of a load that has waited: a new one if TiDB no longer has the rows of that moment."""
+        if at is None or self._tidb is None:
+            return at
+        try:
+            return self._kept_tso(self._tidb, at, self._now(self._tidb))
+        except TiCDCSourceError as error:
+            self._warn_of_tidb(error, [each.table_name for each in group])
+            return at
 
     # A load
 
@@ -245,7 +268,7 @@ class Joining:
                 self._spark,
                 tidb,
                 list(tables),
-                lambda table: replace(self._destination(table), replaces=tables[table].heals),
+                lambda table: replace(self._destination(table), is_older=True, replaces=tables[table].heals),
                 folder=self._folder(at),
                 at=at,
                 parallel=config.parallel,
@@ -317,7 +340,7 @@ class Joining:
         text = f"The load failed: {self._redact(str(error))}"[:_LONGEST_REASON]
         failed = replace(status, state="set aside", reason=text, loaded_ts=None)
         if status.heals:  # what it had is not complete any more, and the records of before are not kept
-            failed = replace(unclaimed(self._spark, failed), heals=False)
+            failed = unclaimed(self._spark, failed)
         return failed
 
     def _destination(self, table: TableName) -> Destination:

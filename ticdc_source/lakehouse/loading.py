@@ -26,7 +26,7 @@ from ticdc_source.snapshots.queries import TiDBAddress, quote
 from ticdc_source.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log
-from ticdc_source.targets.merge import COMMIT_TIME, DELETES, PREFIX, merge_into
+from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX, merge_into
 from ticdc_source.targets.repeats import has_batch
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts, Target, quoted
@@ -52,8 +52,9 @@ class Destination:
         settings: how they are written.
         properties: table properties for a new target.
         location: where a new target puts its files.
-        replaces: whether the rows of before may go, because the target has no change of after the TSO: if its types or
-            keys are other ones than TiDB's, or if TiDB has no such table any more.
+        is_older: whether the target has no change of after the TSO, so that it is the table at the TSO in the end.
+        replaces: whether such a target takes TiDB's types and keys if its own are other ones, and loses its rows if
+            TiDB has no such table any more.
     """
 
     target: str
@@ -61,6 +62,7 @@ class Destination:
     settings: WriteSettings = field(default_factory=WriteSettings)
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
+    is_older: bool = False
     replaces: bool = False
 
     @staticmethod
@@ -307,6 +309,8 @@ class _TableLoad:
         whole = rows.frame()
         has_key = self._place.settings.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
         is_log = self._place.settings.as_log or not has_key
+        if is_log and self._place.replaces:
+            self._check_no_table()
         target = self._place.log if is_log else self._place.target
         appends = not is_log and self._create(whole)
         if is_log:
@@ -329,8 +333,8 @@ class _TableLoad:
             self._write(rows, whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
         if not is_log and not appends:
             self._remove_gone()
-            if self._place.replaces:
-                self._end(len(plan.groups))
+        if is_log or not (plan.groups if appends else not self._place.is_older):
+            self._end(target, len(plan.groups) + 1)
         self._opened(target).set_properties({COMPLETE: str(load.at)})
         self._tell(plan, len(plan.groups), complete=True)
         return replace(
@@ -351,13 +355,27 @@ class _TableLoad:
         self._app_id = f"{_WRITER}{at}-gone"
         if existing_target(self._spark, name) is not None:
             self._remove_gone()
-            self._end(0)
+            self._end(name, 0)
             self._opened(name).set_properties({COMPLETE: str(at)})
         return TableLoad(table=self._name, target=name, complete=at, gone=True)
 
-    def _end(self, number: int) -> None:
-        """Commit that the target has TiDB's rows: deletes may have followed the last rows."""
-        target = self._opened(self._place.target)
+    def _check_no_table(self) -> None:
+        """Refuse to read a table into a log while a target has its rows.
+
+        Raises:
+            TargetError: the table had a key until now.
+        """
+        target = existing_target(self._spark, self._place.target)
+        if target is not None and KEYS in target.properties():
+            msg = (
+                f"{self._name} has no key in TiDB now, and {target.name} has its rows by {target.properties()[KEYS]}. "
+                "Give the table a key again; or rename or drop that target, and a log begins"
+            )
+            raise TargetError(msg)
+
+    def _end(self, name: str, number: int) -> None:
+        """Commit that a target is the table at the TSO: it may have had no rows, or deletes have followed the last."""
+        target = self._opened(name)
         facts = CommitFacts(self._load.at, self._app_id, number)
         if not has_batch(target, facts):
             target.append(target.frame().where(F.lit(False)), facts)  # noqa: FBT003 (a value of Spark)
@@ -430,7 +448,8 @@ class _TableLoad:
                        **place.settings.for_log())  # fmt: skip
         elif not appends:
             try:
-                self._merge(frame, facts)
+                # Types that DDL has stated before say nothing of these rows.
+                self._merge(frame, facts, self._as_created(rows)[1:] if self._place.replaces else ())
             except (SchemaError, TargetError):  # nothing was written
                 if not self._place.replaces:
                     raise

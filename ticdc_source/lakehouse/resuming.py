@@ -85,7 +85,7 @@ class Resuming:
             if since is not None and since <= last:  # otherwise nothing is kept, or Spark repeats that micro-batch
                 first = max(since, self._last_written(aside, writer) + 1)
                 if first > since:
-                    outcomes = [Outcome(self._as_written(aside.resumed(), since, first - 1))]
+                    outcomes = [Outcome(self._as_written(aside.resumed(), since, first - 1, writer))]
                 parts = self.kept(name).between(first, last, begins=first == since)
             for part in parts:
                 facts = CommitFacts(part.bounds.resolved_ts, writer, part.last)
@@ -138,9 +138,14 @@ class Resuming:
             except Exception as error:  # noqa: BLE001 (of any store; nobody reads them any more)
                 warn(f"The kept records of {name} stay in the checkpoint: {self._redaction.text(text_of(error))}")
 
-    def _as_written(self, status: TableStatus, first: int, last: int) -> TableStatus:
+    def _as_written(self, status: TableStatus, first: int, last: int, writer: str) -> TableStatus:
         """Return the status of a table whose target has micro-batches that the status does not know: it was killed."""
         table = parse_table(status.table_name)
+        targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
+        facts = [commit.facts for target in targets if target is not None for commit in target.commits()]
+        known = [one.resolved_ts for one in facts if one.app_id == writer and (one.batch_id or 0) <= last]
+        resolved_ts = max((ts for ts in [status.resolved_ts, *known] if ts is not None), default=None)
+        status = replace(status, resolved_ts=resolved_ts)
         if status.kind is None:
             has_table = existing_target(self._spark, self._layout.target(table)) is not None
             status = replace(status, kind="table" if has_table else "log")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,6 +80,7 @@ def as_of(
         TargetError: a table is not known to be complete at that commit-ts, or its versions of that time are gone.
     """
     moment = _tso(at)
+    committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()  # first: statuses are written before
     stored = status_table(spark, config)
     statuses, identity = _selected(stored.read(), tables), stored.identity()
     since = identity.get("exact_since")
@@ -89,7 +90,6 @@ def as_of(
             "commit-ts. Write consistency = 'resolved' into sync.toml: what is applied from then on can be read"
         )
         raise TargetError(msg)
-    committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
     histories = [_History.of(spark, status) for status in statuses]
     commit_ts, is_of_stream = _newest(histories, str(identity["writer"]), committed, moment)
     if commit_ts is None or commit_ts < since:
@@ -97,6 +97,8 @@ def as_of(
         msg = f"There is no commit-ts up to {moment} ({utc(moment)}) that all tables have: {begins}"
         raise TargetError(msg)
     found = {one.status.table_name: one.at(commit_ts, is_of_stream=is_of_stream) for one in histories}
+    if len(histories) == 1 and any(rows is not None for rows in found.values()):
+        histories[0].check(moment)  # what it had before a pause is not what it had at the moment
     return DatabaseState(commit_ts=commit_ts, tables={name: rows for name, rows in found.items() if rows is not None})
 
 
@@ -179,7 +181,7 @@ def _selected(statuses: Mapping[str, TableStatus], tables: Sequence[str]) -> lis
     return found
 
 
-def _newest(histories: Iterable[_History], writer: str, committed: int, moment: int) -> tuple[int | None, bool]:
+def _newest(histories: Sequence[_History], writer: str, committed: int, moment: int) -> tuple[int | None, bool]:
     """Return the newest commit-ts up to a moment at which tables have been written, and whether it is of the stream.
 
     A micro-batch that is not committed yet is in some of the tables, and in others not. The TSO of a load is a
@@ -197,6 +199,8 @@ def _newest(histories: Iterable[_History], writer: str, committed: int, moment: 
         if facts.resolved_ts is not None and facts.resolved_ts <= moment:
             is_of_stream = facts.app_id == writer and facts.batch_id is not None and facts.batch_id <= committed
             (stream if is_of_stream else loads).append(facts.resolved_ts)
+    if len(histories) == 1:  # each of its versions is a state of it
+        return max([*stream, *loads], default=None), True
     return (max(stream), True) if stream else (max(loads, default=None), False)
 
 
@@ -218,7 +222,8 @@ class _History:
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
         """Read the commits of a target."""
         target = existing_target(spark, status.target)
-        return cls(status=status, target=target, points=[] if target is None else points(target.commits()))
+        commits = [] if target is None else target.commits(undone=True)
+        return cls(status=status, target=target, points=points(commits))
 
     def at(self, commit_ts: int, *, is_of_stream: bool) -> DataFrame | None:
         """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows.
@@ -232,14 +237,15 @@ class _History:
             TargetError: they are not known.
         """
         status = self.status
-        came_by_ddl = status.complete_since is not None and status.loaded_ts is None and not status.pauses
-        if came_by_ddl and commit_ts < (status.complete_since or 0):
-            return None
-        since = self._begin_of_era(commit_ts)
-        if self.target is None:
-            return None
         point = next((one for one in reversed(self.points) if (one.facts.resolved_ts or 0) <= commit_ts), None)
-        if point is None and came_by_ddl and not self.points:  # it only has had DDL
+        came_by_ddl = status.complete_since is not None and status.loaded_ts is None and not status.pauses
+        if came_by_ddl and point is None and commit_ts < (status.complete_since or 0):
+            return None
+        since = self.check(commit_ts)
+        if self.target is None and status.kind is not None:
+            msg = f"The target {status.target} of {status.table_name} is gone: restore it, and its versions"
+            raise TargetError(msg)
+        if self.target is None or (point is None and came_by_ddl and not self.points):  # it only has had DDL
             return None
         ts = 0 if point is None else point.facts.resolved_ts or 0
         if point is None or ts < since or (ts < commit_ts and not is_of_stream):
@@ -250,7 +256,7 @@ class _History:
             raise TargetError(msg)
         return _rows(self.target, point)
 
-    def _begin_of_era(self, commit_ts: int) -> int:
+    def check(self, commit_ts: int) -> int:
         """Return since when the table had followed, without a pause, at a commit-ts.
 
         Raises:

@@ -345,6 +345,9 @@ class _Merge:
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
             self._follow_digits(self.target, retyping, sequence)
+            if self.facts.resolved_ts is not None:  # what DDL did to rows is in commits of their own
+                nothing = self.target.frame().where("false")
+                self.target.append(nothing, CommitFacts(self.facts.resolved_ts))
         elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []

@@ -288,10 +288,11 @@ class DeltaTarget(_SqlTarget):
             self.set_properties(wanted)
         self.spark.sql(f"VACUUM {self.name}").collect()
 
-    def commits(self) -> list[Commit]:
-        """Return the commits that no RESTORE has undone, newest first."""
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits, newest first; those that a RESTORE has undone only if they count."""
         history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select(*_OF_HISTORY).collect()
-        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in _in_effect(history)]
+        rows = history if undone else _in_effect(history)
+        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in rows]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. The newest commits nearly always have it."""
@@ -375,9 +376,10 @@ class IcebergTarget(_SqlTarget):
         current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
 
-    def commits(self) -> list[Commit]:
-        """Return the commits that were not rolled back, newest first."""
-        snapshots = self._current().orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits, newest first; those that were rolled back only if they count."""
+        known = self.spark.table(f"{self.name}.snapshots") if undone else self._current()
+        snapshots = known.orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
         return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:

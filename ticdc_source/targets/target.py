@@ -246,8 +246,12 @@ class Target(Protocol):
         The commit of the last micro-batch stays, so that the target knows it if it comes again.
         """
 
-    def commits(self) -> list[Commit]:
-        """Return the commits that the engine still knows, newest first."""
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits that the engine still knows, newest first.
+
+        Args:
+            undone: whether those count that somebody has undone, by a restore or a rollback.
+        """
 
     def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:
         """Return the last micro-batch of a writer, by the commits that the engine still knows; None if there is none.
