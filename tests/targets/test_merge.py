@@ -350,6 +350,38 @@ def test_ddl_alone_is_remembered_for_rows_that_come_later(lake: Lake) -> None:
     assert (report.created, lake.rows(TARGET)) == (True, [(1, 3), (2, None)])
 
 
+def test_ddl_alone_completes_its_micro_batch(lake: Lake) -> None:
+    """After DDL without rows a commit records the resolved ts, and the micro-batch that comes next is not skipped."""
+    writer = Writer(lake)
+    writer.merge(0, HISTORY[:1], resolved_ts=20)
+    writer.merge(1, [], ddl=[ddl("ALTER TABLE t ADD INDEX i (v)", 25)], resolved_ts=30)
+
+    assert lake.tables[TARGET].commits[-1].resolved_ts == 30
+    assert lake.rows(TARGET) == [(1, "a")]
+    assert not writer.merge(1, HISTORY[1:2], resolved_ts=30).repeated
+    assert lake.rows(TARGET) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("word", ["warn", "fail"])
+def test_what_only_tidb_knows_is_told_or_refused(lake: Lake, word: Any) -> None:
+    """At a default that TiDB computes, another key or a lossy type, `fail` writes nothing, and `warn` goes on."""
+    writer = Writer(lake, on_doubtful_ddl=word)
+    writer.merge(0, [("insert", 10, 1, "a")], StructType([
+        StructField("id", IntegerType()), StructField("v", StringType(), metadata={"ticdc.mysql_type": "varchar(20)"}),
+    ]))  # fmt: skip
+    for number, text in enumerate(("ADD c datetime DEFAULT now()", "ADD PRIMARY KEY (v)", "MODIFY v varchar(5)")):
+        query = f"ALTER TABLE t {text}"
+        if word == "warn":
+            with pytest.warns(UserWarning, match="ALTER TABLE t"):
+                writer.merge(number + 1, [], ddl=[ddl(query, 20 + number)])
+        else:
+            with pytest.raises(SchemaError, match="Read the table again from TiDB"):
+                writer.merge(number + 1, [], ddl=[ddl(query, 20 + number)])
+    assert lake.rows(TARGET) == [(1, "a")]
+    with pytest.raises(OptionError, match="on_doubtful_ddl='no': it must be 'fail' or 'warn'"):
+        writer.merge(9, HISTORY[:1], on_doubtful_ddl="no")
+
+
 @pytest.mark.parametrize("policy", ["warn", "ignore"])
 def test_a_policy_that_leaves_the_target_alone(lake: Lake, policy: str, recwarn: pytest.WarningsRecorder) -> None:
     """At TRUNCATE `warn` and `ignore` keep the rows, and only `warn` says so."""
