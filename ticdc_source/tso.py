@@ -6,12 +6,12 @@ TiKV's client composes it (`oracle.ComposeTS`). `utc` and `duration` write times
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["duration", "of_ms", "physical_ms", "physical_ms_each", "seconds", "utc"]
+__all__ = ["duration", "of_ms", "of_time", "physical_ms", "physical_ms_each", "seconds", "utc"]
 
 _LOGICAL_BITS = 18
 
@@ -19,6 +19,11 @@ _LOGICAL_BITS = 18
 def of_ms(milliseconds: int) -> int:
     """Return the first TSO of a millisecond since 1970."""
     return milliseconds << _LOGICAL_BITS
+
+
+def of_time(moment: datetime) -> int:
+    """Return the first TSO of the millisecond of a time, which has a zone."""
+    return of_ms((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1))
 
 
 def physical_ms(ts: int) -> int:

@@ -105,7 +105,7 @@ def test_a_table_that_fails_again_waits_longer() -> None:
             assert failed.heals
             assert "Soon the table is read again from TiDB" in str(failed.reason)
             clock.now += 10
-            failed = heals.due({"s.a": failed}).get("s.a", failed)
+            failed = heals.start_waiting({"s.a": failed}).get("s.a", failed)
         waits.append(clock.now - began)
         clock.now += 1
     assert waits == [0, 60, 120, 240]
@@ -121,15 +121,17 @@ def test_a_rename_does_not_wait() -> None:
     event = DDLEvent(
         position=0, index=0, commit_ts=300, table=TableName("s", "b"), query="RENAME TABLE a TO b", type=""
     )
-    (now,) = heals.renamed_away({"s.b": [event]}, {"s.a": status(resolved_ts=500)}).values()
+    (now,) = heals.start_renamed({"s.b": [event]}, {"s.a": status(resolved_ts=500)}).values()
     assert (now.state, now.resolved_ts) == ("loading", 299)
 
 
 def test_a_loss_keeps_the_records_of_a_history() -> None:
     """What was kept for a table that was set aside still goes to its log."""
     aside = status(state="set aside", set_aside_batch=3)
-    assert healing().lost(aside, "gone").set_aside_batch is None
-    assert healing(table_configs={"s.a": TableConfig(history=True)}).lost(aside, "gone").set_aside_batch == 3
+    assert healing().restart_after_loss(aside, "gone").set_aside_batch is None
+    assert (
+        healing(table_configs={"s.a": TableConfig(history=True)}).restart_after_loss(aside, "gone").set_aside_batch == 3
+    )
 
 
 def test_ddl_may_still_explain_a_change() -> None:
@@ -140,10 +142,10 @@ def test_ddl_may_still_explain_a_change() -> None:
     assert (waiting.state, waiting.waits_for_ddl, waiting.heals) == ("set aside", True, True)
 
     clock.now += 59
-    assert heals.due({"s.a": waiting}) == {}
-    assert heals.due({"s.a": replace(waiting, table_name="s.b")}, at_end=True)
+    assert heals.start_waiting({"s.a": waiting}) == {}
+    assert heals.start_waiting({"s.a": replace(waiting, table_name="s.b")}, at_end=True)
     clock.now += 1
-    (now,) = heals.due({"s.a": waiting}).values()
+    (now,) = heals.start_waiting({"s.a": waiting}).values()
     assert (now.state, now.waits_for_ddl, now.loaded_ts) == ("loading", False, NOW)
 
 
@@ -166,11 +168,11 @@ def test_a_replay_is_not_interrupted() -> None:
 def test_a_name_that_another_table_has_now(query: str, table: str, healed: set[str]) -> None:
     """The table that had a name before a RENAME heals: the event names the new one."""
     event = DDLEvent(position=0, index=0, commit_ts=600, table=TableName("s", table), query=query, type="RENAME")
-    found = healing().renamed_away({f"s.{table}": [event]}, {"s.a": status(), "s.b": status("s.b")})
+    found = healing().start_renamed({f"s.{table}": [event]}, {"s.a": status(), "s.b": status("s.b")})
     assert {*found} == healed
     assert all(one.state == "loading" and "is another table since then" in str(one.reason) for one in found.values())
 
-    known = healing().renamed_away({f"s.{table}": [event]}, {"s.a": status(loaded_ts=600)})
+    known = healing().start_renamed({f"s.{table}": [event]}, {"s.a": status(loaded_ts=600)})
     assert not known
 
 
@@ -217,9 +219,13 @@ class Stream:
         """Return whether tables heal after it."""
         return self.heal and isinstance(error, DataLossError)
 
-    def lose(self, reason: str, *, passes: bool) -> None:
+    def begin_skip(self, reason: str) -> None:
         """Let tables be read again."""
-        self.done.append(f"lose {reason} {passes}")
+        self.done.append(f"begin: {reason}")
+
+    def end_skip(self, reason: str) -> None:
+        """Let tables be read again."""
+        self.done.append(f"end: {reason}")
 
     def follow(self) -> None:
         """Follow the stream, as a sync does."""
@@ -231,15 +237,15 @@ class Stream:
 
 
 @pytest.mark.filterwarnings("ignore:offsets 5 to 9 are gone")
-def test_a_stream_passes_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_skips_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """If records are lost, what is left is read to its end, and then all tables: what is lost by then, they have."""
     stream = Stream(monkeypatch, DataLossError("offsets 5 to 9 are gone"))
     stream.follow()
     assert stream.done == [
         "run all 1 second",
-        "lose offsets 5 to 9 are gone True",
+        "begin: offsets 5 to 9 are gone",
         "run failOnDataLoss None",
-        "lose offsets 5 to 9 are gone False",
+        "end: offsets 5 to 9 are gone",
         "run all 1 second",
     ]
 
@@ -267,7 +273,7 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     sync._tables = {one.table_name: one for one in (status(), log, out, aside)}
     sync.stop()
 
-    sync.lose("offsets 5 to 9 are gone", passes=True)
+    sync.begin_skip("offsets 5 to 9 are gone")
 
     assert {name: (one.state, one.heals, one.loaded_ts) for name, one in sync._tables.items()} == {
         "s.a": ("loading", True, None), "s.aside": ("loading", True, None),

@@ -10,7 +10,7 @@ from ticdc_source.lakehouse import time_travel
 from ticdc_source.lakehouse.completeness import exact_since
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import Pause, TableStatus
-from ticdc_source.lakehouse.time_travel import _History, _newest, _tso, points
+from ticdc_source.lakehouse.time_travel import _History, _last_tso, _newest, _points
 from ticdc_source.targets.target import Commit, CommitFacts
 from ticdc_source.tso import of_ms
 
@@ -40,12 +40,12 @@ def version_at(
     history: list[Commit],
     commit_ts: int,
     *,
-    is_of_stream: bool = True,
+    is_shared: bool = True,
 ) -> int | None:
     """Return the version of a table at a commit-ts; None if it did not exist."""
     target: Any = object()
-    monkeypatch.setattr(time_travel, "_rows", lambda _target, point: point.version)
-    found: Any = _History(status=its, target=target, points=points(history)).at(commit_ts, is_of_stream=is_of_stream)
+    monkeypatch.setattr(time_travel, "_rows", lambda _target, version: version)
+    found: Any = _History(status=its, target=target, points=_points(history)).at(commit_ts, is_shared=is_shared)
     return None if found is None else int(found)
 
 
@@ -53,9 +53,9 @@ def test_a_version_counts_if_it_completes_a_commit_ts() -> None:
     """What is between two of them does not: a part of a load, or a repair of older rows."""
     load = [Commit(9, CommitFacts(None, "load-50", 0)), Commit(8, CommitFacts(30, "repair-30", 0))]
     history = [*commits(40, 60, first=10), *load, *commits(20, 35)]
-    assert [one.version for one in points(history)] == [0, 1, 10, 11]
+    assert [one.version for one in _points(history)] == [0, 1, 10, 11]
     again = [Commit(3, CommitFacts(20, "load-20", 1)), *commits(20)]
-    assert [one.version for one in points(again)] == [3]
+    assert [one.version for one in _points(again)] == [3]
 
 
 @pytest.mark.parametrize(("commit_ts", "version"), [(20, 0), (21, 0), (59, 0), (60, 1), (1000, 2), (9, None)])
@@ -97,27 +97,20 @@ def test_a_pause_that_is_over_hides_no_other_time(monkeypatch: pytest.MonkeyPatc
 def test_the_tso_of_a_load_is_a_state_of_what_it_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that has another one lacks the changes between them."""
     loaded = status(complete_since=50, loaded_ts=50)
-    assert version_at(monkeypatch, loaded, commits(50, writer="load-50"), 50, is_of_stream=False) == 0
+    assert version_at(monkeypatch, loaded, commits(50, writer="load-50"), 50, is_shared=False) == 0
     with pytest.raises(TargetError, match="has no version of"):
-        version_at(monkeypatch, loaded, commits(50, writer="load-50"), 55, is_of_stream=False)
+        version_at(monkeypatch, loaded, commits(50, writer="load-50"), 55, is_shared=False)
 
 
 def test_all_tables_have_the_chosen_commit_ts() -> None:
     """It is that of the newest micro-batch that has ended: one that is under way is in some of the tables only."""
-    one = _History(status=status(), target=None, points=points(commits(20, 60, 90)))
-    other = _History(status=status(), target=None, points=points(commits(75, writer="load-75")))
+    one = _History(status=status(), target=None, points=_points(commits(20, 60, 90)))
+    other = _History(status=status(), target=None, points=_points(commits(75, writer="load-75")))
     assert _newest([one, other], WRITER, committed=2, moment=1000) == (90, True)
     assert _newest([one, other], WRITER, committed=1, moment=1000) == (60, True)
     assert _newest([one, other], WRITER, committed=2, moment=59) == (20, True)
-    assert _newest([other, other], WRITER, committed=2, moment=1000) == (75, False)
-    assert _newest([one, one], WRITER, committed=2, moment=19) == (None, False)
-
-
-def test_each_version_of_a_single_table_is_a_state_of_it() -> None:
-    """If one table is asked for, the TSO of its load counts too, and a micro-batch that has not ended."""
-    healed = _History(status=status(), target=None, points=points([*commits(75, writer="load-75"), *commits(20, 60)]))
-    assert _newest([healed], WRITER, committed=2, moment=1000) == (75, True)
-    assert _newest([healed], WRITER, committed=0, moment=70) == (60, True)
+    assert _newest([one, other], WRITER, committed=-1, moment=1000) == (75, False)
+    assert _newest([one, other], WRITER, committed=2, moment=19) == (None, False)
 
 
 def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,16 +124,16 @@ def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.Mon
 def test_a_target_that_is_gone_is_an_error() -> None:
     """A table with rows whose target was dropped is not left out of the database; one without rows is."""
     with pytest.raises(TargetError, match=r"The target lake\.s\.a of s\.a is gone"):
-        _History(status=status(), target=None, points=[]).at(60, is_of_stream=True)
-    assert _History(status=status(kind=None), target=None, points=[]).at(60, is_of_stream=True) is None
+        _History(status=status(), target=None, points=[]).at(60, is_shared=True)
+    assert _History(status=status(kind=None), target=None, points=[]).at(60, is_shared=True) is None
 
 
 def test_a_moment_has_a_time_zone() -> None:
     """A time without one could mean several; a TSO is a moment too."""
-    assert _tso(datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)) == of_ms(1000)
-    assert _tso(7) == 7
+    assert _last_tso(datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)) == of_ms(1001) - 1
+    assert _last_tso(7) == 7
     with pytest.raises(OptionError, match="has no time zone"):
-        _tso(datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
+        _last_tso(datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ticdc_source.lakehouse.session import refuse_connect, start_workers
 __all__ = ["BatchReport", "SyncReport", "sync"]
 
 _QUERY = "ticdc-source sync"  # the name of its stream
-_LOSES_ONCE_IN_S = 60.0  # a stream that loses records more often does not go on
+_BETWEEN_LOSSES_S = 60.0  # a stream that loses records more often does not go on
 
 
 def sync(
@@ -35,7 +35,8 @@ def sync(
 
     It reads one stream of records, splits each micro-batch into its tables, and writes them side by side: those with a
     key are merged, the others are logs. A table that cannot go on is set aside with its reason, and its records are
-    kept; the others go on. Kill it whenever you like, and start it again with the same configuration.
+    kept; the others go on. With `config.heal`, it is read again from TiDB instead. Kill the sync whenever you like, and
+    start it again with the same configuration.
 
     With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
     go on after that. A table that joins later is loaded while the others go on.
@@ -97,24 +98,26 @@ def _records(spark: SparkSession, config: SyncConfig, **more: str) -> DataFrame:
 
 
 def _follow(spark: SparkSession, config: SyncConfig, running: Following, records: DataFrame) -> None:
-    """Run the stream until it ends. If records are lost and tables heal, pass what is left, and read all tables again.
+    """Run the stream until it ends. If records are lost and tables heal, skip what is lost, and read all tables again.
 
     Raises:
         Exception: the stream has failed; also if records are lost again within a minute.
     """
-    passed_at = float("-inf")
+    skipped_at = float("-inf")
     while True:
         try:
-            return _run(running, records, config.trigger)
+            _run(running, records, config.trigger)
         except Exception as error:
-            if not running.heals_loss(error) or time.monotonic() - passed_at < _LOSES_ONCE_IN_S:
+            if not running.heals_loss(error) or time.monotonic() - skipped_at < _BETWEEN_LOSSES_S:
                 raise
             reason = text_of(error)
+        else:
+            return
         warn(f"{reason}. Every table is read again from TiDB, because heal = true")
-        running.lose(reason, passes=True)
-        _run(running, _records(spark, config, failOnDataLoss="false"), None)
-        running.lose(reason, passes=False)
-        passed_at, records = time.monotonic(), _records(spark, config)
+        running.begin_skip(reason)
+        _run(running, _records(spark, config, failOnDataLoss="false"), None)  # the checkpoint is behind the loss then
+        running.end_skip(reason)
+        skipped_at, records = time.monotonic(), _records(spark, config)
 
 
 def _run(running: Following, records: DataFrame, trigger: str | None) -> None:

@@ -94,7 +94,7 @@ class Following:
             is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
         )  # fmt: skip
         self._in_batch = False
-        self._passes = False  # the stream passes records that are lost
+        self._skips = False  # the query skips records that are lost
         self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
@@ -179,7 +179,7 @@ class Following:
         Args:
             writer: the id of the query.
         """
-        if self._passes:  # nothing is loaded before the stream has passed what is lost
+        if self._skips:  # nothing is loaded before the query has skipped what is lost
             return
         try:
             self._writer = writer
@@ -223,11 +223,11 @@ class Following:
 
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
-        if self._config.trigger is not None or self._passes or self.error is not None or self._stopping.is_set():
+        if self._config.trigger is not None or self._skips or self.error is not None or self._stopping.is_set():
             return
-        due = self._healing.due(self._tables, at_end=True)
-        if due:
-            self._tables |= due
+        started = self._healing.start_waiting(self._tables, at_end=True)
+        if started:
+            self._tables |= started
             self._write_status()  # a load that is killed continues from it
         loading = [each for each in self._tables.values() if each.state == "loading"]
         if loading and (self._batches or any(each.heals for each in loading)):
@@ -255,29 +255,38 @@ class Following:
         lost = isinstance(error, Exception) and isinstance(cause_of(error), DataLossError)
         return lost and self._config.heal
 
-    def lose(self, reason: str, *, passes: bool) -> None:
-        """Let every table be read again from TiDB, because records of any of them may be lost.
+    def begin_skip(self, reason: str) -> None:
+        """Let every table heal, and the next query skip what is lost, without an error.
 
-        The stream has ended. It begins again to pass those records, with its tables as they are, and once more after
-        that: whatever it has lost by then, a load as of then has.
+        Args:
+            reason: what is lost. The records of any table may be among it.
+        """
+        self._restart_after_loss(reason, skips=True)
+
+    def end_skip(self, reason: str) -> None:
+        """Let every table heal once more, as of the next start: more may be lost while a query skips.
 
         Args:
             reason: what is lost.
-            passes: whether the stream is about to pass them.
         """
+        self._restart_after_loss(reason, skips=False)
+
+    def _restart_after_loss(self, reason: str, *, skips: bool) -> None:
         self._joining.join()
         self._joining.finished()
         self._stopping.clear()
-        self._in_batch, self._passes = False, passes
+        self._in_batch, self._skips = False, skips
         self.error = self.query = None
-        (self._loaded.set if passes else self._loaded.clear)()
+        (self._loaded.set if skips else self._loaded.clear)()
         self._lost_until = newest_ts()
         self._status.lose(self._lost_until)
         for name, status in self._tables.items():
             if status.state == "left out":
                 continue
-            heals = self._healing.is_possible(status)
-            self._tables[name] = self._healing.lost(status, reason) if heals else unclaimed(self._spark, status)
+            heals = self._healing.can_heal(status)
+            self._tables[name] = (
+                self._healing.restart_after_loss(status, reason) if heals else unclaimed(self._spark, status)
+            )
         self._write_status()
 
     def _write_views(self, name: str) -> None:
@@ -387,8 +396,8 @@ class Following:
         explained = self._resuming.explained(waiting, self._tables, batch_id, writer)
         outcomes = [explained.get(each.status.table_name, each) for each in outcomes]
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
-        self._tables |= self._healing.renamed_away(changes.ddl, self._tables) if config.heal else {}
-        self._tables |= self._healing.due(self._tables)
+        self._tables |= self._healing.start_renamed(changes.ddl, self._tables)
+        self._tables |= self._healing.start_waiting(self._tables)
         changed = [each for name, each in self._tables.items() if _matters(before.get(name), each)]
         self._tables |= {name: each.without_changes(changes.resolved_ts) for name, each in self._tables.items()}
         upkeep = self._upkeep.after_batch(self._tables)
@@ -398,7 +407,7 @@ class Following:
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._commit_status()
             self._written_at = time.monotonic()
-        if config.trigger is not None and not self._passes:
+        if config.trigger is not None and not self._skips:
             begun = [each for each in changed if each.state == "loading"]
             self._joining.load_beside(
                 one for one in begun if getattr(before.get(one.table_name), "state", "") != "loading"

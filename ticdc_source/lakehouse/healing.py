@@ -1,7 +1,7 @@
-"""Healing: a table that the stream alone cannot keep right is read again from TiDB, while the others go on.
+"""Healing reads one table again from TiDB while the other tables go on, because the stream alone cannot keep it right.
 
-TiDB is asked for its present rows, so every record that the stream has read by then is older: none of them is needed
-any more, except by a history. A table heals at once; one that needs it again waits, for longer each time.
+TiDB gives the rows of now, so the older records of that table are no longer needed. Only a table with `history = true`
+keeps them, for its log. A table heals at once; if it fails again, it waits, for longer each time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables
 
 __all__ = ["Healing"]
 
-_WAIT_S = 60.0  # for DDL that may still come, and between two healings of a table
-_MOST_DOUBLINGS = 6  # of that wait: then it is an hour
+_FIRST_WAIT_S = 60.0  # before a table heals for the second time, and for DDL that may still come
+_LONGEST_WAIT_S = 3600.0
+_CALM_S = 120.0  # a table that is well for so long after a wait begins with the first one again
 
 
 class Healing:
@@ -29,7 +30,7 @@ class Healing:
 
     Args:
         config: what is copied.
-        tso: returns the present TSO of TiDB for a table; None if TiDB does not answer.
+        tso: returns TiDB's TSO of now, or None if TiDB does not answer. It gets the name of the table, for a warning.
         clock: a monotonic clock, in seconds.
     """
 
@@ -39,53 +40,52 @@ class Healing:
         self._config = config
         self._tso = tso
         self._clock = clock
-        self._lock = threading.Lock()  # tables fail side by side
-        self._due: dict[str, float] = {}
-        self._doublings: dict[str, int] = {}
+        self._lock = threading.Lock()  # threads write the tables, and several may fail at once
+        self._not_before: dict[str, float] = {}
+        self._waits: dict[str, float] = {}
 
-    def is_possible(self, status: TableStatus) -> bool:
-        """Return whether a table heals: nothing tells the rows of a log from those of a load."""
+    def can_heal(self, status: TableStatus) -> bool:
+        """Return whether the sync may heal a table. A log cannot: its rows and those of the load would mix.
+
+        The kind of a table is not known before its first rows, so its settings count too.
+        """
         return self._config.heal and status.kind != "log" and not self._settings(status).log
 
-    def begun(
-        self, status: TableStatus, reason: str, batch_id: int | None, *, waits: bool = True
-    ) -> TableStatus | None:
-        """Return the status `loading` of a table that heals now; None if it must wait.
+    def start(self, status: TableStatus, reason: str, keep_from: int | None = None) -> TableStatus | None:
+        """Return the status of a table that begins to heal; None if it must wait.
 
         Args:
             status: its status.
             reason: why it heals.
-            batch_id: the first micro-batch that its history lacks, and whose records are kept; None if it lacks none.
-            waits: whether it must wait if it has just healed.
+            keep_from: the first micro-batch that its history lacks, if it has one; its records are kept from there on.
         """
-        name = status.table_name
         with self._lock:
-            now, due = self._clock(), self._due.get(name, float("-inf"))
-            if now < due and waits:
+            name, now = status.table_name, self._clock()
+            if now < self._not_before.get(name, now):
                 return None
-            doublings = self._doublings.get(name, -1) + 1 if now < due + 2 * _WAIT_S else 0
-            self._doublings[name] = min(doublings, _MOST_DOUBLINGS)
-            self._due[name] = now + _WAIT_S * 2 ** self._doublings[name]
-        since = batch_id if self._settings(status).history else None
-        return replace(_loading(status, reason), loaded_ts=self._tso(name), set_aside_batch=since)
+            calm_at = self._not_before.get(name, float("-inf")) + _CALM_S
+            wait = min(2 * self._waits.get(name, 0), _LONGEST_WAIT_S) if now < calm_at else 0
+            self._waits[name] = wait or _FIRST_WAIT_S
+            self._not_before[name] = now + self._waits[name]
+        return replace(self._healing(status, reason, keep_from), loaded_ts=self._tso(name))
 
-    def lost(self, status: TableStatus, reason: str) -> TableStatus:
-        """Return the status `loading` of a table of which records are lost; it heals at the next start of the stream.
+    def restart_after_loss(self, status: TableStatus, reason: str) -> TableStatus:
+        """Return the status of a table that heals when the stream starts again: its TSO is taken then.
 
         Args:
-            status: its status, of a table that heals.
+            status: its status.
             reason: what is lost.
         """
-        since = status.set_aside_batch if self._settings(status).history else None  # what was kept is for its log
-        return replace(_loading(status, reason), set_aside_batch=since)
+        return self._healing(status, reason, status.set_aside_batch)
 
-    def wait(self, status: TableStatus) -> None:
-        """Let a table wait for DDL that explains its changes, before it heals."""
+    def postpone(self, status: TableStatus) -> None:
+        """Let a table that was set aside wait before it heals: DDL that explains its changes may still come."""
         with self._lock:
-            self._due[status.table_name] = max(self._due.get(status.table_name, 0), self._clock() + _WAIT_S)
+            before = self._not_before.get(status.table_name, 0)
+            self._not_before[status.table_name] = max(before, self._clock() + _FIRST_WAIT_S)
 
-    def due(self, statuses: Mapping[str, TableStatus], *, at_end: bool = False) -> dict[str, TableStatus]:
-        """Return the statuses `loading` of tables that had to wait, and heal now.
+    def start_waiting(self, statuses: Mapping[str, TableStatus], *, at_end: bool = False) -> dict[str, TableStatus]:
+        """Return the statuses of tables that have waited, and begin to heal now.
 
         Args:
             statuses: the statuses of all tables.
@@ -93,21 +93,22 @@ class Healing:
         """
         found = {}
         for name, status in statuses.items():
-            if status.state in ("loading", "left out") or not status.heals or not self._config.heal:
+            if not status.heals or status.state in ("loading", "left out") or not self._config.heal:
                 continue
             if at_end:
-                self._due.pop(name, None)
-            begun = self.begun(status, status.reason or "", status.set_aside_batch)
-            if begun is not None:
-                found[name] = begun
+                self._not_before.pop(name, None)
+            started = self.start(status, status.reason or "", status.set_aside_batch)
+            if started is not None:
+                found[name] = started
         return found
 
-    def renamed_away(
+    def start_renamed(
         self, ddl: Mapping[str, Sequence[DDLEvent]], statuses: Mapping[str, TableStatus]
     ) -> dict[str, TableStatus]:
-        """Return the statuses `loading` of tables whose name another one has got, or none has now.
+        """Return the statuses of tables that begin to heal because their name means another table now, or none.
 
-        The event is one of the new name. What the old name means since then, only TiDB knows.
+        A RENAME TABLE is among the DDL of the new name. What the old name means since then, only TiDB knows. Such a
+        table does not wait: nothing else would keep its target right.
 
         Args:
             ddl: the DDL events of a micro-batch, by table.
@@ -117,23 +118,33 @@ class Healing:
         found: dict[str, TableStatus] = {}
         for event, old in _renames(ddl):
             status = spelt.get(old.lower())
-            if status is None or status.state != "following" or status.kind is None or not self.is_possible(status):
+            if status is None or status.state != "following" or status.kind is None or not self.can_heal(status):
                 continue
             if event.commit_ts is not None and event.commit_ts <= (status.loaded_ts or 0):
                 continue
             reason = f"{' '.join(event.query.split())[:200]}: {status.table_name} is another table since then, or none"
-            known = [ts for ts in (status.resolved_ts, (event.commit_ts or 0) - 1) if ts is not None]
-            begun = self.begun(replace(status, resolved_ts=min(known)), reason, None, waits=False)
-            found |= {} if begun is None else {status.table_name: begun}
+            healing = replace(self._healing(status, reason, None), loaded_ts=self._tso(status.table_name))
+            if event.commit_ts is not None and status.resolved_ts is not None:  # its rows are right up to the RENAME
+                healing = replace(healing, resolved_ts=min(status.resolved_ts, event.commit_ts - 1))
+            found[status.table_name] = healing
         return found
+
+    def _healing(self, status: TableStatus, reason: str, keep_from: int | None) -> TableStatus:
+        """Return the status of a table that heals, at a TSO that is not known yet."""
+        return replace(
+            status,
+            state="loading",
+            heals=True,
+            reason=reason,
+            waits_for_ddl=False,
+            columns=(),
+            loaded_ts=None,
+            set_aside_batch=keep_from if self._settings(status).history else None,
+            set_aside_since=None,
+        )
 
     def _settings(self, status: TableStatus) -> TableConfig:
         return self._config.of_table(parse_table(status.table_name))
-
-
-def _loading(status: TableStatus, reason: str) -> TableStatus:
-    healing = replace(status, state="loading", reason=reason, waits_for_ddl=False, heals=True, columns=())
-    return replace(healing, loaded_ts=None, set_aside_batch=None, set_aside_since=None)
 
 
 def _renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[DDLEvent, str]]:
@@ -142,6 +153,8 @@ def _renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[DDLEvent, 
         if ddl_kind(event) != "rename_table" or is_too_long(event):
             continue
         try:
-            yield from ((event, str(old)) for old in renamed_tables(event))
-        except ValueError:  # the table of the new name is refused for that
+            old_names = renamed_tables(event)
+        except ValueError:  # the merge sets the table of the new name aside for the same text
             continue
+        for old in old_names:
+            yield event, str(old)

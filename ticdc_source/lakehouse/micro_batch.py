@@ -207,11 +207,11 @@ class MicroBatch:
             is_repeated = self._is_counted(status)
             lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
             written = replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
-            if is_repeated or self.healing is None or not self.healing.is_possible(written.status):
+            if is_repeated or self.healing is None or not self.healing.can_heal(written.status):
                 return written
             reason = f"{count} bad records are in {self.quarantine.name}"
             before = replace(written.status, complete_since=status.complete_since, resolved_ts=status.resolved_ts)
-            healed = None if self.kept is None else self.healing.begun(before, reason, None)
+            healed = None if self.kept is None else self.healing.start(before, reason)
             return replace(written, status=healed or replace(written.status, heals=True, reason=reason))
         except Exception as second:
             if self.shared.stops_all(second):
@@ -345,15 +345,15 @@ class MicroBatch:
         """Set a table aside, or read it again from TiDB, at once or soon."""
         self._keep(status.table_name)
         reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
-        healing = self.healing if self.healing is not None and self.healing.is_possible(status) else None
+        healing = self.healing if self.healing is not None and self.healing.can_heal(status) else None
         if healing is not None and not waits and self.kept is not None:  # not in the middle of a replay
-            begun = healing.begun(status, reason, self.facts.batch_id)
-            if begun is not None:
-                return Outcome(begun)
+            started = healing.start(status, reason, self.facts.batch_id)
+            if started is not None:
+                return Outcome(started)
         if waits:
             reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
         if healing is not None:
-            healing.wait(status)
+            healing.postpone(status)
             reason = f"{reason}. Soon the table is read again from TiDB"
         aside = status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits)
         return Outcome(replace(aside, heals=healing is not None))

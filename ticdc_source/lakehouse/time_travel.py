@@ -1,8 +1,8 @@
-"""Time travel: every table of a sync as it was at one commit-ts, and what changed in a table between two of them.
+"""Time travel: every table of a sync as it was at one commit-ts, and what changed in a table between two moments.
 
 With `consistency = "resolved"`, the commits of a micro-batch have every change up to its resolved ts, and none after
-it. So a version of each table is the database at that commit-ts, unless the table did not follow then: the status
-remembers such times.
+it. So each target has a version that is its table at that commit-ts, unless it did not follow then: the status
+remembers such pauses.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -23,13 +24,12 @@ from ticdc_source.lakehouse.status import TableStatus, status_table
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.targets.log import LOG
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
+from ticdc_source.targets.retyping import MOVED
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import Commit, Target, quoted
-from ticdc_source.tso import of_ms, utc
+from ticdc_source.tso import of_ms, of_time, utc
 
 __all__ = ["DatabaseState", "as_of", "diff"]
-
-_IMAGES = (("update_preimage", "before"), ("update_postimage", "after"))  # of a row that is in both states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class DatabaseState:
 
     Attributes:
         commit_ts: the commit-ts: every change up to it is there, itself included, and none after it.
-        tables: the rows of each table, without deleted ones, by its name; of a table without a key, its changes. A
-            table that was created later, or has never had rows, is not among them.
+        tables: a frame for each table, by its name: the rows that existed or, of a table without a key, its log up to
+            then. A table that was created later, or has never had rows, is not among them.
     """
 
     commit_ts: int
@@ -54,7 +54,7 @@ class DatabaseState:
 def as_of(
     spark: SparkSession, config: SyncConfig, at: int | datetime.datetime, *, tables: Sequence[str] = ()
 ) -> DatabaseState:
-    """Return every table of a sync as it was at one commit-ts, the newest one up to a moment that they all have.
+    """Return every table of a sync as it was at one commit-ts: the newest one, up to a moment, that all tables have.
 
     It needs `consistency = "resolved"`, and versions of that time: `maintain.keep` says for how long they stay.
 
@@ -79,26 +79,33 @@ def as_of(
         OptionError: `at` has no time zone, or the sync has no such table.
         TargetError: a table is not known to be complete at that commit-ts, or its versions of that time are gone.
     """
-    moment = _tso(at)
-    committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()  # first: statuses are written before
+    moment = _last_tso(at)
+    # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
+    committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
     stored = status_table(spark, config)
     statuses, identity = _selected(stored.read(), tables), stored.identity()
-    since = identity.get("exact_since")
-    if since is None:
+    exact_since = identity.get("exact_since")
+    if exact_since is None:
         msg = (
-            "The sync applies changes with consistency = 'latest', so no version of its tables is the database at one "
-            "commit-ts. Write consistency = 'resolved' into sync.toml: what is applied from then on can be read"
+            "With consistency = 'latest', a version of a table mixes several commit-ts. Write consistency = 'resolved' "
+            "into sync.toml: states from then on can be read"
         )
         raise TargetError(msg)
     histories = [_History.of(spark, status) for status in statuses]
-    commit_ts, is_of_stream = _newest(histories, str(identity["writer"]), committed, moment)
-    if commit_ts is None or commit_ts < since:
-        begins = f"the first one of the sync that can be read is after {utc(since)}" if since else "the sync had none"
-        msg = f"There is no commit-ts up to {moment} ({utc(moment)}) that all tables have: {begins}"
+    created = [one for one in histories if not one.is_created_after(moment)]
+    if not created:
+        return DatabaseState(commit_ts=moment, tables={})
+    if len(created) == 1:  # each of its versions is a state of it
+        commit_ts = max((one.ts for one in created[0].points if one.ts <= moment), default=None)
+        is_shared = True
+        created[0].followed_from(moment)  # rounding down may cross a pause
+    else:
+        commit_ts, is_shared = _newest(created, str(identity["writer"]), committed, moment)
+    if commit_ts is None or commit_ts < exact_since:
+        why = f"The sync can be read from {utc(exact_since)} on" if exact_since else "The sync had written nothing yet"
+        msg = f"No commit-ts up to {utc(moment)} can be read. {why}. Ask for a later moment"
         raise TargetError(msg)
-    found = {one.status.table_name: one.at(commit_ts, is_of_stream=is_of_stream) for one in histories}
-    if len(histories) == 1 and any(rows is not None for rows in found.values()):
-        histories[0].check(moment)  # what it had before a pause is not what it had at the moment
+    found = {one.status.table_name: one.at(commit_ts, is_shared=is_shared) for one in created}
     return DatabaseState(commit_ts=commit_ts, tables={name: rows for name, rows in found.items() if rows is not None})
 
 
@@ -133,25 +140,23 @@ def diff(
 
     Raises:
         OptionError: a moment has no time zone, or the sync has no such table.
-        TargetError: a state is not known, as for `as_of`, or the table has no key.
+        TargetError: a state is not known, as for `as_of`, or the table has no key or no rows.
     """
-    states = [as_of(spark, config, moment, tables=[table]) for moment in (since, until)]
+    before, after = (
+        next(iter(as_of(spark, config, moment, tables=[table]).tables.values()), None) for moment in (since, until)
+    )
     (status,) = _selected(status_table(spark, config).read(), [table])
     target = existing_target(spark, status.target)
-    if status.kind != "table" or target is None:
-        msg = f"{status.table_name} has no key, or no rows: its log {status.target} has each change"
+    if status.kind != "table" or target is None or after is None:
+        msg = f"{status.table_name} has no key, or no rows until then. The log of a table without a key has each change"
         raise TargetError(msg)
     keys: list[str] = json.loads(target.properties()[KEYS])
-    frames = [next(iter(state.tables.values()), None) for state in states]
-    known = [frame for frame in frames if frame is not None]
-    schema = StructType([*known[-1].schema] if known else [])
-    before, after = (
-        _with_columns(spark.createDataFrame([], schema) if frame is None else frame, schema, keys) for frame in frames
-    )
-    return _difference(before, after, schema, keys)
+    if before is None:  # the table was created in between
+        before = after.where("false")
+    return _difference(_keyed(before, after.schema, keys), _keyed(after, after.schema, keys), after.schema, len(keys))
 
 
-def _tso(moment: int | datetime.datetime) -> int:
+def _last_tso(moment: int | datetime.datetime) -> int:
     """Return the last TSO of a moment.
 
     Raises:
@@ -162,46 +167,67 @@ def _tso(moment: int | datetime.datetime) -> int:
     if moment.tzinfo is None:
         msg = f"{moment} has no time zone: datetime(2026, 11, 24, 18, 0, tzinfo=timezone.utc) has one"
         raise OptionError(msg)
-    return of_ms(int(moment.timestamp() * 1000))
+    return of_time(moment) + of_ms(1) - 1
 
 
 def _selected(statuses: Mapping[str, TableStatus], tables: Sequence[str]) -> list[TableStatus]:
-    if not statuses:
+    """Return the statuses of tables; of all that are copied, if none is named.
+
+    Raises:
+        OptionError: the sync has no such table.
+    """
+    copied = {name: each for name, each in statuses.items() if each.state != "left out"}
+    if not copied:
         msg = "The sync has no tables yet: run it first"
         raise OptionError(msg)
     if not tables:
-        return [each for each in statuses.values() if each.state != "left out"]
+        return [*copied.values()]
     found = []
     for table in tables:
         name = parse_table(table)
-        found += [each for each in statuses.values() if parse_table(each.table_name).is_same(name)]
-        if not found or not parse_table(found[-1].table_name).is_same(name):
-            msg = f"The sync has no table {table}. It has {', '.join(sorted(statuses))}"
+        same = [each for each in copied.values() if parse_table(each.table_name).is_same(name)]
+        if not same:
+            msg = f"The sync has no table {table}. It has {', '.join(sorted(copied))}"
             raise OptionError(msg)
+        found += same
     return found
 
 
 def _newest(histories: Sequence[_History], writer: str, committed: int, moment: int) -> tuple[int | None, bool]:
-    """Return the newest commit-ts up to a moment at which tables have been written, and whether it is of the stream.
+    """Return the newest commit-ts up to a moment that all tables can have.
 
-    A micro-batch that is not committed yet is in some of the tables, and in others not. The TSO of a load is a
-    commit-ts of the tables that it has loaded alone.
+    A micro-batch that Spark has not committed is in some targets only. A load is of the tables alone that it has read.
 
     Args:
-        histories: the commits of the tables.
+        histories: the histories of the tables.
         writer: the id of the query.
-        committed: the last micro-batch that has ended.
+        committed: the last micro-batch that Spark has committed.
         moment: the moment.
+
+    Returns:
+        It, and whether a table with an older version did not change until then: so it is for a micro-batch.
     """
-    stream: list[int] = []
-    loads: list[int] = []
-    for facts in (commit.facts for history in histories for commit in history.points):
-        if facts.resolved_ts is not None and facts.resolved_ts <= moment:
-            is_of_stream = facts.app_id == writer and facts.batch_id is not None and facts.batch_id <= committed
-            (stream if is_of_stream else loads).append(facts.resolved_ts)
-    if len(histories) == 1:  # each of its versions is a state of it
-        return max([*stream, *loads], default=None), True
-    return (max(stream), True) if stream else (max(loads, default=None), False)
+    known = [one for history in histories for one in history.points if one.ts <= moment]
+    batches = [one.ts for one in known if one.writer == writer and (one.batch_id or 0) <= committed]
+    loads = [one.ts for one in known if one.writer != writer]
+    return (max(batches), True) if batches else (max(loads, default=None), False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A version of a target that is its table at a commit-ts.
+
+    Attributes:
+        version: the version.
+        ts: the commit-ts.
+        writer: who has written it.
+        batch_id: the number of its micro-batch.
+    """
+
+    version: int
+    ts: int
+    writer: str | None = None
+    batch_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,82 +237,91 @@ class _History:
     Attributes:
         status: the status of the table.
         target: the target; None if it does not exist.
-        points: the versions that are the table at their resolved ts, oldest first.
+        points: its versions that are the table at a commit-ts, oldest first.
     """
 
     status: TableStatus
     target: Target | None
-    points: Sequence[Commit]
+    points: Sequence[_Point]
 
     @classmethod
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
         """Read the commits of a target."""
         target = existing_target(spark, status.target)
         commits = [] if target is None else target.commits(undone=True)
-        return cls(status=status, target=target, points=points(commits))
+        return cls(status=status, target=target, points=_points(commits))
 
-    def at(self, commit_ts: int, *, is_of_stream: bool) -> DataFrame | None:
+    @property
+    def _was_created_in_stream(self) -> bool:
+        """Whether the sync has read the CREATE TABLE of the table, and has never loaded it."""
+        return self.status.complete_since is not None and self.status.loaded_ts is None and not self.status.pauses
+
+    def is_created_after(self, commit_ts: int) -> bool:
+        """Return whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
+        created_ts = self.status.complete_since or 0
+        return self._was_created_in_stream and commit_ts < created_ts and all(one.ts > commit_ts for one in self.points)
+
+    def at(self, commit_ts: int, *, is_shared: bool) -> DataFrame | None:
         """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows.
 
         Args:
             commit_ts: the commit-ts.
-            is_of_stream: whether it is the resolved ts of a micro-batch: then the table has not changed since its own
-                last one before that.
+            is_shared: whether a table with an older version did not change until then.
 
         Raises:
             TargetError: they are not known.
         """
         status = self.status
-        point = next((one for one in reversed(self.points) if (one.facts.resolved_ts or 0) <= commit_ts), None)
-        came_by_ddl = status.complete_since is not None and status.loaded_ts is None and not status.pauses
-        if came_by_ddl and point is None and commit_ts < (status.complete_since or 0):
+        if self.is_created_after(commit_ts):
             return None
-        since = self.check(commit_ts)
-        if self.target is None and status.kind is not None:
-            msg = f"The target {status.target} of {status.table_name} is gone: restore it, and its versions"
+        followed_from = self.followed_from(commit_ts)
+        if self.target is None:
+            if status.kind is None:  # it only has had DDL, or TiDB had no such table
+                return None
+            msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
             raise TargetError(msg)
-        if self.target is None or (point is None and came_by_ddl and not self.points):  # it only has had DDL
+        if self._was_created_in_stream and not self.points:  # it only has had DDL
             return None
-        ts = 0 if point is None else point.facts.resolved_ts or 0
-        if point is None or ts < since or (ts < commit_ts and not is_of_stream):
+        point = next((one for one in reversed(self.points) if one.ts <= commit_ts), None)
+        if point is None or point.ts < followed_from or (point.ts < commit_ts and not is_shared):
             msg = (
-                f"{status.table_name} has no version of {utc(commit_ts)}: "
-                f"the versions of {status.target} from {utc(since)} to that time are gone, or it has none of its own"
+                f"{status.table_name} has no version of {utc(commit_ts)} in {status.target}. It may have been removed "
+                "(maintain.keep says how long versions stay), or the table was loaded at another TSO than the others"
             )
             raise TargetError(msg)
-        return _rows(self.target, point)
+        return _rows(self.target, point.version)
 
-    def check(self, commit_ts: int) -> int:
-        """Return since when the table had followed, without a pause, at a commit-ts.
+    def followed_from(self, commit_ts: int) -> int:
+        """Return the commit-ts from which the table followed without a pause, up to another one.
 
         Raises:
             TargetError: it did not follow then, or was not complete.
         """
         status = self.status
-        since = 0
+        followed_from = 0
         for pause in status.pauses:
             if commit_ts <= pause.from_ts:
-                return max(since, self._complete(pause.complete_since, commit_ts))
+                return max(followed_from, self._complete(pause.complete_since, commit_ts))
             if commit_ts < pause.to_ts:
                 msg = (
                     f"{status.table_name} has no state between {utc(pause.from_ts)} and {utc(pause.to_ts)}, and "
                     f"{utc(commit_ts)} is between them: it did not follow then. {pause.reason}"
                 )
                 raise TargetError(msg)
-            since = pause.to_ts
+            followed_from = pause.to_ts
         if status.state != "following" and commit_ts > (status.resolved_ts or 0):
             msg = (
                 f"{status.table_name} has no state after {utc(status.resolved_ts)}, and {utc(commit_ts)} is later: it "
                 f"is {status.state}. {status.reason or ''}"
             )
             raise TargetError(msg)
-        return max(since, self._complete(status.complete_since, commit_ts))
+        return max(followed_from, self._complete(status.complete_since, commit_ts))
 
     def _complete(self, complete_since: int | None, commit_ts: int) -> int:
-        """Return since when the table was complete.
+        """Return the commit-ts from which the table was complete.
 
         Raises:
-            TargetError: it was not, at a commit-ts.
+            TargetError: it was not complete at a commit-ts.
         """
         if complete_since is not None and complete_since <= commit_ts:
             return complete_since
@@ -295,41 +330,42 @@ class _History:
         raise TargetError(msg)
 
 
-def points(commits: Sequence[Commit]) -> list[Commit]:
-    """Return the commits that made a target equal to its table at their resolved ts, oldest first.
+def _points(commits: Sequence[Commit]) -> list[_Point]:
+    """Return the versions that are a table at a commit-ts, oldest first.
 
-    A commit whose resolved ts is not larger than that of one before it has repeated something.
+    A commit counts if its resolved ts is at least that of each commit before it; of two with the same one, the later. A
+    smaller one means that the commit repeated older work.
 
     Args:
         commits: the commits of the target, newest first.
     """
-    found: list[Commit] = []
+    found: list[_Point] = []
     for commit in reversed(commits):
-        ts, last = commit.facts.resolved_ts, found[-1].facts.resolved_ts if found else 0
-        if ts is None or ts < (last or 0):
+        ts = commit.facts.resolved_ts
+        if ts is None or (found and ts < found[-1].ts):
             continue
-        if ts == last:
+        if found and ts == found[-1].ts:
             found.pop()
-        found.append(commit)
+        found.append(_Point(commit.version, ts, commit.facts.app_id, commit.facts.batch_id))
     return found
 
 
-def _rows(target: Target, point: Commit) -> DataFrame:
+def _rows(target: Target, version: int) -> DataFrame:
     """Return the rows of a version that were not deleted, with the columns of the table alone."""
-    properties, frame = target.properties(), target.frame_at(point.version)
+    properties, frame = target.properties(), target.frame_at(version)
     if LOG in properties:
         return frame
     prefix = properties[PREFIX]
-    own = {f"{prefix}sequence"}
+    own = {f"{prefix}sequence", *(one["aside"] for one in json.loads(properties.get(MOVED) or "[]"))}
     if properties.get(DELETES) == "soft":
         frame = frame.where(f"NOT {quoted(f'{prefix}is_deleted')}")
         own.add(f"{prefix}is_deleted")
     if COMMIT_TIME in properties:
         own.add(f"{prefix}committed_at")
-    return frame.select(*(F.col(quoted(name)) for name in frame.columns if name not in own and "__until_" not in name))
+    return frame.select(*(F.col(quoted(name)) for name in frame.columns if name not in own))
 
 
-def _with_columns(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> DataFrame:
+def _keyed(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> DataFrame:
     """Return rows with the columns of a schema, each as a struct `row`, beside their keys `k0`, …."""
     names = {name.lower(): name for name in frame.columns}
     columns = [
@@ -338,34 +374,39 @@ def _with_columns(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> 
         .alias(field.name)
         for field in schema
     ]
-    chosen = frame.select(*columns)
     key = [F.col(quoted(name)).alias(f"k{number}") for number, name in enumerate(keys)]
-    return chosen.select(*key, F.struct(*(F.col(quoted(field.name)) for field in schema)).alias("row"))
+    row = F.struct(*(F.col(quoted(field.name)) for field in schema)).alias("row")
+    return frame.select(*columns).select(*key, row)
 
 
-def _difference(before: DataFrame, after: DataFrame, schema: StructType, keys: Sequence[str]) -> DataFrame:
+def _difference(before: DataFrame, after: DataFrame, schema: StructType, keys: int) -> DataFrame:
+    """Return the rows that differ: a changed row once as it was, and once as it is."""
     old, new = before.alias("old"), after.alias("new")
-    same_key = [F.col(f"old.k{number}").eqNullSafe(F.col(f"new.k{number}")) for number in range(len(keys))]
+    same_key = [F.col(f"old.k{number}").eqNullSafe(F.col(f"new.k{number}")) for number in range(keys)]
     joined = old.join(new, same_key, "full_outer").select(
         F.col("old.row").alias("before"), F.col("new.row").alias("after")
     )
-    same = [
-        _comparable(F.col(f"before.{quoted(field.name)}"), field.dataType).eqNullSafe(
-            _comparable(F.col(f"after.{quoted(field.name)}"), field.dataType)
-        )
-        for field in schema
-    ]
-    is_same = F.lit(True)  # noqa: FBT003 (a value of Spark)
-    for one in same:
-        is_same = is_same & one
-    is_in_both = F.col("before").isNotNull() & F.col("after").isNotNull()
-    changed = joined.where(~(is_in_both & is_same))
-    images = F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(side).alias("row")) for kind, side in _IMAGES))
-    shown = changed.select(F.explode(images).alias("image"), is_in_both.alias("both"))
-    shown = shown.where("image.row IS NOT NULL")
-    kind = F.when(F.col("both"), F.col("image.kind")).when(F.col("image.kind") == _IMAGES[0][0], "delete")
-    values = [F.col(f"image.row.{quoted(field.name)}").alias(field.name) for field in schema]
-    return shown.select(*values, kind.otherwise("insert").alias("_change_type"))
+    is_same = reduce(
+        Column.__and__,
+        (
+            _comparable(F.col(f"before.{quoted(field.name)}"), field.dataType).eqNullSafe(
+                _comparable(F.col(f"after.{quoted(field.name)}"), field.dataType)
+            )
+            for field in schema
+        ),
+    )
+    in_both = F.col("before").isNotNull() & F.col("after").isNotNull()
+    sides = F.array(*(F.struct(F.lit(name).alias("name"), F.col(name).alias("row")) for name in ("before", "after")))
+    changed = joined.where(~(in_both & is_same)).select(in_both.alias("in_both"), F.explode(sides).alias("side"))
+    is_before = F.col("side.name") == "before"
+    change_type = (
+        F.when(F.col("in_both") & is_before, "update_preimage")
+        .when(F.col("in_both"), "update_postimage")
+        .when(is_before, "delete")
+        .otherwise("insert")
+    )
+    values = [F.col(f"side.row.{quoted(field.name)}").alias(field.name) for field in schema]
+    return changed.where("side.row IS NOT NULL").select(*values, change_type.alias("_change_type"))
 
 
 def _comparable(column: Column, type_: DataType) -> Column:

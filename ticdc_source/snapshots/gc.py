@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.tso import duration, of_ms, physical_ms, utc
+from ticdc_source.tso import duration, of_ms, of_time, physical_ms, utc
 
 __all__ = ["GC_SQL", "SAFE_POINT_SQL", "GCState", "gc_state"]
 
@@ -102,4 +102,4 @@ def _tso_of(text: str) -> int:
     """Return the TSO of a safe point: `20260101-00:00:00.000 +0000`, without milliseconds in older releases."""
     fraction = ".%f" if "." in text else ""
     moment = datetime.strptime(text.strip(), f"%Y%m%d-%H:%M:%S{fraction} %z")
-    return of_ms(int(moment.timestamp() * 1000))
+    return of_time(moment)

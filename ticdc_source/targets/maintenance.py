@@ -11,7 +11,7 @@ from ticdc_source.targets.merge import DELETES, PREFIX
 from ticdc_source.targets.sessions import own_session
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import Commit, CommitFacts, Target, quoted
-from ticdc_source.tso import of_ms
+from ticdc_source.tso import of_time
 
 __all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
 
@@ -166,5 +166,4 @@ def _commit_ts(moment: int | datetime.datetime) -> int:
     if moment.tzinfo is None:
         msg = f"before={moment!r} has no time zone: give one, for example datetime(2026, 1, 31, tzinfo=timezone.utc)"
         raise OptionError(msg)
-    since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-    return of_ms(since // datetime.timedelta(milliseconds=1))
+    return of_time(moment)

@@ -346,10 +346,8 @@ class _Merge:
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
             self._follow_digits(self.target, retyping, sequence)
             if self.facts.resolved_ts is not None and self.facts.batch_id is not None:
-                # What DDL did to rows is in commits of their own, which do not complete the micro-batch. Delta makes
-                # a commit without rows only for a number, and not for one of this writer: rows may still come with it.
-                mark = replace(self.facts, app_id=f"{self.facts.app_id or ''}#ddl")
-                self.target.append(self.target.frame().where("false"), mark)
+                # What DDL did to rows is done. Another writer: rows of this one may still come with this number.
+                self.target.append(self._rows("false"), replace(self.facts, app_id=f"{self.facts.app_id or ''}#ddl"))
         elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
