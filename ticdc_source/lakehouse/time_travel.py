@@ -286,10 +286,18 @@ class _History:
         if point is None or point.ts < followed_from or (point.ts < commit_ts and not is_shared):
             msg = (
                 f"{status.table_name} has no version of {utc(commit_ts)} in {status.target}. It may have been removed "
-                "(maintain.keep says how long versions stay), or the table was loaded at another TSO than the others"
+                "(`keep` in [maintain] says for how long versions stay), or the table was loaded at another TSO than the others"
             )
             raise TargetError(msg)
-        return _rows(self.target, point.version)
+        try:
+            return _rows(self.target, point.version)
+        except Exception as error:  # of either engine
+            why = str(error).partition("\n")[0]
+            msg = (
+                f"{status.table_name} at {utc(commit_ts)} is version {point.version} of {status.target}, which cannot be "
+                f"read: {why}. `keep` in [maintain] says for how long versions stay"
+            )
+            raise TargetError(msg) from error
 
     def followed_from(self, commit_ts: int) -> int:
         """Return the commit-ts from which the table followed without a pause, up to another one.
