@@ -286,7 +286,8 @@ class _History:
         if point is None or point.ts < followed_from or (point.ts < commit_ts and not is_shared):
             msg = (
                 f"{status.table_name} has no version of {utc(commit_ts)} in {status.target}. It may have been removed "
-                "(`keep` in [maintain] says for how long versions stay), or the table was loaded at another TSO than the others"
+                "(`keep` in [maintain] says for how long versions stay), or the table was loaded at another TSO than "
+                "the others"
             )
             raise TargetError(msg)
         try:
@@ -294,8 +295,8 @@ class _History:
         except Exception as error:  # of either engine
             why = str(error).partition("\n")[0]
             msg = (
-                f"{status.table_name} at {utc(commit_ts)} is version {point.version} of {status.target}, which cannot be "
-                f"read: {why}. `keep` in [maintain] says for how long versions stay"
+                f"{status.table_name} at {utc(commit_ts)} is version {point.version} of {status.target}, which cannot "
+                f"be read: {why}. `keep` in [maintain] says for how long versions stay"
             )
             raise TargetError(msg) from error
 
