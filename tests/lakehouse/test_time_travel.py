@@ -131,7 +131,10 @@ def test_a_target_that_is_gone_is_an_error() -> None:
 def test_a_moment_has_a_time_zone() -> None:
     """A time without one could mean several; a TSO is a moment too."""
     assert _last_tso(datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)) == of_ms(1001) - 1
-    assert _last_tso(7) == 7
+    assert _last_tso(of_ms(1_767_225_600_000)) == of_ms(1_767_225_600_000)
+    for wrong in (1_767_225_600, "2026-01-01", None):
+        with pytest.raises(OptionError, match="TSO"):
+            _last_tso(wrong)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="has no time zone"):
         _last_tso(datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
 

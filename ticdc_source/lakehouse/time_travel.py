@@ -20,8 +20,9 @@ from pyspark.sql.types import DataType, StructType
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.status import TableStatus, status_table
+from ticdc_source.lakehouse.status import StatusTable, TableStatus, status_table
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.snapshots.queries import check_tso
 from ticdc_source.targets.log import LOG
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
 from ticdc_source.targets.retyping import MOVED
@@ -76,25 +77,29 @@ def as_of(
         ```
 
     Raises:
-        OptionError: `at` has no time zone, or the sync has no such table.
+        OptionError: `at` is no TSO and no time with a zone, or the sync has no such table.
         TargetError: a table is not known to be complete at that commit-ts, or its versions of that time are gone.
     """
     moment = _last_tso(at)
     # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
     committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
     stored = status_table(spark, config)
-    statuses, identity = _selected(stored.read(), tables), stored.identity()
+    statuses, identity = _selected(stored, tables), stored.identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
-        msg = (
-            "With consistency = 'latest', a version of a table mixes several commit-ts. Write consistency = 'resolved' "
-            "into sync.toml: states from then on can be read"
+        then = (
+            "Nothing has been applied yet since it is 'resolved': run the sync, and try again"
+            if config.consistency == "resolved"
+            else "Write consistency = 'resolved' into sync.toml: states from then on can be read"
         )
+        msg = f"With consistency = 'latest', a version of a table mixes several commit-ts. {then}"
         raise TargetError(msg)
     histories = [_History.of(spark, status) for status in statuses]
     created = [one for one in histories if not one.is_created_after(moment)]
     if not created:
         return DatabaseState(commit_ts=moment, tables={})
+    for one in created:
+        one.check_target()
     if len(created) == 1:  # each of its versions is a state of it
         commit_ts = max((one.ts for one in created[0].points if one.ts <= moment), default=None)
         is_shared = True
@@ -102,8 +107,9 @@ def as_of(
     else:
         commit_ts, is_shared = _newest(created, str(identity["writer"]), committed, moment)
     if commit_ts is None or commit_ts < exact_since:
-        why = f"The sync can be read from {utc(exact_since)} on" if exact_since else "The sync had written nothing yet"
-        msg = f"No commit-ts up to {utc(moment)} can be read. {why}. Ask for a later moment"
+        later = [one.ts for history in created for one in history.points if one.ts >= exact_since]
+        first = f"the first that can be read is {utc(min(later))}" if later else "the sync has none yet"
+        msg = f"There is no commit-ts up to {utc(moment)} that can be read: {first}. Each micro-batch makes one"
         raise TargetError(msg)
     found = {one.status.table_name: one.at(commit_ts, is_shared=is_shared) for one in created}
     return DatabaseState(commit_ts=commit_ts, tables={name: rows for name, rows in found.items() if rows is not None})
@@ -139,13 +145,16 @@ def diff(
         ```
 
     Raises:
-        OptionError: a moment has no time zone, or the sync has no such table.
+        OptionError: a moment is none, `since` is later than `until`, or the sync has no such table.
         TargetError: a state is not known, as for `as_of`, or the table has no key or no rows.
     """
+    if _last_tso(since) > _last_tso(until):
+        msg = f"since = {since} is later than until = {until}: give the earlier moment first"
+        raise OptionError(msg)
     before, after = (
         next(iter(as_of(spark, config, moment, tables=[table]).tables.values()), None) for moment in (since, until)
     )
-    (status,) = _selected(status_table(spark, config).read(), [table])
+    (status,) = _selected(status_table(spark, config), [table])
     target = existing_target(spark, status.target)
     if status.kind != "table" or target is None or after is None:
         msg = f"{status.table_name} has no key, or no rows until then. The log of a table without a key has each change"
@@ -160,31 +169,39 @@ def _last_tso(moment: int | datetime.datetime) -> int:
     """Return the last TSO of a moment.
 
     Raises:
-        OptionError: it has no time zone.
+        OptionError: it is no TSO and no time with a zone.
     """
-    if isinstance(moment, int):
+    if not isinstance(moment, datetime.datetime):
+        check_tso(moment)
         return moment
     if moment.tzinfo is None:
-        msg = f"{moment} has no time zone: datetime(2026, 11, 24, 18, 0, tzinfo=timezone.utc) has one"
+        msg = f"{moment} has no time zone. If it is UTC, give it as moment.replace(tzinfo=timezone.utc)"
         raise OptionError(msg)
     return of_time(moment) + of_ms(1) - 1
 
 
-def _selected(statuses: Mapping[str, TableStatus], tables: Sequence[str]) -> list[TableStatus]:
+def _selected(stored: StatusTable, tables: Sequence[str]) -> list[TableStatus]:
     """Return the statuses of tables; of all that are copied, if none is named.
 
     Raises:
         OptionError: the sync has no such table.
     """
-    copied = {name: each for name, each in statuses.items() if each.state != "left out"}
+    copied = {name: each for name, each in stored.read().items() if each.state != "left out"}
     if not copied:
-        msg = "The sync has no tables yet: run it first"
+        msg = (
+            f"There is no sync with tables here: {stored.name} is missing or empty. Run the sync first; or give its "
+            "folder or catalog, and a session that has Delta or Iceberg"
+        )
         raise OptionError(msg)
     if not tables:
         return [*copied.values()]
     found = []
-    for table in tables:
-        name = parse_table(table)
+    for table in [tables] if isinstance(tables, str) else tables:
+        try:
+            name = parse_table(table)
+        except ValueError:
+            msg = f"{table!r} is no name of a table: write it as shop.orders"
+            raise OptionError(msg) from None
         same = [each for each in copied.values() if parse_table(each.table_name).is_same(name)]
         if not same:
             msg = f"The sync has no table {table}. It has {', '.join(sorted(copied))}"
@@ -275,11 +292,9 @@ class _History:
         if self.is_created_after(commit_ts):
             return None
         followed_from = self.followed_from(commit_ts)
-        if self.target is None:
-            if status.kind is None:  # it only has had DDL, or TiDB had no such table
-                return None
-            msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
-            raise TargetError(msg)
+        self.check_target()
+        if self.target is None:  # it only has had DDL, or TiDB had no such table
+            return None
         if self._was_created_in_stream and not self.points:  # it only has had DDL
             return None
         point = next((one for one in reversed(self.points) if one.ts <= commit_ts), None)
@@ -299,6 +314,16 @@ class _History:
                 f"be read: {why}. `keep` in [maintain] says for how long versions stay"
             )
             raise TargetError(msg) from error
+
+    def check_target(self) -> None:
+        """Refuse a target that somebody has dropped.
+
+        Raises:
+            TargetError: the table has had rows, and its target does not exist.
+        """
+        if self.target is None and self.status.kind is not None:
+            msg = f"The target {self.status.target} of {self.status.table_name} is gone: restore it, with its versions"
+            raise TargetError(msg)
 
     def followed_from(self, commit_ts: int) -> int:
         """Return the commit-ts from which the table followed without a pause, up to another one.
