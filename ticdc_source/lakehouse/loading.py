@@ -333,7 +333,7 @@ class _TableLoad:
             self._write(rows, whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
         if not is_log and not appends:
             self._remove_gone()
-        if is_log or not (plan.groups if appends else not self._place.is_older):
+        if self._place.is_older and (is_log or not appends or not plan.groups):
             self._end(target, len(plan.groups) + 1)
         self._opened(target).set_properties({COMPLETE: str(load.at)})
         self._tell(plan, len(plan.groups), complete=True)
