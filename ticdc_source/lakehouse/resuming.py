@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import warn
-from ticdc_source.events import DDLEvent
+from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.completeness import newest_ts
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, text_of
@@ -22,7 +22,7 @@ from ticdc_source.options.table_filter import parse_table
 from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, replayed
 from ticdc_source.targets.sql_targets import existing_target
-from ticdc_source.targets.target import CommitFacts
+from ticdc_source.targets.target import CommitFacts, Target
 
 __all__ = ["Resuming"]
 
@@ -141,14 +141,13 @@ class Resuming:
     def _as_written(self, status: TableStatus, first: int, last: int, writer: str) -> TableStatus:
         """Return the status of a table whose target has micro-batches that the status does not know: it was killed."""
         table = parse_table(status.table_name)
-        targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
+        targets = self._targets(table)
         facts = [commit.facts for target in targets if target is not None for commit in target.commits()]
-        known = [one.resolved_ts for one in facts if one.app_id == writer and (one.batch_id or 0) <= last]
-        resolved_ts = max((ts for ts in [status.resolved_ts, *known] if ts is not None), default=None)
+        written = [one.resolved_ts for one in facts if one.app_id == writer and (one.batch_id or 0) <= last]
+        resolved_ts = max((ts for ts in [status.resolved_ts, *written] if ts is not None), default=None)
         status = replace(status, resolved_ts=resolved_ts)
         if status.kind is None:
-            has_table = existing_target(self._spark, self._layout.target(table)) is not None
-            status = replace(status, kind="table" if has_table else "log")
+            status = replace(status, kind="log" if targets[0] is None else "table")
         bad_records = self._quarantine.count_of(self._spark, status.table_name, first, last)
         if not bad_records:
             return status
@@ -158,11 +157,17 @@ class Resuming:
     def _last_written(self, status: TableStatus, writer: str) -> int:
         """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
         table = parse_table(status.table_name)
-        targets = (existing_target(self._spark, self._layout.target(table, suffix)) for suffix in ("", "__log"))
-        batches = [None if target is None else target.last_batch(writer) for target in targets]
+        batches = [None if target is None else target.last_batch(writer) for target in self._targets(table)]
         numbers = [-1 if each is None or each.restored else each.number for each in batches]
         has_both = self._config.of_table(table).history and status.kind != "log"
         return min(numbers) if has_both else max(numbers)
+
+    def _targets(self, table: TableName) -> tuple[Target | None, Target | None]:
+        """Return the target of a table and its log; None for one that does not exist."""
+        return (
+            existing_target(self._spark, self._layout.target(table)),
+            existing_target(self._spark, self._layout.target(table, "__log")),
+        )
 
     def _replay(
         self, part: KeptBatches, last: int, facts: CommitFacts, statuses: Statuses, status: TableStatus
