@@ -18,7 +18,7 @@ from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables
 
-__all__ = ["Healing"]
+__all__ = ["Healing", "can_heal", "healing_status"]
 
 _FIRST_WAIT_S = 60.0  # before a table heals for the second time, and for DDL that may still come
 _LONGEST_WAIT_S = 3600.0
@@ -45,11 +45,8 @@ class Healing:
         self._waits: dict[str, float] = {}
 
     def can_heal(self, status: TableStatus) -> bool:
-        """Return whether the sync may heal a table. A log cannot: its rows and those of the load would mix.
-
-        The kind of a table is not known before its first rows, so its settings count too.
-        """
-        return self._config.heal and status.kind != "log" and not self._settings(status).log
+        """Return whether the sync may heal a table."""
+        return can_heal(self._config, status)
 
     def start(self, status: TableStatus, reason: str, keep_from: int | None = None) -> TableStatus | None:
         """Return the status of a table that begins to heal; None if it must wait.
@@ -67,7 +64,7 @@ class Healing:
             wait = min(2 * self._waits.get(name, 0), _LONGEST_WAIT_S) if now < calm_at else 0
             self._waits[name] = wait or _FIRST_WAIT_S
             self._not_before[name] = now + self._waits[name]
-        return replace(self._healing(status, reason, keep_from), loaded_ts=self._tso(name))
+        return replace(healing_status(self._config, status, reason, keep_from), loaded_ts=self._tso(name))
 
     def restart_after_loss(self, status: TableStatus, reason: str) -> TableStatus:
         """Return the status of a table that heals when the stream starts again: its TSO is taken then.
@@ -76,7 +73,7 @@ class Healing:
             status: its status.
             reason: what is lost.
         """
-        return self._healing(status, reason, status.set_aside_batch)
+        return healing_status(self._config, status, reason, status.set_aside_batch)
 
     def postpone(self, status: TableStatus) -> None:
         """Let a table that was set aside wait before it heals: DDL that explains its changes may still come."""
@@ -123,28 +120,51 @@ class Healing:
             if event.commit_ts is not None and event.commit_ts <= (status.loaded_ts or 0):
                 continue
             reason = f"{' '.join(event.query.split())[:200]}: {status.table_name} is another table since then, or none"
-            healing = replace(self._healing(status, reason, None), loaded_ts=self._tso(status.table_name))
+            healing = replace(
+                healing_status(self._config, status, reason, None), loaded_ts=self._tso(status.table_name)
+            )
             if event.commit_ts is not None and status.resolved_ts is not None:  # its rows are right up to the RENAME
                 healing = replace(healing, resolved_ts=min(status.resolved_ts, event.commit_ts - 1))
             found[status.table_name] = healing
         return found
 
-    def _healing(self, status: TableStatus, reason: str, keep_from: int | None) -> TableStatus:
-        """Return the status of a table that heals, at a TSO that is not known yet."""
-        return replace(
-            status,
-            state="loading",
-            heals=True,
-            reason=reason,
-            waits_for_ddl=False,
-            columns=(),
-            loaded_ts=None,
-            set_aside_batch=keep_from if self._settings(status).history else None,
-            set_aside_since=None,
-        )
 
-    def _settings(self, status: TableStatus) -> TableConfig:
-        return self._config.of_table(parse_table(status.table_name))
+def can_heal(config: SyncConfig, status: TableStatus) -> bool:
+    """Return whether the sync may heal a table. A log cannot: its rows and those of the load would mix.
+
+    The kind of a table is not known before its first rows, so its settings count too.
+
+    Args:
+        config: what is copied.
+        status: the status of the table.
+    """
+    return config.heal and status.kind != "log" and not _settings(config, status).log
+
+
+def healing_status(config: SyncConfig, status: TableStatus, reason: str | None, keep_from: int | None) -> TableStatus:
+    """Return the status of a table that heals, at a TSO that is not known yet.
+
+    Args:
+        config: what is copied.
+        status: its status.
+        reason: why it heals.
+        keep_from: the first micro-batch that its history lacks. Without a history, no records are kept.
+    """
+    return replace(
+        status,
+        state="loading",
+        heals=True,
+        reason=reason,
+        waits_for_ddl=False,
+        columns=(),
+        loaded_ts=None,
+        set_aside_batch=keep_from if _settings(config, status).history else None,
+        set_aside_since=None,
+    )
+
+
+def _settings(config: SyncConfig, status: TableStatus) -> TableConfig:
+    return config.of_table(parse_table(status.table_name))
 
 
 def _renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[DDLEvent, str]]:

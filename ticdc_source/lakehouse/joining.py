@@ -18,6 +18,7 @@ from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.completeness import unclaimed
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.healing import can_heal, healing_status
 from ticdc_source.lakehouse.load_folder import created_tables
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, TableLoad, load_tables
 from ticdc_source.lakehouse.status import TableStatus
@@ -116,7 +117,7 @@ class Joining:
         found = {name: replace(each, loaded_ts=moments[each.loaded_ts]) for name, each in loading.items()}
         for name in resumed:
             if self.completes(statuses[name]) and parse_table(name) not in refused:
-                found[name] = self._read_again(_loading(statuses[name], at))
+                found[name] = self._resumed(statuses[name], at)
         spelt = {name.lower(): name for name in statuses}
         for table in names:
             status = statuses.get(spelt.get(str(table).lower(), ""))
@@ -127,13 +128,11 @@ class Joining:
                 found[status.table_name] = _loading(status, at)
         return found
 
-    def _read_again(self, loading: TableStatus) -> TableStatus:
-        """Return the status of a table that is resumed: if it heals, only a history needs what was kept."""
-        if not self._config.heal:
-            return loading
-        has_history = self._config.of_table(parse_table(loading.table_name)).history
-        since = loading.set_aside_batch if has_history else None
-        return replace(loading, heals=True, columns=(), set_aside_batch=since)
+    def _resumed(self, status: TableStatus, at: int) -> TableStatus:
+        """Return the status of a table that is resumed while its rows are read."""
+        if not can_heal(self._config, status):
+            return _loading(status, at)
+        return replace(healing_status(self._config, status, None, status.set_aside_batch), loaded_ts=at)
 
     def _is_due(self, status: TableStatus) -> bool:
         """Return whether a table that follows is loaded: not at each start if its changes may be lost again."""
@@ -157,8 +156,7 @@ class Joining:
 
     def completes(self, status: TableStatus) -> bool:
         """Return whether a table that is resumed is loaded, before its kept changes are written."""
-        heals = self._config.heal and status.kind != "log"
-        return self._config.tidb is not None and (heals or _is_loadable(status))
+        return self._config.tidb is not None and (can_heal(self._config, status) or _is_loadable(status))
 
     # While the stream runs
 
