@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import Address, DecodeError
 
 __all__ = [
+    "BOOTSTRAP",
     "CHANGE_TYPES",
     "DDL",
     "DELETE",
@@ -149,7 +150,7 @@ class Binaries(Sequence[bytes]):
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE = range(4)
 # `outputFormat=event` has these besides row images.
-DDL, WATERMARK = 4, 5
+DDL, WATERMARK, BOOTSTRAP = 4, 5, 6
 
 
 class TableName(NamedTuple):
@@ -429,6 +430,8 @@ class Split:
     Attributes:
         tables: the row events by table, in the order of their first events.
         ddl: DDL events, in order.
+        bootstraps: what TiCDC sends again and again to define a table, in order. It changes nothing, and has no
+            commit-ts.
         watermarks: watermark events, in order.
         corrupt: records and events that cannot be cut, in order.
         skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
@@ -439,6 +442,7 @@ class Split:
 
     tables: dict[TableName, TableEvents] = field(default_factory=dict)
     ddl: list[DDLEvent] = field(default_factory=list)
+    bootstraps: list[DDLEvent] = field(default_factory=list)
     watermarks: list[WatermarkEvent] = field(default_factory=list)
     corrupt: list[Corrupt] = field(default_factory=list)
     skipped: int = 0

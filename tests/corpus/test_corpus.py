@@ -27,6 +27,7 @@ MATRICES = [
         "canal-json.content-compatible",
         "debezium.default",
         "debezium.disable-schema",
+        "simple.json",
     )
     for matrix in ("types", "ops")
 ]
@@ -79,6 +80,12 @@ VARIANTS = [
     "open-protocol.output-raw-change-event.ops",
     "open-protocol.snappy.ops",
     "open-protocol.snappy.types",
+    "simple.json.checksum",
+    "simple.json.invalid-utf8",
+    "simple.json.lz4.ops",
+    "simple.json.lz4.types",
+    "simple.json.tz-shanghai",
+    "simple.output-raw-change-event.ops",
 ]
 STREAMS = [
     "stream.open-protocol",
@@ -94,6 +101,9 @@ LARGE = [
         "canal-json.handle-key-only",
         "open-protocol.claim-check",
         "open-protocol.handle-key-only",
+        "simple.claim-check",
+        "simple.claim-check-raw-value",
+        "simple.handle-key-only",
     )
     for compression in ("", ".lz4", ".snappy")
 ]

@@ -188,9 +188,11 @@ def events_of(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _is_about(record: Record, name: tuple[str, str]) -> bool:
+    wanted = tuple(part.lower() for part in name)  # the DDL of a table may spell it in another case than its rows
     for event in events_of(record.truth):
-        names = {(event.get("schema", ""), event.get("table", "")), (event.get("old_schema"), event.get("old_table"))}
-        if name in names or (event["op"] == "ddl" and not event.get("table")):
+        pairs = [(event.get(f"{age}schema"), event.get(f"{age}table")) for age in ("", "old_")]
+        names = {tuple((part or "").lower() for part in pair) for pair in pairs}
+        if wanted in names or (event["op"] == "ddl" and not event.get("table")):
             return True
     return False
 

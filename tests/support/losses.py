@@ -208,8 +208,20 @@ def _ambiguous(protocol: str) -> Loss:
         "ambiguous-hour",
         "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: two moments have the "
         "same text, and the source reads the earlier one (UTC repeats no hour)",
-        "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its zone",
+        "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its offset",
         **_other_twin(0),
+    )
+
+
+def _invalid_text(protocol: str, file: str) -> Loss:
+    return Loss(
+        protocol,
+        "invalid-utf8",
+        "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (in open-protocol and debezium, TiCDC's new "
+        "architecture keeps the bytes, and `invalidUtf8` controls how they are read)",
+        f"pingcap/ticdc pkg/sink/codec/{file}: the JSON writer replaces them",
+        _is_invalid_text,
+        lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
     )
 
 
@@ -220,15 +232,10 @@ LOSSES: tuple[Loss, ...] = (
     _ambiguous("canal-json"),
     _deletes("canal-json"),
     _key_only("canal-json"),
-    Loss(
-        "canal-json",
-        "invalid-utf8",
-        "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (in the other protocols, TiCDC's new "
-        "architecture keeps the bytes, and `invalidUtf8` controls how they are read)",
-        "pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go: the JSON writer replaces them",
-        _is_invalid_text,
-        lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
-    ),
+    _invalid_text("canal-json", "canal/canal_json_encoder.go"),
+    _ambiguous("simple"),
+    _key_only("simple"),
+    _invalid_text("simple", "simple/message.go"),
     Loss(
         "debezium",
         "null-as-default",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -76,9 +77,13 @@ def find_tables(
         raise now.corrupt.error
     returned = {event.identity for event in before.ddl} if before is not None else set()
     new = [event for event in _each_once(now.ddl) if event.identity not in returned]
+    defined = before.definitions if before is not None else {}
     now.ddl = [*(before.ddl if before is not None else ()), *new]
+    now.definitions = {**defined, **now.definitions}
     result = FoundTables(
-        ddl_records=_with_ddl(records, earlier_ddl, {event.identity for event in new}, options),
+        ddl_records=_with_ddl(
+            records, earlier_ddl, {event.identity for event in new}, now.definitions.keys() - defined.keys(), options
+        ),
         column_types=dict(earlier_types),
     )
     if now.corrupt is not None:
@@ -115,16 +120,22 @@ def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
     return sorted(first.values(), key=lambda event: event.commit_ts or 0)  # of one commit-ts: as they were written
 
 
-def _with_ddl(records: pa.RecordBatch, earlier: pa.RecordBatch, new: set[str], options: Options) -> pa.RecordBatch:
-    """Return the records with earlier DDL, and one record of each new DDL event."""
+def _with_ddl(
+    records: pa.RecordBatch,
+    earlier: pa.RecordBatch,
+    new: set[str],
+    defined: AbstractSet[tuple[TableName, int]],
+    options: Options,
+) -> pa.RecordBatch:
+    """Return the records with earlier DDL, and one record of each new DDL event, and of each version newly defined."""
     kept: list[pa.RecordBatch] = [earlier]
-    wanted = set(new)
+    wanted: set[object] = {*new, *defined}
     for row in range(records.num_rows):
         if not wanted:
             break
         alone = records.slice(row, 1)
         sample = sample_of_records([alone], options).sample
-        told = {event.identity for event in sample.ddl} & wanted if sample is not None else set()
+        told = set() if sample is None else {*(event.identity for event in sample.ddl), *sample.definitions} & wanted
         if told:
             wanted -= told
             kept.append(alone)
@@ -145,6 +156,7 @@ def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sam
         TableFilter(((name.database, name.table),)),
         rows={table: parts for table, parts in sample.rows.items() if table.is_same(name)},
         ddl=[*known_ddl, *sample.ddl],
+        definitions=sample.definitions,
         scanned=sample.scanned,
         table_ddl=sample.table_ddl,
     )

@@ -151,7 +151,7 @@ def schema_of_sample(
         )
         raise SchemaError(msg)
     table = infer_table(sample)
-    return read_schema(table, sample.decoder, options, earlier)
+    return read_schema(table, sample.decoder, options, earlier, sample.definitions)
 
 
 def needs_sample(schema: pa.Schema | None, options: Options) -> bool:
@@ -177,5 +177,5 @@ def context_of_records(schema: pa.Schema, sampled: FrameSample | None, options: 
         protocol = None if options.protocol == "auto" else options.protocol
         return ReadContext(protocol=protocol, table=TableFilter(options.tables or ()).exact)
     if options.is_typed:
-        return context_of_table(infer_table(sample), sample.decoder.facts.name)
+        return context_of_table(infer_table(sample), sample)
     return context_of_sample(sample)

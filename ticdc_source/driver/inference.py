@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import (
@@ -29,7 +29,7 @@ from ticdc_source.schema.ddl import (
     with_table_ddl,
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.model import Definitions, TableSchema, TypeVersions, check_names, merge_schemas
 
 __all__ = [
     "Sample",
@@ -142,6 +142,7 @@ class Sample:
         tables: which tables are wanted.
         rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
+        definitions: the versions of tables that DDL and BOOTSTRAP events define (`ProtocolFacts.definitions`).
         wanted: tables that occur and are wanted, also those of which `rows` has none because it had enough.
         others: tables that occur and are not wanted.
         corrupt: the first record that cannot be split into events.
@@ -155,6 +156,7 @@ class Sample:
     tables: TableFilter
     rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
     ddl: list[DDLEvent] = field(default_factory=list)
+    definitions: Definitions = field(default_factory=dict)
     wanted: set[TableName] = field(default_factory=set)
     others: set[TableName] = field(default_factory=set)
     corrupt: Corrupt | None = None
@@ -171,7 +173,7 @@ class Sample:
         for split in splits_of(self.decoder, chunk):
             if split.corrupt and self.corrupt is None:
                 self.corrupt = with_likely_protocol(split.corrupt[0], chunk, self.decoder)
-            self.ddl += split.ddl
+            self.add_ddl(split)
             for event in filter(is_too_long, split.ddl):
                 where = chunk.address(event.position, event.table)
                 _log.warning("A DDL text of %d characters is not looked into for types (%s)", len(event.query), where)
@@ -188,6 +190,27 @@ class Sample:
                         parts.append(table_events)
                         self._unpacked += size
         return rows_added
+
+    def add_ddl(self, split: Split) -> None:
+        """Add DDL events, and what they and BOOTSTRAP events define."""
+        self.ddl += split.ddl
+        definitions = self.decoder.facts.definitions
+        if definitions is not None:
+            self.definitions.update(definitions([*split.ddl, *split.bootstraps]))
+
+    def describe(
+        self, events: TableEvents, declared: Mapping[str, TypeVersions] | None = None, *, with_ddl: bool = True
+    ) -> list[TableSchema]:
+        """Return the versions of a table that events show; see `Decoder.describe`.
+
+        Args:
+            events: row events of the table.
+            declared: the types that DDL texts give its columns.
+            with_ddl: whether DDL events count that describe tables in a form of their own.
+        """
+        # Without definitions, nothing that was learned may leave events out: they count one by one.
+        learned = Learned(definitions=self.definitions) if self.definitions else None
+        return self.decoder.describe(events, self.ddl if with_ddl else (), declared, learned)
 
 
 def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
@@ -294,6 +317,7 @@ def _join(head: Sample, tail: Sample) -> None:
     for table, parts in tail.rows.items():
         head.rows.setdefault(table, []).extend(reversed(parts))
     head.ddl += tail.ddl
+    head.definitions |= tail.definitions
     head.wanted |= tail.wanted
     head.others |= tail.others
     head.corrupt = head.corrupt or tail.corrupt
@@ -306,7 +330,7 @@ def lacks_types(sample: Sample) -> bool:
     return any(
         column.type is None or (column.vague and sample.decoder.facts.types_in_ddl)
         for table_events in parts
-        for schema in sample.decoder.describe(table_events)
+        for schema in sample.describe(table_events, with_ddl=False)
         for column in schema.columns
     )
 
@@ -324,7 +348,7 @@ def ddl_texts_help(sample: Sample) -> bool | None:
     types = [
         (column.type, column.vague)
         for parts in sample.rows.values()
-        for schema in sample.decoder.describe(parts[0])
+        for schema in sample.describe(parts[0], with_ddl=False)
         for column in schema.columns
     ]
     labels = [type_.labels for type_, _ in types if type_ is not None and type_.family in ("enum", "set")]
@@ -346,7 +370,7 @@ def _lacks_details(sample: Sample) -> bool:
         lack_types(schema.columns) or tells_no_key(schema.columns)
         for table, parts in sample.rows.items()
         if any(table.is_same(name) for name in tables)
-        for schema in sample.decoder.describe(parts[0])
+        for schema in sample.describe(parts[0], with_ddl=False)
     )
 
 
@@ -363,7 +387,7 @@ def describe_table(
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
         declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
-    return [schema for table_events in parts for schema in decoder.describe(table_events, sample.ddl, declared)]
+    return [schema for table_events in parts for schema in sample.describe(table_events, declared)]
 
 
 def infer_table(sample: Sample) -> TableSchema:
@@ -410,7 +434,9 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
         for event, payload in enumerate(part.payloads):
             alone = TableEvents(part.chunk, part.table)
             alone.append(part.positions[event], part.indexes[event], payload, part.event_keys[event])
-            if any([column.name for column in schema.columns] == names for schema in sample.decoder.describe(alone)):
+            if any(
+                [column.name for column in schema.columns] == names for schema in sample.describe(alone, with_ddl=False)
+            ):
                 msg = f"{error} ({part.address(event)})"
                 return SchemaError(msg)
     return error

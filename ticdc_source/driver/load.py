@@ -147,7 +147,7 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
         raise nothing_there(ranges, options)
     table = infer_table(sample)
     warn_of_absent_names(sample)
-    return read_schema(table, sample.decoder, options)
+    return read_schema(table, sample.decoder, options, definitions=sample.definitions)
 
 
 def _ranges_to_sample(options: Options) -> list[OffsetRange]:
@@ -409,7 +409,7 @@ class ReadContexts:
             return ReadContext(protocol=sample.decoder.facts.name, table=table, provisional=provisional)
         warn_of_absent_names(sample)
         _warn_of_absent_columns(Layout.of(self._schema, options).data_fields(), inferred)
-        return context_of_table(inferred, sample.decoder.facts.name)
+        return context_of_table(inferred, sample)
 
     def _add_history(
         self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher

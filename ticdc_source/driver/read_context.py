@@ -17,6 +17,7 @@ from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope,
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
 from ticdc_source.schema.model import (
+    DEFINITIONS,
     KEY,
     MYSQL_TYPE,
     PROTOCOL,
@@ -27,6 +28,7 @@ from ticdc_source.schema.model import (
     TableSchema,
     TypeVersions,
     Written,
+    definitions_of_json,
     merge_schemas,
 )
 from ticdc_source.schema.types import ColumnType, parse_type
@@ -57,6 +59,7 @@ def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None
         table=parse_table(first[TABLE]),
         columns={name: _column_of_metadata(name, metadata) for name, metadata in fields},
         expected=frozenset(name for name, _ in fields) if fails_on_unknown_columns else None,
+        definitions=definitions_of_json(first.get(DEFINITIONS, "[]"), parse_table(first[TABLE])),
     )
 
 
@@ -108,7 +111,11 @@ def context_of_sample(sample: Sample) -> ReadContext:
             if column not in given
         ]
         tables[name] = [*tables.get(name, ()), *rest]
-    return ReadContext(protocol=facts.name, tables={name: columns for name, columns in tables.items() if columns})
+    return ReadContext(
+        protocol=facts.name,
+        tables={name: columns for name, columns in tables.items() if columns},
+        definitions=sample.definitions,
+    )
 
 
 def _column(column: Column, *, as_shown: bool = False) -> ColumnContext:
@@ -142,13 +149,15 @@ def _if_several(versions: TypeVersions) -> TypeVersions:
     return tuple(versions) if len(versions) > 1 else ()
 
 
-def context_of_table(table: TableSchema, protocol: str) -> ReadContext:
+def context_of_table(table: TableSchema, sample: Sample) -> ReadContext:
     """Return the context of an inferred table, for a read with a schema that a user wrote.
 
     Columns that the user's schema lacks were left out on purpose, so `expected` stays None.
     """
     columns = {column.name: column for column in map(_column, table.columns)}
-    return ReadContext(protocol=protocol, table=table.table, columns=columns)
+    return ReadContext(
+        protocol=sample.decoder.facts.name, table=table.table, columns=columns, definitions=sample.definitions
+    )
 
 
 def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.ddl import check_table_ddl, seen_type
 from ticdc_source.schema.model import (
+    DEFINITIONS,
     KEY,
     MYSQL_TYPE,
     PROTOCOL,
@@ -26,8 +27,10 @@ from ticdc_source.schema.model import (
     VERSIONS,
     WRITTEN,
     Column,
+    Definitions,
     TableSchema,
     Written,
+    definitions_as_json,
 )
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
@@ -54,12 +57,17 @@ class _UncertainType(NamedTuple):
 
 
 def read_schema(
-    table: TableSchema, decoder: Decoder, options: Options, earlier: Mapping[str, str] = MappingProxyType({})
+    table: TableSchema,
+    decoder: Decoder,
+    options: Options,
+    earlier: Mapping[str, str] = MappingProxyType({}),
+    definitions: Definitions | None = None,
 ) -> pa.Schema:
     """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
     Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
-    `ticdc.protocol`, `ticdc.versions` and `ticdc.written`. Spark passes it to the reader, so inference runs only once.
+    `ticdc.protocol`, `ticdc.versions` and `ticdc.written`; the first
+    one also `ticdc.definitions`. Spark passes it to the reader, so inference runs only once.
 
     Args:
         table: what inference found.
@@ -67,6 +75,7 @@ def read_schema(
         options: the options.
         earlier: what earlier messages have shown (`column_types`). It decides for undecided columns, and for strings
             without flags, of which only values tell whether they are text and how they are written.
+        definitions: the versions of tables that are known (`ProtocolFacts.definitions`).
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
@@ -87,6 +96,10 @@ def read_schema(
         _field(column, _asked_type(column, hints, earlier, options), table, decoder.facts.name, options, doubts)
         for column in columns
     ]
+    if definitions and data:
+        data[0] = data[0].with_metadata(
+            {**data[0].metadata, DEFINITIONS: definitions_as_json(definitions, table.table)}
+        )
     if doubts:
         warn(_doubts_message(table, doubts, options))
     zoneless = [field.name for field in data if field.type == TIMESTAMP]

@@ -273,7 +273,7 @@ class _Topic:
             messages.settings.add(chunk, split)
             for table, events in split.tables.items():
                 sample.rows.setdefault(table, []).append(events)
-            sample.ddl += split.ddl
+            sample.add_ddl(split)
             messages.ddl += [(chunk, event) for event in split.ddl if self._tables.matches_ddl(event.table)]
             messages.report.watermarks += len(split.watermarks)
             self._add_corrupt(protocol, chunk, split.corrupt)

@@ -158,7 +158,7 @@ def _load_schema(
     for tried in (options, replace(options, metadata_column_prefix=_OTHER_PREFIX)):
         try:
             if described is None:
-                schemas = [schema for part in some for schema in sample.decoder.describe(part, sample.ddl, declared)]
+                schemas = [schema for part in some for schema in sample.describe(part, declared)]
                 merged = merge_schemas(schemas)
                 if merged is None:
                     break
@@ -166,7 +166,12 @@ def _load_schema(
                 described = with_handle_key(typed, sample.ddl, sample.table_ddl, whole=sample.whole)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # findings report it instead
-                return _Load(described, read_schema(described, sample.decoder, tried), tried, refused)
+                return _Load(
+                    described,
+                    read_schema(described, sample.decoder, tried, definitions=sample.definitions),
+                    tried,
+                    refused,
+                )
         except TiCDCSourceError as error:
             refused = refused or error
     return _Load(described, None, options, refused)

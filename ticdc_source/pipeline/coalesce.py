@@ -28,7 +28,8 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
     """
     coalesced: _Coalesced | None = None
     for chunk, split in splits:
-        events = sum(map(len, split.tables.values())) + len(split.ddl) + len(split.watermarks) + len(split.corrupt)
+        others = (split.ddl, split.bootstraps, split.watermarks, split.corrupt)
+        events = sum(map(len, split.tables.values())) + sum(map(len, others))
         if not events:
             continue
         is_few = 2 * events < len(chunk) and split.unpacked < _MOST_BYTES
@@ -65,8 +66,8 @@ class _Coalesced:
     def append(self, chunk: Chunk, split: Split) -> None:
         """Append the records of a chunk that have events, and these events."""
         event_positions = [table_events.positions for table_events in split.tables.values()]
-        event_positions += ([event.position for event in split.ddl], [event.position for event in split.watermarks])
-        event_positions.append([event.position for event in split.corrupt])
+        others = (split.ddl, split.bootstraps, split.watermarks, split.corrupt)
+        event_positions += [[event.position for event in events] for events in others]
         positions = sorted(set(chain.from_iterable(event_positions)))
         moved = {position: new for new, position in enumerate(positions, len(self.chunk))}
         coalesced, lists = self.chunk, self.chunk.lists()
@@ -90,6 +91,7 @@ class _Coalesced:
             ):
                 appended.append(moved[position], *event)
         self.split.ddl += [replace(event, position=moved[event.position]) for event in split.ddl]
+        self.split.bootstraps += [replace(event, position=moved[event.position]) for event in split.bootstraps]
         self.split.watermarks += [replace(event, position=moved[event.position]) for event in split.watermarks]
         self.split.corrupt += [replace(event, position=moved[event.position]) for event in split.corrupt]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.model import TypeVersions, Written
+from ticdc_source.schema.model import Definitions, TypeVersions, Written
 from ticdc_source.schema.types import ColumnType
 
 __all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope", "lower_case"]
@@ -44,6 +44,7 @@ class ReadContext:
         expected: lower-case names of all columns that inference saw; None if unknown columns are not an error.
         tables: with `outputFormat=event`, the columns of tables that are known beside single messages, by the table's
             name in lower case; `columns_of` looks them up.
+        definitions: the versions of tables that are known before the read (`ProtocolFacts.definitions`).
         provisional: whether inference had no row yet; a stream then tries again with its next micro-batch.
     """
 
@@ -52,6 +53,7 @@ class ReadContext:
     columns: Mapping[str, ColumnContext] = field(default_factory=dict)
     expected: frozenset[str] | None = None
     tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
+    definitions: Definitions = field(default_factory=dict)
     provisional: bool = False
 
     def columns_of(self, table: TableName) -> Sequence[ColumnContext]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.events import (
+    BOOTSTRAP,
     DDL,
     DELETE,
     UPDATE_POSTIMAGE,
@@ -123,7 +124,7 @@ def _event(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tupl
             decoded, bad = decode_events(table_events, _event_plan(table, spec, state), spec, state)
             failed += bad
             parts.append(_table_events(rows_of(table_events, decoded, spec, state), table))
-    parts += (_ddl_events(chunk, split, spec), _watermarks(chunk, split, spec))
+    parts += (_ddl_events(chunk, split, spec), _bootstraps(chunk, split, spec), _watermarks(chunk, split, spec))
     return _in_written_order(chunk, parts, spec), failed
 
 
@@ -166,11 +167,25 @@ def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
         "ddl_type": pa.array([event.type or None for event in events], pa.string()),
         "ddl_type_code": pa.array([event.type_code for event in events], pa.int32()),
         "ddl_query": pa.array([event.query for event in events], pa.string()),
-        "table_changes": pa.array([
-            None if event.table_changes is None else readable(json.dumps(event.table_changes, ensure_ascii=False))
-            for event in events
-        ], pa.string()),
+        "table_changes": _table_changes(events),
     })  # fmt: skip
+
+
+def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
+    events = [event for event in split.bootstraps if spec.tables.matches(event.table)]
+    rows = _rows_of_events(chunk, BOOTSTRAP, events, [event.commit_ts for event in events], spec)
+    return _with_columns(rows, {
+        "database": pa.array([event.table.database or None for event in events], pa.string()),
+        "table": pa.array([event.table.table or None for event in events], pa.string()),
+        "table_changes": _table_changes(events),
+    })  # fmt: skip
+
+
+def _table_changes(events: Sequence[DDLEvent]) -> pa.Array:
+    """Return the wire format's own descriptions of tables, as JSON."""
+    changes = [None if event.table_changes is None else list(event.table_changes) for event in events]
+    texts = [None if each is None else readable(json.dumps(each, ensure_ascii=False)) for each in changes]
+    return pa.array(texts, pa.string())
 
 
 def _watermarks(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:

@@ -156,7 +156,13 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         FormatColumn(name="op", arrow=pa.string(), prefixed=True, fill="op", meaning="the same as `op`", repeats=True),
     ),
     "event": (
-        _own("event_type", pa.string(), "`row`, `ddl` or `watermark`", fill="event_type", prefixed=True),
+        _own(
+            "event_type",
+            pa.string(),
+            "`row`, `ddl` or `watermark`; with simple also `bootstrap`, which defines a table and changes nothing",
+            fill="event_type",
+            prefixed=True,
+        ),
         _own(
             "op",
             pa.string(),
@@ -194,7 +200,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own(
             "table_changes",
             pa.string(),
-            "description of the table after the DDL, as JSON; NULL if the protocol does not carry it",
+            "description of the table after the DDL, or of a `bootstrap`, as JSON; NULL if the protocol does not carry it",
         ),
         _own(
             "watermark_ts",
@@ -214,7 +220,8 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own(
             "event_types",
             NAMES,
-            "what the record has: `row`, `ddl` and `watermark`; `corrupt` if it cannot be read, or some of it; empty "
+            "what the record has: `row`, `ddl`, `bootstrap` and `watermark`; `corrupt` if it cannot be read, or some of "
+            "it; empty "
             "for a tombstone and other records without events",
             prefixed=True,
         ),

@@ -122,8 +122,11 @@ def _leave_out_later(split: Split, end: int, spec: ReadSpec) -> None:
 
 def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> Iterator[Split]:
     state.counters.count_chunk(chunk)
+    definitions = spec.decoder.facts.definitions
     for split in splits_of(spec.decoder, chunk, wants, state.learned):
         state.counters.count_split(split)
+        if definitions is not None:
+            state.learned.definitions.update(definitions([*split.ddl, *split.bootstraps]))
         yield split
         del split
 

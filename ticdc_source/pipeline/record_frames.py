@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import each_from_one_frame
-from ticdc_source.events import Chunk, TableEvents, TableName
+from ticdc_source.events import Chunk, Split, TableEvents, TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import ReadContext, ReadScope
@@ -116,6 +116,7 @@ class _Survey:
             positions.add(0)
         for split in splits_of(self._decoder, chunk, learned=self._learned):
             positions |= {event.position for event in split.ddl if self._is_before_end(event.commit_ts)}
+            positions |= self._defined_by(split)
             if split.corrupt and not self._has_corrupt:
                 self._has_corrupt = True
                 positions.add(split.corrupt[0].position)
@@ -126,6 +127,17 @@ class _Survey:
                     self._seen[table] = set()
                     positions.add(events.positions[0])
         return positions
+
+    def _defined_by(self, split: Split) -> set[int]:
+        """Know the versions of tables that the events of a split define; return the positions of new BOOTSTRAPs."""
+        definitions = self._decoder.facts.definitions
+        if definitions is None:
+            return set()
+        known = self._learned.definitions
+        known.update(definitions(split.ddl))
+        new = {event.position for event in split.bootstraps if not definitions([event]).keys() <= known.keys()}
+        known.update(definitions(split.bootstraps))
+        return new
 
     def _is_before_end(self, commit_ts: int | None) -> bool:
         return self._end is None or commit_ts is None or commit_ts < self._end

@@ -15,7 +15,7 @@ from ticdc_source.pipeline.spec import ReadSpec
 
 __all__ = ["record_rows"]
 
-_ROW, _DDL, _WATERMARK, _CORRUPT = "row", "ddl", "watermark", "corrupt"
+_ROW, _DDL, _BOOTSTRAP, _WATERMARK, _CORRUPT = "row", "ddl", "bootstrap", "watermark", "corrupt"
 _NUMBER_BITS, _NUMBER_MASK = pa.scalar(24, pa.int64()), pa.scalar((1 << 24) - 1, pa.int64())
 _MOST = pa.scalar((1 << 63) - 1, pa.int64())  # more than any commit-ts
 
@@ -96,6 +96,10 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         positions = [event.position for event in ddl]
         event_types.add(_DDL, positions)
         commit_ts.add(positions, pa.array([event.commit_ts for event in ddl], pa.int64()))
+        for event in split.bootstraps:
+            if spec.tables.matches(event.table):
+                tables.add(str(event.table), [event.position])
+                event_types.add(_BOOTSTRAP, [event.position])
         positions = [event.position for event in split.watermarks]
         event_types.add(_WATERMARK, positions)
         watermarks.add(positions, pa.array([event.ts for event in split.watermarks], pa.int64()))

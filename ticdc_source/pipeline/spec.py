@@ -25,7 +25,7 @@ from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.model import TABLE, ReadField
+from ticdc_source.schema.model import TABLE, Definitions, ReadField
 from ticdc_source.schema.types import parse_type
 
 __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
@@ -55,6 +55,7 @@ class ReadSpec:
         plan_of: with `outputFormat=event`, builds the plan of a table.
         claim_checks: whether messages may be stored in claim-check files; chunks are then cut into small portions.
         scope: which topic partitions the read covers.
+        definitions: the versions of tables that are known before the read.
     """
 
     decoder: Decoder
@@ -70,6 +71,7 @@ class ReadSpec:
     plan_of: Callable[[TableName], Plan]
     claim_checks: bool
     scope: ReadScope
+    definitions: Definitions
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
         """Return whether to keep a DDL event of a chunk. Of copies, the one in the lowest partition is kept.
@@ -105,7 +107,7 @@ class ReadState:
     @classmethod
     def of(cls, spec: ReadSpec) -> ReadState:
         """Return the state at the start of a read."""
-        return cls(spec.table, learned=Learned(native=spec.plan.native_path))
+        return cls(spec.table, learned=Learned(native=spec.plan.native_path, definitions=spec.definitions))
 
 
 def read_spec(
@@ -146,6 +148,7 @@ def read_spec(
         plan_of=lambda table: _document_plan(context.columns_of(table), options),
         claim_checks=options.claim_check_location is not None,
         scope=scope,
+        definitions=context.definitions,
     )
 
 

@@ -21,6 +21,8 @@ from ticdc_source.protocols.open_protocol import inspection as open_protocol
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 from ticdc_source.protocols.other_formats import looks_like
 from ticdc_source.protocols.prefix_match import object_bytes
+from ticdc_source.protocols.simple import inspection as simple
+from ticdc_source.protocols.simple.decoder import Simple
 
 __all__ = [
     "DECODERS",
@@ -41,6 +43,7 @@ DECODERS: dict[type[RowDecoder], Inspection] = {
     OpenProtocol: open_protocol.INSPECTION,
     CanalJSON: canal_json.INSPECTION,
     Debezium: debezium.INSPECTION,
+    Simple: simple.INSPECTION,
 }
 
 # By name; decoders with the default of each option, for what does not depend on options.
@@ -49,7 +52,7 @@ INSPECTIONS: dict[str, Inspection] = {decoder.facts.name: inspection for decoder
 
 
 # Protocols of TiCDC that this version does not read, by their names in a sink URI.
-NOT_READ = ("simple", "avro", "debezium-avro")
+NOT_READ = ("avro", "debezium-avro")
 
 
 def checked_protocol(options: Options) -> str:

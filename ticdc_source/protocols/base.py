@@ -8,7 +8,7 @@ creates and hands to each call.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
@@ -19,7 +19,7 @@ from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, Ta
 from ticdc_source.kernels.native import native
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
-from ticdc_source.schema.model import Column, TableSchema, TypeVersions
+from ticdc_source.schema.model import Column, Definitions, TableSchema, TypeVersions
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
@@ -87,12 +87,14 @@ class LearnedTable:
 
     Attributes:
         plan: the plan that all of this is for.
+        definitions: see `Learned`.
     """
 
-    __slots__ = ("_kept", "_planned", "plan")
+    __slots__ = ("_kept", "_planned", "definitions", "plan")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, definitions: Definitions | None = None) -> None:
         self.plan = plan
+        self.definitions: Definitions = {} if definitions is None else definitions
         self._planned: dict[tuple[Column, ...], PlannedVersion] = {}
         self._kept: object = None
 
@@ -144,22 +146,25 @@ class Learned:
 
     Args:
         native: whether the read may take the native path.
+        definitions: the versions of tables that are known before the read.
 
     Attributes:
         prefixes: what row messages begin with.
+        definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
     """
 
-    __slots__ = ("_tables", "prefixes")
+    __slots__ = ("_tables", "definitions", "prefixes")
 
-    def __init__(self, *, native: bool = True) -> None:
+    def __init__(self, *, native: bool = True, definitions: Definitions | None = None) -> None:
         self.prefixes = LearnedPrefixes(native=native)
+        self.definitions: Definitions = dict(definitions or {})
         self._tables: dict[TableName, LearnedTable] = {}
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
         """Return what was learned of a table; with another plan than before, nothing."""
         learned = self._tables.get(table)
         if learned is None or learned.plan is not plan:
-            learned = self._tables[table] = LearnedTable(plan)
+            learned = self._tables[table] = LearnedTable(plan, self.definitions)
         return learned
 
 
@@ -185,6 +190,8 @@ class ProtocolFacts:
             are always sent (docs/wire.md, item 54).
         types_in_ddl: reads the types that DDL events give in a form of their own; None if they have the SQL text only.
         zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
+        definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
+            None if rows describe their columns themselves.
     """
 
     name: str
@@ -196,6 +203,7 @@ class ProtocolFacts:
     watermarks_need: str | None = None
     types_in_ddl: TypesInDDL | None = None
     zoned_timestamps: bool = False
+    definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
 
 
 class Decoder(ABC):

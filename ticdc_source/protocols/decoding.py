@@ -60,13 +60,13 @@ class RowDecoder(Decoder):
     settings: DecoderSettings = field(default_factory=DecoderSettings)
 
     @abstractmethod
-    def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
         """Return what parses one event of a table.
 
         Args:
             events: the events.
             parsed: gets what is parsed.
-            plan: what is wanted.
+            learned: what was learned of the table, and what is wanted of it (`plan`).
             learn: takes the template of each event, if templates are to be learned.
         """
 
@@ -118,7 +118,7 @@ class RowDecoder(Decoder):
     def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         """Parse events one by one. An event that cannot be read is a failure, and has no images."""
         parsed = Parsed.of(len(events))
-        images, read = parsed.images, self._reader(events, parsed, learned.plan, learn)
+        images, read = parsed.images, self._reader(events, parsed, learned, learn)
         for event, payload in enumerate(events.payloads):
             images_before = len(images.rows)
             try:

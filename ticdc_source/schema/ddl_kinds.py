@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.lexer import Reader, Token, scan
 
-__all__ = ["KINDS", "LONGEST_TEXT", "ddl_kind", "is_too_long", "removes_rows_of"]
+__all__ = ["KINDS", "LONGEST_TEXT", "database_of", "ddl_kind", "is_too_long", "removes_rows_of"]
 
 _OTHER = "other"
 
@@ -105,6 +105,14 @@ def _kind_of_text(query: str) -> str | None:
 
 def _words(tokens: Iterable[Token]) -> str:
     return "".join(f"{_NO_WORDS.get(token.type, token.text)} " for token in tokens)
+
+
+def database_of(query: str) -> str:
+    """Return the database that a statement creates, alters or drops; "" if it is no such statement."""
+    for word, name in pairwise(islice(scan(query), _FIRST_WORDS)):
+        if word.text in ("DATABASE", "SCHEMA", "EXISTS") and (name.type == "name" or name.text not in ("IF", "NOT")):
+            return name.plain if name.type in ("name", "word") else ""
+    return ""
 
 
 def is_too_long(event: DDLEvent) -> bool:

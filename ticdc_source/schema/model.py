@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from enum import IntEnum
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
-from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types
+from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types, parse_type
 
 __all__ = [
     "COMMENT",
+    "DEFINITIONS",
     "FIELD_METADATA",
     "KEY",
     "MYSQL_TYPE",
@@ -27,12 +29,15 @@ __all__ = [
     "WRITTEN",
     "Column",
     "ColumnFacts",
+    "Definitions",
     "Key",
     "ReadField",
     "TableSchema",
     "TypeVersions",
     "Written",
     "check_names",
+    "definitions_as_json",
+    "definitions_of_json",
     "handle_key",
     "merge_schemas",
     "without_key",
@@ -45,6 +50,7 @@ KEY = "ticdc.key"
 TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
+DEFINITIONS = "ticdc.definitions"
 WRITTEN = "ticdc.written"
 UNDECIDED = "ticdc.undecided"
 UNSTATED_PRECISION = "ticdc.unstated_precision"
@@ -290,6 +296,28 @@ def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> 
     if first is None or second is None or first == second:
         return second if first is None else first
     return pa.float64() if {first, second} == {pa.int64(), pa.float64()} else pa.string()
+
+
+# The columns of tables by the version that rows name, in the order of the table (`ProtocolFacts.definitions`).
+Definitions = dict[tuple[TableName, int], tuple[Column, ...]]
+
+
+def definitions_as_json(definitions: Definitions, table: TableName) -> str:
+    """Return the versions of one table as JSON, for field metadata: `[[versions, [[column, type, is key], …]], …]`."""
+    versions: dict[tuple[tuple[str, str, bool], ...], list[int]] = {}
+    for (name, version), columns in definitions.items():
+        if name == table:
+            versions.setdefault(tuple((each.name, str(each.type), each.key) for each in columns), []).append(version)
+    return str(json.dumps([[numbers, columns] for columns, numbers in versions.items()], ensure_ascii=False))
+
+
+def definitions_of_json(text: str, table: TableName) -> Definitions:
+    """Return what `definitions_as_json` has written."""
+    return {
+        (table, number): tuple(Column(name, parse_type(type_), key=key) for name, type_, key in columns)
+        for numbers, columns in json.loads(text)
+        for number in numbers
+    }
 
 
 @dataclass(frozen=True, slots=True)

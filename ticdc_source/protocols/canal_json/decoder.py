@@ -142,8 +142,9 @@ class CanalJSON(RowDecoder):
 
         return telling(events, learned, parse)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
-        images, boundaries = parsed.images, plan.boundaries()
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+        plan, images = learned.plan, parsed.images
+        boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
 

@@ -56,7 +56,6 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
-from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchema, TypeVersions
@@ -174,8 +173,9 @@ class Debezium(RowDecoder):
                     runs.append((image, marked))
         images.runs = runs
 
-    def _reader(self, events: TableEvents, parsed: Parsed, plan: Plan, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
-        images, boundaries = parsed.images, plan.boundaries()
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+        plan, images = learned.plan, parsed.images
+        boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
 

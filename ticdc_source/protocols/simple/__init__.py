@@ -1,0 +1,1 @@
+"""TiCDC's simple protocol, in its JSON encoding."""

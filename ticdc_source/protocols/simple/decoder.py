@@ -1,0 +1,211 @@
+"""The simple decoder, for the JSON encoding (`encoding-format=json`).
+
+A message is one JSON object (pingcap/ticdc pkg/sink/codec/simple). Rows have no types: a row names the version of its
+table, which a DDL or a BOOTSTRAP message defines (`definitions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.events import (
+    Chunk,
+    DDLEvent,
+    Split,
+    TableEvents,
+    TableName,
+    Wants,
+    WatermarkEvent,
+    every_table,
+)
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
+from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.large_messages import check_claimed
+from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.simple.definitions import definitions_of, table_of
+from ticdc_source.protocols.simple.kernels import KERNELS
+from ticdc_source.protocols.templates import Learn
+from ticdc_source.schema.ddl_kinds import database_of
+from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.types import ColumnType, type_of
+
+__all__ = ["Simple"]
+
+_ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
+_WATERMARK, _BOOTSTRAP = "WATERMARK", "BOOTSTRAP"
+_DDL_TYPES = frozenset({"CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"})
+_CLAIM_CHECK = b'"claimCheckLocation":"'
+
+# What row messages begin with, as TiCDC writes them. Other messages are parsed.
+_PREFIX = PrefixMatch(
+    rb'\{"version":\d+,"database":"([^"\\]*)","table":"([^"\\]*)",(?:"tableID":\d+,)?"type":"(INSERT|UPDATE|DELETE)",',
+    marker=b'"type":"',
+    follows=b'"commitTs":',
+)
+_COMMIT_TS = (
+    r'^\{"version":\d+,"database":"[^"\\]*","table":"[^"\\]*",(?:"tableID":\d+,)?"type":"[A-Z]+",'
+    r'"commitTs":(?P<n>[1-9]\d{0,17}),'
+)
+
+
+def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
+    """Look for members that only simple has."""
+    plain = object_bytes(value, Compression())
+    return b'"version":' in plain and b'"commitTs":' in plain and b'"buildTs":' in plain
+
+
+@dataclass(frozen=True)
+class Simple(RowDecoder):
+    """The simple decoder."""
+
+    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+        name="simple",
+        event="a simple row message",
+        recognizes=_recognizes,
+        kernels=KERNELS,
+        chunk_records=4000,
+        definitions=definitions_of,
+        zoned_timestamps=True,
+    )
+
+    def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
+        """Look for the address in the value; a record of this wire format has an empty key, or none."""
+        try:
+            return 0 if key else int(_CLAIM_CHECK in self.settings.compression.decompressed(value or b""))
+        except DecodeError:  # `split` reports it
+            return 0
+
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+        """Compare the first bytes of messages; parse those that are not plain rows."""
+        return split_by_prefix(
+            chunk,
+            _PREFIX,
+            _classify,
+            "a simple message",
+            compression=self.settings.compression,
+            wants=wants,
+            learned=learned,
+        )
+
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),
+        declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (definitions have all types)
+        learned: Learned | None = None,
+    ) -> list[TableSchema]:
+        """Return the columns as the versions of the rows define them; without types if no event defines a version."""
+        definitions = {**(learned.definitions if learned else {}), **definitions_of(ddl)}
+        parsed = self._parse(events, LearnedTable(Plan(()), definitions))
+        return describe_images(events.table, parsed.images)
+
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Look near the start of each message."""
+        return number_after(events.payload_array(), _COMMIT_TS)
+
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+        plan, images, table = learned.plan, parsed.images, events.table
+        needs_types = bool(plan.fields) or plan.documents
+        last_signature: tuple[object, ...] | None = None
+
+        def read(event: int, payload: bytes) -> None:
+            nonlocal last_signature
+            message = parse_object(payload)
+            if "claimCheckLocation" in message or "handleKeyOnly" in message:
+                message = self._whole_message(message, parsed)
+            parsed.commit_ts[event] = tso(message["commitTs"])
+            parsed.build_ts[event] = milliseconds(message.get("buildTs"))
+            type_, before, after = message["type"], message.get("old"), message.get("data")
+            described = before if type_ == "DELETE" else after
+            if type(described) is not dict:
+                msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
+                raise TypeError(msg)
+            signature = (message["schemaVersion"], tuple(described))
+            if signature != last_signature:
+                definition = learned.definitions.get((table, tso(message["schemaVersion"])))
+                if definition is None and needs_types:
+                    raise _undefined(table, message["schemaVersion"])
+                images.continue_run(_columns(definition, described))
+                last_signature = signature
+            if type_ == "DELETE":
+                images.add(event, 0, described, None, plan, update=False)
+            else:
+                is_update = type_ == "UPDATE"
+                images.add(event, 0, before if is_update else None, described, plan, update=is_update)
+
+        return read
+
+    def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
+        """Return the whole message for a large one; the large one itself if the key columns are all there is."""
+
+        def claimed(_key: bytes | None, value: bytes) -> JSONObject:
+            whole = parse_object(self.settings.compression.decompressed(value))
+            is_large = whole.get("claimCheckLocation") or whole.get("handleKeyOnly")
+            check_claimed(_identity(whole), _identity(message), large=bool(is_large))
+            return whole
+
+        address = message.get("claimCheckLocation")
+        return self.settings.large.whole(address, claimed, parsed, key_only=message.get("handleKeyOnly")) or message
+
+    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+        type_ = column.type or type_of(read_field.arrow)
+        return KERNELS.get(type_.name), type_
+
+
+def _identity(message: JSONObject) -> list[object]:
+    """Return what identifies a row message."""
+    return [*map(message.get, ("database", "table", "type", "commitTs"))]
+
+
+def _undefined(table: TableName, version: int) -> DecodeError:
+    return DecodeError(
+        f"version {version} of {table} is not known: no DDL or BOOTSTRAP message that was read defines it. TiCDC sends "
+        "a BOOTSTRAP of each table before its first row, and then every 2 minutes (send-bootstrap-interval-in-sec) or "
+        "10,000 rows (send-bootstrap-in-msg-count): read from an earlier offset"
+    )
+
+
+def _columns(definition: Sequence[Column] | None, row: JSONObject) -> tuple[Column, ...]:
+    """Return the columns of a row, in the order of the table; those that no definition has come last."""
+    defined = [column for column in definition or () if column.name in row]
+    names = {column.name for column in defined}
+    return (*defined, *(Column(text(name)) for name in row if name not in names))
+
+
+def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+    """Parse a message and add its event to the split."""
+    message = parse_object(value)
+    type_ = message["type"]
+    if type_ in _ROW_TYPES:
+        split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)
+    elif type_ == _WATERMARK:
+        split.watermarks.append(
+            WatermarkEvent(position, 0, tso(message["commitTs"]), milliseconds(message.get("buildTs")))
+        )
+    elif type_ == _BOOTSTRAP or type_ in _DDL_TYPES:
+        schemas = [message[name] for name in ("tableSchema", "preTableSchema") if message.get(name) is not None]
+        query = readable(message.get("sql") or "")
+        event = DDLEvent(
+            position=position,
+            index=0,
+            table=table_of(schemas[0]) if schemas else TableName(database_of(query), ""),
+            query=query,
+            type=type_,
+            commit_ts=tso(message["commitTs"]) or None,
+            table_changes=schemas or None,
+            build_ts=milliseconds(message.get("buildTs")),
+        )
+        (split.bootstraps if type_ == _BOOTSTRAP else split.ddl).append(event)
+    else:
+        msg = f"message type {type_!r}"
+        raise ValueError(msg)

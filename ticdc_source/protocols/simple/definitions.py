@@ -1,0 +1,104 @@
+"""Table definitions: the `tableSchema` of DDL and BOOTSTRAP messages → the columns of one version of a table.
+
+A row has its version in `schemaVersion`, and no types (pingcap/ticdc pkg/sink/codec/simple/message.go). RENAME TABLE
+leaves the version as it is, so a version is one of a table's name too (docs/wire.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.protocols.messages import JSONObject, readable, table_name, text, tso
+from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, handle_key
+from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType, parse_type
+
+__all__ = ["definitions_of", "table_of"]
+
+_BINARY = "binary"  # a character set
+_TEXT_TO_BINARY = dict(zip(TEXTS, BINARIES, strict=True))
+_FRACTIONS = frozenset({"datetime", "timestamp", "time"})
+_SIGNED = frozenset({*INTEGERS, "decimal", "float", "double"})
+_LENGTHS = frozenset({*TEXTS, *BINARIES, "bit", "vector"})
+
+
+def table_of(schema: JSONObject) -> TableName:
+    """Return the table of a `tableSchema`. The JSON encoding calls the database `schema`, Avro `database`."""
+    return table_name(schema.get("schema", schema.get("database")), schema["table"])
+
+
+def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
+    """Return what DDL and BOOTSTRAP events define."""
+    schemas = (schema for event in events for schema in event.table_changes or ())
+    return {(table_of(schema), tso(schema["version"])): _columns(schema) for schema in schemas}
+
+
+def _columns(schema: JSONObject) -> tuple[Column, ...]:
+    """Return the columns that a `tableSchema` describes, in the order of the table."""
+    keys = [
+        Key(
+            readable(index.get("name") or "").lower(),
+            tuple(text(name) for name in index.get("columns") or ()),
+            unique=bool(index.get("unique")),
+            primary=bool(index.get("primary")),
+        )
+        for index in schema.get("indexes") or ()
+    ]
+    columns = schema["columns"]
+    nullable = {text(column["name"]) for column in columns if column.get("nullable")}
+    names = {name.lower(): name for name in (text(column["name"]) for column in columns)}
+    keys = [key._replace(columns=tuple(names.get(name.lower(), "") for name in key.columns)) for key in keys]
+    handle = handle_key(keys, nullable)
+    primary = frozenset(name for key in keys if key.primary for name in key.columns)
+    unique = frozenset(name for key in keys if key.unique and not key.primary for name in key.columns)
+    return tuple(
+        Column(
+            column["name"],
+            _type_of(column["dataType"]),
+            key=column["name"] in handle,
+            facts=ColumnFacts(
+                primary_key=column["name"] in primary,
+                handle_key=column["name"] in handle,
+                unique_key=column["name"] in unique,
+                nullable=column["name"] in nullable,
+                default=_default(column.get("default")),
+            ),
+        )
+        for column in columns
+    )
+
+
+def _default(value: object) -> str | None:
+    return None if value is None else readable(value) if isinstance(value, str) else readable(str(value))
+
+
+def _type_of(declared: JSONObject) -> ColumnType:
+    type_ = parse_type(text(declared["mysqlType"]))
+    length, decimal = declared.get("length"), declared.get("decimal")
+    name = type_.name
+    if name in _TEXT_TO_BINARY and declared.get("charset") == _BINARY:
+        name = _TEXT_TO_BINARY[name]
+    if name in _SIGNED:  # the others have the flag too: YEAR, BIT
+        type_ = replace(type_, unsigned=declared.get("unsigned") is True)
+    if name in ("enum", "set"):
+        return replace(type_, labels=tuple(text(label) for label in declared.get("elements") or ()))
+    if name == "decimal":
+        return replace(type_, length=_whole(length, 10), scale=_whole(decimal, 0))
+    if name == "tinyint":
+        return replace(type_, length=1 if length == 1 and not type_.unsigned else None)
+    if name in _FRACTIONS:
+        return ColumnType(name, length=_whole(decimal, 0))
+    if name in _LENGTHS:
+        return ColumnType(name, length=_whole(length, 1 if name == "bit" else None))
+    return type_
+
+
+def _whole(number: object, otherwise: int | None) -> int | None:
+    """Return a length or a number of digits; TiDB has -1 for one that was not given."""
+    if number is None or number == -1:
+        return otherwise
+    if type(number) is not int:
+        msg = f"a length {number!r}"
+        raise TypeError(msg)
+    return number
