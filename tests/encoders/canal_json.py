@@ -137,7 +137,7 @@ class CanalJSON:
         if column.binary:
             return bytes.fromhex(value["hex"]).decode("latin-1")
         if type_name in ("float", "double"):
-            return _plain(value)
+            return plain_float(value)
         if type_name == "year":
             return str(int(value))
         if type_name == "timestamp":
@@ -165,7 +165,7 @@ class CanalJSON:
         return wider if column.unsigned and value is not None and int(value) > limit else code
 
 
-def _plain(text: str) -> str:
+def plain_float(text: str) -> str:
     """Return a float's text without an exponent, as strconv's 'f' with precision -1."""
     plain = format(Decimal(text), "f")
     return plain.rstrip("0").rstrip(".") if "." in plain else plain

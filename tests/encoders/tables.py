@@ -87,6 +87,7 @@ class Table:
         columns: in table order, virtual ones included.
         primary_key: names of its columns, in key order.
         handle_key: names of the columns by which TiCDC knows a row.
+        version: the TSO of the version; 0 if nobody asks.
         indexes: each index's columns, and whether it is unique; the primary key is not among them.
     """
 
@@ -97,6 +98,7 @@ class Table:
     handle_key: tuple[str, ...] = ()
     indexes: tuple[tuple[tuple[str, ...], bool], ...] = ()
     charset: str = "utf8mb4"
+    version: int = 0
     by_name: Mapping[str, Column] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ def table_of(declared: Mapping[str, Any]) -> Table:
     charset = re.findall(r"DEFAULT CHARSET=(\w+)", ddl)
     return Table(
         declared["schema"], declared["table"], columns, tuple(declared["primary_key"]),
-        tuple(declared["handle_key"]), indexes, *charset,
+        tuple(declared["handle_key"]), indexes, *charset, version=declared.get("table_version", 0),
     )  # fmt: skip
 
 

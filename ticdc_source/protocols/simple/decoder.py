@@ -34,6 +34,7 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS
+from ticdc_source.protocols.simple.template import template_of
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.ddl_kinds import database_of
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
@@ -113,13 +114,14 @@ class Simple(RowDecoder):
         """Look near the start of each message."""
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
         plan, images, table = learned.plan, parsed.images, events.table
         needs_types = bool(plan.fields) or plan.documents
+        columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal last_signature
+            nonlocal columns, last_signature
             message = parse_object(payload)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
@@ -135,13 +137,16 @@ class Simple(RowDecoder):
                 definition = learned.definitions.get((table, tso(message["schemaVersion"])))
                 if definition is None and needs_types:
                     raise _undefined(table, message["schemaVersion"])
-                images.continue_run(_columns(definition, described))
-                last_signature = signature
+                columns, last_signature = _columns(definition, described), signature
+                images.continue_run(columns)
             if type_ == "DELETE":
                 images.add(event, 0, described, None, plan, update=False)
             else:
                 is_update = type_ == "UPDATE"
                 images.add(event, 0, before if is_update else None, described, plan, update=is_update)
+            if learn is not None:
+                places = {column.name: column for column in columns}
+                learn(template_of(payload, described), 0, tuple(places[name] for name in described))
 
         return read
 
