@@ -91,10 +91,15 @@ CLI = frozenset({"cli", "inspection"})
 EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
 # Folders whose subfolders (not files) stay apart: one wire format does not know another.
 APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
-# The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`.
+# The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`. What is
+# an English word too is a name in quotes, in a path and as the class.
+_WORDS = frozenset({"simple"})
 WIRE_FORMATS = {
     decoder.__module__.split(".")[2]: re.compile(
-        "|".join({re.sub("[-_ ]", "[-_ ]?", name) for name in (decoder.facts.name, decoder.__name__)}), re.IGNORECASE
+        rf"[`'\"/.]{name}[`'\"/.]|\b{decoder.__name__}\("
+        if (name := decoder.facts.name) in _WORDS
+        else "|".join({re.sub("[-_ ]", "[-_ ]?", name) for name in (name, decoder.__name__)}),
+        0 if name in _WORDS else re.IGNORECASE,
     )
     for decoder in DECODERS
 }

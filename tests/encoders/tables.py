@@ -136,7 +136,7 @@ def table_of(declared: Mapping[str, Any]) -> Table:
     charset = re.findall(r"DEFAULT CHARSET=(\w+)", ddl)
     return Table(
         declared["schema"], declared["table"], columns, tuple(declared["primary_key"]),
-        tuple(declared["handle_key"]), indexes, *charset, version=declared.get("table_version", 0),
+        tuple(declared["handle_key"]), indexes, (*charset, "utf8mb4")[0], declared.get("table_version", 0),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.model import PROTOCOL, TABLE
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type
 
-OPEN, CANAL, DEBEZIUM = "open-protocol", "canal-json", "debezium"
+OPEN, CANAL, DEBEZIUM, SIMPLE = "open-protocol", "canal-json", "debezium", "simple"
 
 # A type, its value as each protocol writes it, and the JSON that stands for it.
 FORMS: list[tuple[str, Mapping[str, Any], str]] = [
@@ -59,7 +59,15 @@ FORMS: list[tuple[str, Mapping[str, Any], str]] = [
     ("json", {OPEN: '{"a": 1.0}', CANAL: '{"a": 1.0}', DEBEZIUM: '{"a": 1.0}'}, '"{\\"a\\": 1.0}"'),
     ("vector(2)", {OPEN: "[1,2.5]", CANAL: "[1,2.5]", DEBEZIUM: "[1,2.5]"}, '"[1,2.5]"'),
 ]  # fmt: skip
+# simple writes as canal-json does, but bytes and the zone of a TIMESTAMP.
+_IN_SIMPLE = {
+    "timestamp": {"location": "Asia/Shanghai", "value": "2026-01-02 03:04:05"},
+    **dict.fromkeys(("binary(2)", "varbinary(2)", "tinyblob", "blob", "mediumblob", "longblob"), "AP8="),
+}
 CASES = [(text, protocol, cells[protocol], written) for text, cells, written in FORMS for protocol in cells]
+CASES += [
+    (text, SIMPLE, _IN_SIMPLE.get(text, cells[CANAL]), written) for text, cells, written in FORMS if CANAL in cells
+]
 SETTINGS = Settings(time_zone="Asia/Shanghai")
 
 

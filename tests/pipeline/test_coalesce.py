@@ -10,7 +10,19 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, Sizes, make_options, single
-from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, open_message, open_row
+from tests.support.messages import (
+    TSO,
+    Message,
+    canal,
+    cell,
+    debezium,
+    debezium_ddl,
+    dump,
+    open_message,
+    open_row,
+    simple,
+    simple_definition,
+)
 from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.pipeline import coalesce
@@ -20,6 +32,7 @@ from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.protocols import PROTOCOLS
 
 SEED = 20261121
+INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 FORMATS = ("changelog", "envelope", "event")
 
 
@@ -30,6 +43,8 @@ def row(protocol: str, number: int, table: str) -> Message:
         return canal("INSERT", [{"id": "1", "n": str(number)}], None, types, table=table, _tidb=stamp)
     if protocol == "debezium":
         return debezium("c", None, {"id": 1, "n": number}, source={"table": table, "commit_ts": TSO + number})
+    if protocol == "simple":
+        return simple("INSERT", {"id": "1", "n": str(number)}, table=table, commitTs=TSO + number)
     cells = {"id": cell(3, 1, 11), "n": cell(3, number)}
     return open_message(
         open_row({"u": cells}, table, ts=TSO + number), open_row({"u": cells}, "other", ts=TSO + number)
@@ -42,11 +57,13 @@ def ddl_or_watermark(protocol: str, number: int) -> Message:
     if number % 2:
         return {
             "canal-json": canal("TIDB_WATERMARK", _tidb={"watermarkTs": stamp}),
+            "simple": (None, dump({"version": 1, "type": "WATERMARK", "commitTs": stamp, "buildTs": 1})),
             "debezium": debezium("m", source={"db": "", "table": "", "commit_ts": stamp}),
             "open-protocol": open_message(({"ts": stamp, "t": 3}, b"")),
         }[protocol]
     return {
         "canal-json": canal("QUERY", isDdl=True, sql="ALTER TABLE t COMMENT 'x'", _tidb={"commitTs": stamp}),
+        "simple": simple_definition("ALTER", {"id": INT, "n": INT}, commitTs=stamp),
         "debezium": debezium_ddl(stamp, "ALTER TABLE t COMMENT 'x'", []),
         "open-protocol": open_message(({"ts": stamp, "scm": "test", "tbl": "t", "t": 2}, {"q": "ALTER", "t": 5})),
     }[protocol]
@@ -55,6 +72,9 @@ def ddl_or_watermark(protocol: str, number: int) -> Message:
 def topic(protocol: str, chooser: random.Random, count: int = 400) -> Captured:
     """Return a topic with few rows of `t` and `u` among those of other tables, DDL, watermarks and bad records."""
     messages: list[Message] = [row(protocol, 0, "t")]
+    if protocol == "simple":
+        tables = ("t", "u", "other")
+        messages = [*(simple_definition("BOOTSTRAP", {"id": INT, "n": INT}, table=name) for name in tables), *messages]
     for number in range(1, count):
         chance = chooser.random()
         if chance < 0.03:

@@ -244,7 +244,7 @@ def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
     options = make_options(onSchemaDrift="rescue")
     sample = take_sample(captured.ranges(), captured.fetch, options)
     assert sample is not None
-    context = context_of_table(infer_table(sample), "canal-json")
+    context = context_of_table(infer_table(sample), sample)
     schema = pa.schema([("id", pa.int32()), ("_rescued_data", pa.string())])
 
     batches = list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
@@ -259,7 +259,7 @@ def test_what_a_schema_of_the_users_leaves_out_is_binary_as_the_sample_shows() -
     options = make_options(onSchemaDrift="rescue")
     sample = take_sample(captured.ranges(), captured.fetch, options)
     assert sample is not None
-    context = context_of_table(infer_table(sample), "open-protocol")
+    context = context_of_table(infer_table(sample), sample)
     schema = pa.schema([("id", pa.int32()), ("_rescued_data", pa.string())])
 
     batches = list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tests.support.captured import Captured
-from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row
+from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row, simple
 from ticdc_source.events import TableEvents, TableName
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
@@ -21,6 +21,7 @@ MESSAGES = {
         for number in range(9)
     ],
     "debezium": [debezium("c", None, {"id": number}, [INT32]) for number in range(9)],
+    "simple": [simple("INSERT", {"id": str(number)}) for number in range(9)],
 }
 
 

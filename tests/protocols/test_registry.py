@@ -101,7 +101,7 @@ def test_every_protocol_is_a_value_of_the_option(name: str) -> None:
     [
         (
             "canaljson",
-            "expected one of auto, open-protocol, canal-json, debezium, got 'canaljson'; did you mean canal-json?",
+            "open-protocol, canal-json, debezium, simple, got 'canaljson'; did you mean canal-json?",
         ),
         ("avro", "this version does not read TiCDC's avro. It reads open-protocol, canal-json, debezium"),
     ],
@@ -135,7 +135,7 @@ TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 BATCH, STREAM = (cast(DataFrame, SimpleNamespace(isStreaming=is_stream)) for is_stream in (False, True))
 
 
-@pytest.mark.parametrize("name", ["avro", "canal", "simple", ""])
+@pytest.mark.parametrize("name", ["avro", "canal", "debezium-avro", ""])
 @pytest.mark.parametrize("door", [
     lambda protocol: ticdc_source.decode(BATCH, protocol=protocol),
     lambda protocol: ticdc_source.decode(BATCH, "id int", protocol=protocol, outputFormat="event"),

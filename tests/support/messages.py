@@ -60,6 +60,41 @@ def canal(
     return b"", dump({**message, **more})
 
 
+def simple(type_: str = "INSERT", data: Any = None, old: Any = None, version: int = 0, **more: Any) -> Message:
+    """Make a simple row of test.t with members in TiCDC's order; `version` is the version of its table."""
+    message = {
+        "version": 1, "database": "test", "table": "t", "tableID": 7, "type": type_, "commitTs": TSO,
+        "buildTs": (TSO >> 18) + 5, "schemaVersion": version or TSO - 9,
+        **({} if data is None else {"data": data}), **({} if old is None else {"old": old}),
+    }  # fmt: skip
+    return b"", dump({**message, **more})
+
+
+def simple_definition(
+    type_: str, columns: dict[str, dict[str, Any]], version: int = 0, table: str = "t", **more: Any
+) -> Message:
+    """Make a DDL message, or with `BOOTSTRAP` another one that defines test.t.
+
+    Args:
+        type_: its type.
+        columns: the `dataType` of each column; the first is the primary key.
+        version: the version of the table.
+        table: the table.
+        more: replaces or adds members.
+    """
+    names = list(columns)
+    schema = {
+        "schema": "test", "table": table, "tableID": 7, "version": version or TSO - 9,
+        "columns": [
+            {"name": name, "dataType": columns[name], "nullable": name != names[0], "default": None} for name in names
+        ],
+        "indexes": [{"name": "primary", "unique": True, "primary": True, "nullable": False, "columns": names[:1]}],
+    }  # fmt: skip
+    text = {} if type_ == "BOOTSTRAP" else {"sql": f"ALTER TABLE {table} COMMENT 'x'"}
+    times = {"commitTs": 0 if type_ == "BOOTSTRAP" else TSO - 8, "buildTs": (TSO >> 18) + 5}
+    return None, dump({"version": 1, "type": type_, **text, **times, "tableSchema": schema, **more})
+
+
 def debezium(
     op: str = "c",
     before: Any = None,

@@ -9,6 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+import pyarrow as pa
+
+from ticdc_source.driver.definition_search import DefinitionSearch
 from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
@@ -29,9 +32,10 @@ from ticdc_source.schema.ddl import (
     with_table_ddl,
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import Definitions, TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
 
 __all__ = [
+    "MakesSearch",
     "Sample",
     "Sampler",
     "absent_names",
@@ -51,6 +55,7 @@ _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether th
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
+MakesSearch = Callable[[Decoder], DefinitionSearch]
 
 
 class Sampler:
@@ -150,6 +155,7 @@ class Sample:
         whole: whether `ddl` has every DDL event of the range.
         table_ddl: the option `tableDDL`.
         most_unpacked: how many bytes of decompressed messages it keeps.
+        search: looks in the topic for versions of tables that its rows name and it does not define.
     """
 
     decoder: Decoder
@@ -164,6 +170,7 @@ class Sample:
     whole: bool = True
     table_ddl: str | None = None
     most_unpacked: float = _MOST_UNPACKED
+    search: DefinitionSearch | None = None
     _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
@@ -208,9 +215,15 @@ class Sample:
             declared: the types that DDL texts give its columns.
             with_ddl: whether DDL events count that describe tables in a form of their own.
         """
-        # Without definitions, nothing that was learned may leave events out: they count one by one.
-        learned = Learned(definitions=self.definitions) if self.definitions else None
-        return self.decoder.describe(events, self.ddl if with_ddl else (), declared, learned)
+        if self.decoder.facts.definitions is None:
+            return self.decoder.describe(events, self.ddl if with_ddl else (), declared)
+        learned = Learned(definitions=self.definitions)
+        if self.search is not None and len(events.chunk):
+            chunk, learned.search = events.chunk, self.search
+            self.search.around = OffsetRange(chunk.topic, chunk.partition, chunk.offsets[0], chunk.offsets[-1] + 1)
+        schemas = self.decoder.describe(events, (), declared, learned)
+        self.definitions |= learned.definitions
+        return schemas
 
 
 def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
@@ -247,12 +260,20 @@ def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options)
     return detect_protocol(seen) if sampler else None  # it would not be right to guess what follows
 
 
-def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> Sample | None:
+def take_sample(
+    ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
+) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 
     Of very many topic partitions some are read, and more only while these do not have enough rows.
 
     With `protocol=auto` the first and the last records determine the protocol.
+
+    Args:
+        ranges: the offset ranges.
+        fetch: yields the records of a range.
+        options: the options.
+        search: makes what looks for versions of tables that rows name and the sample does not define.
 
     Returns:
         The sample; None if the ranges hold no record and the protocol is not set.
@@ -268,7 +289,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     limit = options.infer_schema_max_scanned_records
     size = max(_FIRST_WINDOW, half // max(1, min(len(ranges), _PARTITIONS_AT_A_TIME)))
     seen: list[Chunk] = []
-    both = None if options.protocol == "auto" else _both_ends(options.protocol, options)
+    both = None if options.protocol == "auto" else _both_ends(options.protocol, options, search)
     head_rows = tail_rows = 0
     for first, last in sampler.first_windows(size):
         seen += (*first, *last)
@@ -276,7 +297,7 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
             protocol = detect_protocol(seen)
             if protocol is None:
                 continue
-            both = both or _both_ends(protocol, options)
+            both = both or _both_ends(protocol, options, search)
         assert both is not None  # noqa: S101 (for mypy)
         head_rows += sum(map(both[0].add, first))
         tail_rows += sum(map(both[1].add, last))
@@ -303,10 +324,13 @@ def take_sample(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -
     return sample
 
 
-def _both_ends(protocol: str, options: Options) -> tuple[Sample, Sample]:
+def _both_ends(protocol: str, options: Options, search: MakesSearch | None) -> tuple[Sample, Sample]:
     """Return the samples, still empty, of the start and the end of the ranges."""
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
-    return Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
+    head, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
+    if search is not None and decoder.facts.definitions is not None:
+        head.search = search(decoder)
+    return head, tail
 
 
 def _portioned(fetch: Fetch, decoders: Sequence[Decoder]) -> Fetch:
@@ -420,11 +444,29 @@ def infer_table(sample: Sample) -> TableSchema:
             check_names(schema.table, schema.columns)
         except SchemaError as error:
             raise _with_address(error, sample, schema) from None
+    _check_definitions(sample, schemas)
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
     described = with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
+
+
+def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
+    """Refuse a table if no message defines a version that its rows name.
+
+    Raises:
+        DecodeError: the first row with such a version says what to do.
+    """
+    if sample.decoder.facts.definitions is None:
+        return
+    for schema in schemas:
+        if any(column.type is None for column in schema.columns):
+            plan = Plan((ReadField(schema.columns[0].name, pa.string()),))
+            for part in sample.rows[schema.table]:
+                failures = sample.decoder.decode(part, plan, Learned(definitions=sample.definitions)).failures
+                if failures:
+                    raise failures[min(failures)]
 
 
 def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> SchemaError:

@@ -10,13 +10,16 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from ticdc_source.driver.ddl_copies import Coverage, DDLEdges, by_topic, lower_partitions
+from ticdc_source.driver.definition_search import DefinitionSearch
 from ticdc_source.driver.inference import (
     Fetch,
+    MakesSearch,
     Sample,
     ddl_texts_help,
     find_protocol,
@@ -37,6 +40,7 @@ from ticdc_source.driver.read_context import (
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.resolved_ts import resolved_until
 from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
+from ticdc_source.events import Chunk
 from ticdc_source.kafka import Fetcher, FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.kafka_client import client_settings
@@ -49,6 +53,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCopies, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
+from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.model import TableSchema
 
 __all__ = [
@@ -124,16 +129,19 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
         return format_schema(options)
     ranges = _ranges_to_sample(options)
     with driver_fetcher(options) as fetcher:
-        return schema_of_ranges(ranges, fetcher.fetch, options)
+        return schema_of_ranges(ranges, fetcher.fetch, options, partial(topic_search, options=options))
 
 
-def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> pa.Schema:
+def schema_of_ranges(
+    ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
+) -> pa.Schema:
     """Infer the read schema from the records of the given offset ranges.
 
     Args:
         ranges: the offset ranges to sample.
         fetch: yields the records of an offset range, from any storage.
         options: the options.
+        search: see `take_sample`.
 
     Raises:
         SchemaError: the ranges hold no record, or no row event.
@@ -142,7 +150,7 @@ def schema_of_ranges(ranges: Sequence[OffsetRange], fetch: Fetch, options: Optio
     """
     if not options.is_typed:
         return format_schema(options)
-    sample = take_sample(ranges, fetch, options)
+    sample = take_sample(ranges, fetch, options, search)
     if sample is None or not sample.scanned:
         raise nothing_there(ranges, options)
     table = infer_table(sample)
@@ -192,6 +200,36 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
 def driver_fetcher(options: Options) -> Fetcher:
     """Return a fetcher for the driver, which samples."""
     return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
+
+
+def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:
+    """Return what looks in a topic for versions of tables that rows name; it connects when it is needed.
+
+    A worker of a stream waits for them as long as for records (`kafkaConsumer.pollTimeoutMs`).
+
+    Args:
+        decoder: the decoder of the protocol.
+        options: the options.
+        driver: whether this is the driver.
+    """
+
+    def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
+        with KafkaFetcher(client_settings(options, driver=driver), fetch_settings(options)) as fetcher:
+            yield from fetcher.fetch(wanted)
+
+    def bounds(topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        with KafkaCluster(options) as cluster:
+            earliest, latest = cluster.earliest(topic_partitions), cluster.latest(topic_partitions)
+        return {each: (earliest[each], latest[each]) for each in earliest.keys() & latest.keys()}
+
+    return DefinitionSearch(
+        decoder,
+        fetch,
+        bounds,
+        limit=options.infer_schema_max_scanned_records,
+        timeout_s=options.infer_schema_timeout_ms / 1000,
+        wait_s=options.kafka_consumer_poll_timeout_ms / 1000 if options.is_stream and not driver else 0,
+    )
 
 
 class BatchPlan(NamedTuple):
@@ -367,7 +405,7 @@ class ReadContexts:
                 protocol = find_protocol(ranges, fetcher.fetch, options)
                 # If all records are bad, any decoder says so; the next micro-batch looks again.
                 return ReadContext(protocol=protocol or next(iter(PROTOCOLS)), provisional=protocol is None)
-            sample = take_sample(ranges, fetcher.fetch, options)
+            sample = take_sample(ranges, fetcher.fetch, options, partial(topic_search, options=options))
             if sample is None:
                 return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
             in_form = sample.decoder.facts.types_in_ddl is not None and (not sample.rows or lacks_types(sample))
@@ -394,7 +432,7 @@ class ReadContexts:
         if context is not None:
             return context
         with driver_fetcher(options) as fetcher:
-            sample = take_sample(ranges, fetcher.fetch, options)
+            sample = take_sample(ranges, fetcher.fetch, options, partial(topic_search, options=options))
         if sample is None:
             return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
         try:

@@ -28,8 +28,8 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
     """
     coalesced: _Coalesced | None = None
     for chunk, split in splits:
-        others = (split.ddl, split.bootstraps, split.watermarks, split.corrupt)
-        events = sum(map(len, split.tables.values())) + sum(map(len, others))
+        others = len(split.ddl) + len(split.bootstraps) + len(split.watermarks) + len(split.corrupt)
+        events = sum(map(len, split.tables.values())) + others
         if not events:
             continue
         is_few = 2 * events < len(chunk) and split.unpacked < _MOST_BYTES

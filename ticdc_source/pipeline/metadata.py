@@ -159,7 +159,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own(
             "event_type",
             pa.string(),
-            "`row`, `ddl` or `watermark`; with simple also `bootstrap`, which defines a table and changes nothing",
+            "`row`, `ddl`, `watermark`, or `bootstrap`, which defines a table and changes nothing",
             fill="event_type",
             prefixed=True,
         ),
@@ -200,7 +200,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own(
             "table_changes",
             pa.string(),
-            "description of the table after the DDL, or of a `bootstrap`, as JSON; NULL if the protocol does not carry it",
+            "description of the table after the DDL, or in a `bootstrap`, as JSON; NULL if the protocol has none",
         ),
         _own(
             "watermark_ts",
@@ -220,9 +220,8 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own(
             "event_types",
             NAMES,
-            "what the record has: `row`, `ddl`, `bootstrap` and `watermark`; `corrupt` if it cannot be read, or some of "
-            "it; empty "
-            "for a tombstone and other records without events",
+            "what the record has: `row`, `ddl`, `bootstrap` and `watermark`; `corrupt` if it cannot be read, or some "
+            "of it; empty for a tombstone and other records without events",
             prefixed=True,
         ),
         _common(

@@ -87,14 +87,13 @@ class LearnedTable:
 
     Attributes:
         plan: the plan that all of this is for.
-        definitions: see `Learned`.
     """
 
-    __slots__ = ("_kept", "_planned", "definitions", "plan")
+    __slots__ = ("_kept", "_learned", "_planned", "plan")
 
-    def __init__(self, plan: Plan, definitions: Definitions | None = None) -> None:
+    def __init__(self, plan: Plan, learned: Learned | None = None) -> None:
         self.plan = plan
-        self.definitions: Definitions = {} if definitions is None else definitions
+        self._learned = learned
         self._planned: dict[tuple[Column, ...], PlannedVersion] = {}
         self._kept: object = None
 
@@ -108,6 +107,10 @@ class LearnedTable:
         if planned is None:
             planned = self._planned[columns] = self.plan.for_columns(columns, wire_of)
         return planned
+
+    def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
+        """Return the columns of a version of the table; None if nobody knows them."""
+        return None if self._learned is None else self._learned.definition(table, version)
 
     @property
     def native(self) -> bool:
@@ -151,21 +154,32 @@ class Learned:
     Attributes:
         prefixes: what row messages begin with.
         definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
+        search: looks elsewhere for a version that is not among them, and returns all that it has found; None if there
+            is nowhere to look.
     """
 
-    __slots__ = ("_tables", "definitions", "prefixes")
+    __slots__ = ("_tables", "definitions", "prefixes", "search")
 
     def __init__(self, *, native: bool = True, definitions: Definitions | None = None) -> None:
         self.prefixes = LearnedPrefixes(native=native)
         self.definitions: Definitions = dict(definitions or {})
+        self.search: Callable[[TableName, int], Definitions] | None = None
         self._tables: dict[TableName, LearnedTable] = {}
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
         """Return what was learned of a table; with another plan than before, nothing."""
         learned = self._tables.get(table)
         if learned is None or learned.plan is not plan:
-            learned = self._tables[table] = LearnedTable(plan, self.definitions)
+            learned = self._tables[table] = LearnedTable(plan, self)
         return learned
+
+    def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
+        """Return the columns of a version of a table; None if nobody knows them."""
+        columns = self.definitions.get((table, version))
+        if columns is None and self.search is not None:
+            self.definitions.update(self.search(table, version))
+            columns = self.definitions.get((table, version))
+        return columns
 
 
 # Returns the types that DDL events give a table's columns, by lower-case name.

@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from ticdc_source.driver.load import fetch_settings
+from ticdc_source.driver.definition_search import KnownDefinitions
+from ticdc_source.driver.load import fetch_settings, topic_search
 from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kafka import FETCHERS
 from ticdc_source.kernels.native import why_general
@@ -24,6 +25,9 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
 
 __all__ = ["TiCDCPartition", "read_partition"]
+
+# Versions of tables never change. Only the workers of protocols whose rows name them keep some.
+_DEFINITIONS = KnownDefinitions()
 
 
 class TiCDCPartition(InputPartition):
@@ -57,6 +61,11 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         raise SchemaError(msg)
     spec = read_spec(schema, options, context, partition.scope)
     state = ReadState.of(spec)
+    topics = {each.topic for each in partition.ranges}
+    search = None
+    if spec.decoder.facts.definitions is not None:
+        state.learned.definitions |= _DEFINITIONS.of(topics)
+        search = state.learned.search = topic_search(spec.decoder, options, driver=False)
     task = TaskContext.get()
     is_retry = task is not None and task.attemptNumber() > 0
     kafka_settings = client_settings(options, driver=False)
@@ -64,6 +73,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     with FETCHERS.borrow(kafka_settings, fetch_settings(options, context.protocol), fresh=is_retry) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
+            if search is not None:
+                search.around = offset_range
             yield from read(fetcher.fetch(offset_range), spec, state)
             client, fallback = fetcher.client_facts
             lines.append(
@@ -84,6 +95,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         fetcher.check_topics(
             {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
         )
+    if search is not None:
+        _DEFINITIONS.add(topics, state.learned.definitions)
     if options.metrics_path:
         facts = _task_facts(task)
         query = facts.get("query")

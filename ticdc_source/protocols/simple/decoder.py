@@ -1,7 +1,7 @@
 """The simple decoder, for the JSON encoding (`encoding-format=json`).
 
 A message is one JSON object (pingcap/ticdc pkg/sink/codec/simple). Rows have no types: a row names the version of its
-table, which a DDL or a BOOTSTRAP message defines (`definitions`).
+table, which a DDL or a BOOTSTRAP message defines (`definitions`; docs/wire.md, items 115 to 118).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Simple(RowDecoder):
     ) -> list[TableSchema]:
         """Return the columns as the versions of the rows define them; without types if no event defines a version."""
         definitions = {**(learned.definitions if learned else {}), **definitions_of(ddl)}
-        parsed = self._parse(events, LearnedTable(Plan(()), definitions))
+        parsed = self._parse(events, LearnedTable(Plan(()), Learned(definitions=definitions)))
         return describe_images(events.table, parsed.images)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
@@ -134,7 +134,7 @@ class Simple(RowDecoder):
                 raise TypeError(msg)
             signature = (message["schemaVersion"], tuple(described))
             if signature != last_signature:
-                definition = learned.definitions.get((table, tso(message["schemaVersion"])))
+                definition = learned.definition(table, tso(message["schemaVersion"]))
                 if definition is None and needs_types:
                     raise _undefined(table, message["schemaVersion"])
                 columns, last_signature = _columns(definition, described), signature
@@ -190,13 +190,11 @@ def _columns(definition: Sequence[Column] | None, row: JSONObject) -> tuple[Colu
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
     message = parse_object(value)
-    type_ = message["type"]
+    type_, commit_ts = message["type"], tso(message["commitTs"])
     if type_ in _ROW_TYPES:
         split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)
     elif type_ == _WATERMARK:
-        split.watermarks.append(
-            WatermarkEvent(position, 0, tso(message["commitTs"]), milliseconds(message.get("buildTs")))
-        )
+        split.watermarks.append(WatermarkEvent(position, 0, commit_ts, milliseconds(message.get("buildTs"))))
     elif type_ == _BOOTSTRAP or type_ in _DDL_TYPES:
         schemas = [message[name] for name in ("tableSchema", "preTableSchema") if message.get(name) is not None]
         query = readable(message.get("sql") or "")
@@ -206,7 +204,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
             table=table_of(schemas[0]) if schemas else TableName(database_of(query), ""),
             query=query,
             type=type_,
-            commit_ts=tso(message["commitTs"]) or None,
+            commit_ts=commit_ts or None,
             table_changes=schemas or None,
             build_ts=milliseconds(message.get("buildTs")),
         )

@@ -1,7 +1,7 @@
 """Table definitions: the `tableSchema` of DDL and BOOTSTRAP messages → the columns of one version of a table.
 
 A row has its version in `schemaVersion`, and no types (pingcap/ticdc pkg/sink/codec/simple/message.go). RENAME TABLE
-leaves the version as it is, so a version is one of a table's name too (docs/wire.md).
+leaves the version as it is, so a version is one of a table's name too (docs/wire.md, items 44 and 115).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How simple writes each type: every value is text, but a TIMESTAMP has its time zone beside it."""
+"""How simple writes each type: as text, a TIMESTAMP with its time zone (docs/wire.md, item 117)."""
 
 from __future__ import annotations
 
