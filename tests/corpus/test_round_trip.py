@@ -25,6 +25,7 @@ from tests.encoders.native_debezium import NativeDebezium, left_of
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.random_tables import Changes
 from tests.encoders.random_values import FAMILIES
+from tests.encoders.simple import Simple
 from tests.encoders.tables import Event, Table, changed, images, keys_only, table_of
 from tests.support.captured import Captured, Record, random_sizes
 from tests.support.truth import TrueRow, expected, tables_with_rows, true_rows
@@ -107,6 +108,13 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
         Variant("handle-key-only", CanalJSON(extension=True), large="handle-key-only"),
         Variant("lz4", CanalJSON(compression="lz4", time_zone="America/New_York"), time_zone="America/New_York"),
     ),
+    "simple": (
+        Variant("default", Simple()),
+        Variant("snappy", Simple(compression="snappy"), large="claim-check"),
+        Variant("claim-check-raw-value", Simple(), large="raw"),
+        Variant("handle-key-only", Simple(), large="handle-key-only"),
+        Variant("lz4", Simple(compression="lz4", time_zone="Asia/Shanghai"), time_zone="Asia/Shanghai"),
+    ),
     "debezium": (
         Variant("default", Debezium()),
         Variant("debezium-disable-schema", Debezium(schema=False)),
@@ -161,7 +169,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
                 captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
 
     flagless = not getattr(variant.encoder, "flags", True)  # only DDL tells text from binary
-    has_ddl = protocol == "debezium" or flagless or chance.random() < 0.5  # DDL in the topic gives types
+    has_ddl = protocol in ("debezium", "simple") or flagless or chance.random() < 0.5  # DDL in the topic gives types
     for event in made.run(tables, changes):
         if event["op"] in ("ddl", "watermark"):
             table = None
@@ -169,7 +177,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
                 (entry,) = [t.versions[-1] for t in made.tables if t.name == event["table"]]
                 captured.header["tables"].append(entry)
                 table = versions[event["schema"], event["table"], entry["table_version"]] = table_of(entry)
-            elif protocol != "open-protocol" and not getattr(variant.encoder, "extension", False):
+            elif protocol not in ("open-protocol", "simple") and not getattr(variant.encoder, "extension", False):
                 continue  # no watermarks
             if protocol == NATIVE or (event["op"] == "ddl" and not has_ddl):
                 continue  # native Debezium's DDL goes to a topic of its own

@@ -335,6 +335,7 @@ def test_as_of_is_the_database_at_one_commit_ts(sync: Callable[..., Sync]) -> No
     ("delta", "resolved", "open-protocol"),
     ("iceberg", "resolved", "canal-json"),
     pytest.param("delta", "latest", "canal-json", marks=MORE),
+    pytest.param("delta", "resolved", "simple", marks=MORE),
     pytest.param("iceberg", "latest", "open-protocol", marks=MORE),  # debezium changes dates before the year 100
 ])  # fmt: skip
 def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, protocol: str) -> None:

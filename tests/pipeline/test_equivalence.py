@@ -43,6 +43,7 @@ SCENARIOS = [
     "debezium.tidb-extension",
     "debezium.include-start-ts",
     "debezium.output-old-value-off",
+    "simple.json",
 ]
 STREAMS = [
     "stream.open-protocol",
@@ -50,7 +51,7 @@ STREAMS = [
     "stream.debezium.tidb-extension.disable-schema",
 ]
 MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extension", "debezium.default",
-           "debezium.disable-schema", "debezium.include-start-ts"]  # fmt: skip
+           "debezium.disable-schema", "debezium.include-start-ts", "simple.json"]  # fmt: skip
 
 
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path: bool, **given: str) -> pa.Table | str:

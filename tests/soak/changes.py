@@ -14,6 +14,7 @@ from tests.encoders.debezium import Debezium
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.random_tables import Changes, RandomTable, _Column
 from tests.encoders.random_values import ColumnType, choose
+from tests.encoders.simple import Simple
 from tests.encoders.tables import Event, Table, table_of
 
 DATABASE = "shop"
@@ -188,7 +189,7 @@ class Feed:
 
     topic: str
     protocol: str
-    encoder: OpenProtocol | CanalJSON | Debezium
+    encoder: OpenProtocol | CanalJSON | Debezium | Simple
     batch: int
     ddl_partitions: int
     truths: Truths
@@ -253,10 +254,11 @@ def _cut(events: Sequence[Event], size: int) -> Iterator[Sequence[Event]]:
 
 def feeds(seed: int, folder: Path) -> list[Feed]:
     """Return a changefeed of each protocol."""
-    encoders: dict[str, tuple[OpenProtocol | CanalJSON | Debezium, int, int]] = {
+    encoders: dict[str, tuple[OpenProtocol | CanalJSON | Debezium | Simple, int, int]] = {
         "open-protocol": (OpenProtocol(), 8, PARTITIONS),
         "canal-json": (CanalJSON(extension=True), 1, 1),
         "debezium": (Debezium(extension=True), 1, PARTITIONS),
+        "simple": (Simple(), 1, PARTITIONS),
     }
     return [
         Feed(

@@ -17,6 +17,7 @@ from tests.encoders.debezium import Debezium
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.random_tables import _Column, _quoted
 from tests.encoders.random_values import ColumnType
+from tests.encoders.simple import Simple
 from tests.encoders.tables import Event
 from tests.soak.changes import DATABASE, PARTITIONS, Feed, Message, TableChanges, Truths
 
@@ -200,10 +201,11 @@ class DatabaseFeed:
             name: DatabaseTable(seed * 1000 + number, name, self._clock, self.truth, keyless=name == KEYLESS)
             for number, name in enumerate((*KEYED, KEYLESS))
         }
-        encoders: dict[str, tuple[OpenProtocol | CanalJSON | Debezium, int, int]] = {
+        encoders: dict[str, tuple[OpenProtocol | CanalJSON | Debezium | Simple, int, int]] = {
             "open-protocol": (OpenProtocol(), 8, PARTITIONS),
             "canal-json": (CanalJSON(extension=True), 1, 1),
             "debezium": (Debezium(extension=True), 1, PARTITIONS),
+            "simple": (Simple(), 1, PARTITIONS),
         }
         encoder, batch, ddl_partitions = encoders[protocol]
         truths = Truths(folder / f"{protocol}.truths")

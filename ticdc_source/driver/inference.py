@@ -411,7 +411,10 @@ def describe_table(
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
         declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
-    return [schema for table_events in parts for schema in sample.describe(table_events, declared)]
+    schemas = [schema for table_events in parts for schema in sample.describe(table_events, declared)]
+    if decoder.facts.definitions is None:
+        return schemas
+    return [schema for schema in schemas if _is_defined(schema)] or schemas  # decoding reports the other rows
 
 
 def infer_table(sample: Sample) -> TableSchema:
@@ -452,6 +455,11 @@ def infer_table(sample: Sample) -> TableSchema:
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
 
 
+def _is_defined(schema: TableSchema) -> bool:
+    """Return whether the types of a table are known, of whose rows each names a version."""
+    return all(column.type is not None for column in schema.columns)
+
+
 def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
     """Refuse a table if no message defines a version that its rows name.
 
@@ -461,7 +469,7 @@ def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
     if sample.decoder.facts.definitions is None:
         return
     for schema in schemas:
-        if any(column.type is None for column in schema.columns):
+        if not _is_defined(schema):
             plan = Plan((ReadField(schema.columns[0].name, pa.string()),))
             for part in sample.rows[schema.table]:
                 failures = sample.decoder.decode(part, plan, Learned(definitions=sample.definitions)).failures

@@ -60,9 +60,9 @@ _COMMIT_TS = (
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look for members that only simple has."""
+    """Look at the first member, and for others that each message has."""
     plain = object_bytes(value, Compression())
-    return b'"version":' in plain and b'"commitTs":' in plain and b'"buildTs":' in plain
+    return plain.startswith(b'{"version":') and b'"commitTs":' in plain and b'"buildTs":' in plain
 
 
 @dataclass(frozen=True)

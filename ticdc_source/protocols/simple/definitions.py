@@ -49,6 +49,7 @@ def _columns(schema: JSONObject) -> tuple[Column, ...]:
     nullable = {text(column["name"]) for column in columns if column.get("nullable")}
     names = {name.lower(): name for name in (text(column["name"]) for column in columns)}
     keys = [key._replace(columns=tuple(names.get(name.lower(), "") for name in key.columns)) for key in keys]
+    keys = [key for key in keys if not _is_invented(key, keys)]
     handle = handle_key(keys, nullable)
     primary = frozenset(name for key in keys if key.primary for name in key.columns)
     unique = frozenset(name for key in keys if key.unique and not key.primary for name in key.columns)
@@ -67,6 +68,11 @@ def _columns(schema: JSONObject) -> tuple[Column, ...]:
         )
         for column in columns
     )
+
+
+def _is_invented(key: Key, keys: Iterable[Key]) -> bool:
+    """Return whether a table has no primary key, and TiCDC calls a unique key so (docs/wire.md, item 119)."""
+    return key.primary and any(one.unique and not one.primary and one.columns == key.columns for one in keys)
 
 
 def _default(value: object) -> str | None:

@@ -1,0 +1,128 @@
+"""Looking in a topic for the version of a table that a row names."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+import pytest
+
+from tests.support.messages import TSO, Message, simple, simple_definition
+from ticdc_source.driver.definition_search import DefinitionSearch, KnownDefinitions
+from ticdc_source.errors import DataLossError
+from ticdc_source.events import Chunk, TableName
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.protocols import PROTOCOLS
+
+INT = {"mysqlType": "int", "charset": "binary", "length": 11}
+TABLE, VERSION = TableName("test", "t"), TSO - 9
+DEFINITION, ROW = simple_definition("BOOTSTRAP", {"id": INT}), simple(data={"id": "1"})
+
+
+class Topic:
+    """A topic in memory, and a search in it."""
+
+    def __init__(self, *partitions: Sequence[Message], limit: int = 100_000, wait_s: float = 0) -> None:
+        self.partitions = [list(each) for each in partitions]
+        self.fetched: list[OffsetRange] = []
+        self.pauses: list[float] = []
+        clock = count()
+        self.search = DefinitionSearch(
+            PROTOCOLS["simple"], self._fetch, self._bounds, limit=limit, timeout_s=1000, wait_s=wait_s,
+            clock=lambda: float(next(clock)), sleep=self._sleep,
+        )  # fmt: skip
+
+    def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def _bounds(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return {place: (0, len(self.partitions[place.partition])) for place in places}
+
+    def _fetch(self, wanted: OffsetRange) -> Iterator[Chunk]:
+        self.fetched.append(wanted)
+        records = self.partitions[wanted.partition][wanted.start : wanted.end]
+        offsets = list(range(wanted.start, wanted.end))
+        keys, values = [key for key, _ in records], [value for _, value in records]
+        yield Chunk("t", wanted.partition, offsets, [-1] * len(offsets), list(keys), list(values))
+
+    def finds(self, partition: int, start: int, end: int) -> bool:
+        """Return whether the version is found around a range."""
+        self.search.around = OffsetRange("t", partition, start, end)
+        return (TABLE, VERSION) in self.search(TABLE, VERSION)
+
+
+@pytest.mark.parametrize("definition_at", [0, 499, 510, 999])
+def test_a_version_is_found_before_the_range_and_behind_it(definition_at: int) -> None:
+    """The search looks back to the start of the partition, then forward to its end."""
+    records = [ROW] * 1000
+    records[definition_at] = DEFINITION
+
+    assert Topic(records).finds(0, 500, 505)
+
+
+def test_what_is_near_is_found_first() -> None:
+    """A BOOTSTRAP just before the range costs one small window."""
+    topic = Topic([*[ROW] * 5000, DEFINITION, *[ROW] * 10])
+
+    assert topic.finds(0, 5005, 5011)
+    assert sum(each.size for each in topic.fetched) < 100
+
+
+def test_the_first_partition_is_searched_too() -> None:
+    """With send-bootstrap-to-all-partition=false only the first partition has it."""
+    topic = Topic([DEFINITION, ROW], [ROW] * 10)
+
+    assert topic.finds(1, 0, 10)
+    assert not Topic([ROW], [DEFINITION], [ROW]).finds(2, 0, 1)
+
+
+def test_the_search_is_bounded_and_asks_once() -> None:
+    """It ends at the limit; a version that was not found is not looked for again in the same read."""
+    topic = Topic([DEFINITION, *[ROW] * 50_000], limit=1000)
+
+    assert not topic.finds(0, 50_000, 50_001)
+    assert sum(each.size for each in topic.fetched) < 10_000
+    before = len(topic.fetched)
+    assert not topic.finds(0, 50_000, 50_001)
+    assert len(topic.fetched) == before
+
+
+def test_a_stream_waits_for_a_bootstrap() -> None:
+    """While it waits, it looks only at what is new."""
+    topic = Topic([ROW] * 10, wait_s=1000)
+
+    def write(seconds: float) -> None:
+        topic.pauses.append(seconds)
+        topic.partitions[0].append(DEFINITION if len(topic.pauses) == 3 else ROW)
+
+    topic.search._sleep = write
+
+    assert topic.finds(0, 0, 10)
+    assert len(topic.pauses) == 3
+    assert [(each.start, each.end) for each in topic.fetched] == [(10, 11), (11, 12), (12, 13)]
+
+
+def test_records_that_are_gone_end_that_part_of_the_search() -> None:
+    """If records before the range are lost, those behind it are looked at."""
+    topic = Topic([*[ROW] * 10, DEFINITION])
+    fetch = topic._fetch
+
+    def lossy(wanted: OffsetRange) -> Iterator[Chunk]:
+        if wanted.start < 5:
+            msg = "gone"
+            raise DataLossError(msg)
+        yield from fetch(wanted)
+
+    topic.search._fetch = lossy
+
+    assert topic.finds(0, 5, 6)
+
+
+def test_a_process_knows_what_it_has_met() -> None:
+    """Definitions are kept by topic; the oldest ones are forgotten."""
+    known = KnownDefinitions()
+    for version in range(12_000):
+        known.add(["a"], {(TABLE, version): ()})
+
+    assert len(known.of(["a", "b"])) == 10_000
+    assert (TABLE, 0) not in known.of(["a"])
+    assert not known.of(["b"])

@@ -1,0 +1,190 @@
+"""simple: a row is read by the version of its table that it names."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured, load, make_options, single, whole
+from tests.support.messages import TSO, Message, dump, simple, simple_definition
+from ticdc_source.errors import DecodeError, UnsupportedTypeError
+from ticdc_source.events import TableName
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.base import splits_of
+from ticdc_source.protocols.simple.definitions import definitions_of
+from ticdc_source.schema.types import parse_type
+
+INT = {"mysqlType": "int", "charset": "binary", "length": 11}
+VARCHAR = {"mysqlType": "varchar", "charset": "utf8mb4", "length": 9}
+
+
+def enum(*labels: str) -> dict[str, Any]:
+    """Return the type of an ENUM."""
+    return {"mysqlType": "enum", "charset": "utf8mb4", "length": 9, "elements": list(labels)}
+
+
+def read(*messages: Message, **options: str) -> list[dict[str, Any]]:
+    """Infer and read the messages of one topic partition, in chunks of any size."""
+    rows: list[dict[str, Any]] = Captured.of(*messages).read(sizes=whole, **options).to_pylist()
+    assert Captured.of(*messages).read(sizes=single, **options).to_pylist() == rows
+    return rows
+
+
+@pytest.mark.parametrize("scenario", ["simple.json.types", "simple.json.ops"])
+def test_a_definition_is_the_table(scenario: str) -> None:
+    """Names, types, NOT NULL and keys are those that TiDB has, in the order of the table."""
+    captured = load(scenario)
+    defined = {}
+    for offset_range in captured.ranges():
+        for chunk in captured.fetch(offset_range):
+            for split in splits_of(PROTOCOLS["simple"], chunk):
+                defined.update(definitions_of([*split.ddl, *split.bootstraps]))
+    compared = 0
+
+    for table in captured.header["tables"]:
+        columns = defined.get((TableName(table["schema"], table["table"]), table["table_version"]))
+        if columns is None:
+            continue
+        compared += len(columns)
+        assert [column.name for column in columns] == [column["name"] for column in table["columns"]]
+        for column, declared in zip(columns, table["columns"], strict=True):
+            assert column.type is not None
+            assert column.type.arrow == parse_type(declared["mysql_type"]).arrow, declared
+            assert column.facts.nullable == declared["nullable"]
+            assert column.facts.primary_key == (column.name in table["primary_key"])
+        assert {column.name for column in columns if column.key} == set(table["handle_key"])
+
+    assert compared > 50
+
+
+def test_rows_of_two_versions_have_their_own_labels() -> None:
+    """A number stands for the label of the version that the row names, whatever the commit-ts says."""
+    rows = read(
+        simple_definition("CREATE", {"id": INT, "e": enum("a", "b")}, TSO - 9),
+        simple_definition("ALTER", {"id": INT, "e": enum("b", "a")}, TSO - 5),
+        simple(data={"id": "1", "e": "1"}, version=TSO - 9),
+        simple(data={"id": "2", "e": "1"}, version=TSO - 5, commitTs=TSO - 7),
+    )
+
+    assert [row["e"] for row in rows] == ["a", "b"]
+
+
+def test_a_row_may_come_before_its_definition() -> None:
+    """Within a read, a BOOTSTRAP behind a row defines it too."""
+    late = [simple(data={"id": "1", "v": "x"}), simple_definition("BOOTSTRAP", {"id": INT, "v": VARCHAR})]
+
+    assert [row["v"] for row in Captured.of(*late).read().to_pylist()] == ["x"]
+
+
+def test_a_version_that_nobody_defines_is_an_error_with_advice() -> None:
+    """The error names the version, the table and the record, and says how to get a BOOTSTRAP."""
+    with pytest.raises(DecodeError, match=rf"version {TSO - 9} of test.t is not known: .*send-bootstrap") as raised:
+        read(simple(data={"id": "1"}))
+
+    assert raised.value.address.offset == 0
+
+
+def test_an_unknown_version_among_others_is_one_bad_record() -> None:
+    """The rows of versions that are known are read."""
+    known = simple_definition("BOOTSTRAP", {"id": INT})
+    rows = read(known, simple(data={"id": "1"}), simple(data={"id": "2"}, version=TSO), mode="PERMISSIVE")
+
+    assert [row["id"] for row in rows] == [1, None]
+    assert f"version {TSO} of test.t is not known" in rows[1]["_corrupt_record"]
+
+
+@pytest.mark.parametrize(("cell", "zone", "expected"), [
+    ({"location": "Asia/Shanghai", "value": "2026-01-02 08:00:00"}, "UTC", "2026-01-02T00:00:00+00:00"),
+    ({"location": "UTC", "value": "2026-01-02 00:00:00.5"}, "UTC", "2026-01-02T00:00:00.500000+00:00"),
+    ({"location": "Local", "value": "2026-01-02 08:00:00"}, "Asia/Shanghai", "2026-01-02T00:00:00+00:00"),
+    ({"location": "UTC", "value": "0000-00-00 00:00:00"}, "UTC", None),
+    (None, "UTC", None),
+])  # fmt: skip
+def test_a_timestamp_is_in_its_own_zone(cell: Any, zone: str, expected: str | None) -> None:
+    """`location` is the zone; `Local` is that of the server's process, which `timeZone` says."""
+    column = {"mysqlType": "timestamp", "charset": "binary", "length": 19}
+    define = simple_definition("BOOTSTRAP", {"id": INT, "at": column})
+
+    (row,) = read(define, simple(data={"id": "1", "at": cell}), timeZone=zone)
+
+    assert (None if row["at"] is None else row["at"].isoformat()) == expected
+
+
+@pytest.mark.parametrize("cell", ["2026-01-02", {"location": "Nowhere/City", "value": "2026-01-02 00:00:00"}, {}])
+def test_a_timestamp_in_another_form_is_a_bad_record(cell: Any) -> None:
+    """A text without a zone, a zone that does not exist, and an object without members are errors of the column."""
+    column = {"mysqlType": "timestamp", "charset": "binary", "length": 19}
+    define = simple_definition("BOOTSTRAP", {"id": INT, "at": column})
+
+    with pytest.raises(DecodeError) as raised:
+        read(define, simple(data={"id": "1", "at": cell}))
+
+    assert raised.value.address.column == "at"
+
+
+def test_rows_of_several_zones_are_read_together() -> None:
+    """Each cell has its own zone."""
+    column = {"mysqlType": "timestamp", "charset": "binary", "length": 19}
+    define = simple_definition("BOOTSTRAP", {"id": INT, "at": column})
+    cells = [None, *({"location": zone, "value": "2026-01-02 08:00:00"} for zone in ("UTC", "Asia/Shanghai"))]
+
+    rows = read(define, *(simple(data={"id": str(number), "at": cell}) for number, cell in enumerate(cells)))
+
+    assert [row["at"] and row["at"].hour for row in rows] == [None, 8, 0]
+
+
+def test_a_type_that_is_unknown_is_an_error() -> None:
+    """A view's columns have no type; a table with an unknown one is refused by name."""
+    odd = {"mysqlType": "geometry", "charset": "binary", "length": -1}
+
+    with pytest.raises(UnsupportedTypeError, match=r"Column g of test\.t: type geometry is not supported"):
+        read(simple_definition("BOOTSTRAP", {"id": INT, "g": odd}), simple(data={"id": "1", "g": "x"}))
+
+
+def test_a_bootstrap_is_an_event_that_changes_nothing() -> None:
+    """`event` has it with the definition and no commit-ts; `record` says which table it defines."""
+    messages = [
+        (None, dump({"version": 1, "type": "QUERY", "sql": "DROP DATABASE IF EXISTS `s x`", "commitTs": TSO,
+                     "buildTs": 5})),
+        simple_definition("BOOTSTRAP", {"id": INT}),
+        simple(data={"id": "1"}),
+        (None, dump({"version": 1, "type": "WATERMARK", "commitTs": TSO, "buildTs": 5})),
+    ]  # fmt: skip
+
+    events = read(*messages, outputFormat="event")
+    records = read(*messages, outputFormat="record")
+
+    assert [row["_event_type"] for row in events] == ["ddl", "bootstrap", "row", "watermark"]
+    assert [(row["_database"], row["_table"]) for row in events[:2]] == [("s x", None), ("test", "t")]
+    assert (events[0]["ddl_kind"], events[1]["_commit_version"]) == ("drop_database", None)
+    assert json.loads(events[1]["table_changes"])[0]["version"] == TSO - 9
+    assert [row["_event_types"] for row in records] == [["ddl"], ["bootstrap"], ["row"], ["watermark"]]
+    assert [row["_tables"] for row in records] == [[], ["test.t"], ["test.t"], []]
+
+
+def test_the_schema_carries_the_definitions() -> None:
+    """The read schema has the versions that the sample defines, so that a range without a BOOTSTRAP is read."""
+    define, row = simple_definition("BOOTSTRAP", {"id": INT, "e": enum("a", "b")}), simple(data={"id": "1", "e": "2"})
+    schema = Captured.of(define, row).schema()
+
+    assert [each["e"] for each in Captured.of(row).read(schema=schema).to_pylist()] == ["b"]
+    index = schema.get_field_index("id")
+    metadata = {name: text for name, text in schema.field(index).metadata.items() if name != b"ticdc.definitions"}
+    with pytest.raises(DecodeError, match="is not known"):
+        Captured.of(row).read(schema=schema.set(index, schema.field(index).with_metadata(metadata)))
+
+
+def test_options_of_a_read_hold_for_simple() -> None:
+    """Columns, operations and hints are those of any protocol."""
+    define = simple_definition("BOOTSTRAP", {"id": INT, "v": VARCHAR})
+    changes = [
+        simple("UPDATE", {"id": "1", "v": "b"}, {"id": "1", "v": "a"}),
+        simple("DELETE", None, {"id": "1", "v": "b"}),
+    ]
+
+    rows = read(define, *changes, operations="update", schemaHints="id bigint")
+
+    assert [(row["_change_type"], row["id"], row["v"]) for row in rows] == [
+        ("update_preimage", 1, "a"), ("update_postimage", 1, "b"),
+    ]  # fmt: skip
+    assert make_options(protocol="simple").protocol == "simple"
