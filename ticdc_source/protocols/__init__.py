@@ -38,8 +38,8 @@ __all__ = [
     "with_likely_protocol",
 ]
 
-# Of each wire format its decoder, and what only inspection asks. A record is taken for the first that recognizes it: what
-# looks at the first bytes comes before what looks for members, which may be names of columns too.
+# Of each wire format its decoder, and what only inspection asks. A record is taken for the first that recognizes it:
+# what looks at the first bytes comes before what looks for members, which may be names of columns too.
 DECODERS: dict[type[RowDecoder], Inspection] = {
     OpenProtocol: open_protocol.INSPECTION,
     Simple: simple.INSPECTION,
