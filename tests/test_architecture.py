@@ -80,6 +80,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "crc32c": frozenset({"kafka.batches"}),
     "kafka": frozenset({"kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
+    "fastavro": frozenset({"protocols"}),
     "fsspec": frozenset({"protocols"}),
     "orjson": frozenset({"protocols"}),
     "prometheus_client": frozenset({"monitoring"}),

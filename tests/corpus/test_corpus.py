@@ -28,6 +28,7 @@ MATRICES = [
         "debezium.default",
         "debezium.disable-schema",
         "simple.json",
+        "simple.avro",
     )
     for matrix in ("types", "ops")
 ]
@@ -80,6 +81,11 @@ VARIANTS = [
     "open-protocol.output-raw-change-event.ops",
     "open-protocol.snappy.ops",
     "open-protocol.snappy.types",
+    "simple.avro.checksum",
+    "simple.avro.invalid-utf8",
+    "simple.avro.snappy.ops",
+    "simple.avro.snappy.types",
+    "simple.avro.tz-shanghai",
     "simple.json.checksum",
     "simple.json.invalid-utf8",
     "simple.json.lz4.ops",

@@ -110,6 +110,9 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
     ),
     "simple": (
         Variant("default", Simple()),
+        Variant("avro", Simple(avro=True)),
+        Variant("avro and snappy", Simple(avro=True, compression="snappy"), large="claim-check"),
+        Variant("avro and lz4", Simple(avro=True, compression="lz4"), large="handle-key-only"),
         Variant("snappy", Simple(compression="snappy"), large="claim-check"),
         Variant("claim-check-raw-value", Simple(), large="raw"),
         Variant("handle-key-only", Simple(), large="handle-key-only"),

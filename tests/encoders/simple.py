@@ -1,14 +1,18 @@
-"""Writes TiCDC's simple protocol in JSON (pingcap/ticdc pkg/sink/codec/simple/message.go and marshaller.go)."""
+"""Writes TiCDC's simple protocol (pingcap/ticdc pkg/sink/codec/simple: message.go, marshaller.go, avro.go)."""
 
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
+
+from fastavro import parse_schema, schemaless_writer
 
 from tests.encoders.canal_json import plain_float
 from tests.encoders.compression import compressed
 from tests.encoders.open_protocol import dump
-from tests.encoders.tables import BLOBS, TEXTS, Column, Event, Record, Table, images, local, text_of
+from tests.encoders.tables import BLOBS, INTEGERS, TEXTS, Column, Event, Record, Table, images, local, text_of
+from ticdc_source.protocols.simple.avro import _SCHEMA
 
 # DDL types by TiDB's name; all others are QUERY (pkg/sink/codec/simple/message.go, getDDLType).
 _DDL_TYPES = {
@@ -36,11 +40,13 @@ class Simple:
 
     Attributes:
         compression: large-message-handle-compression.
+        avro: encoding-format=avro.
         time_zone: of the changefeed; the messages name it.
         build_ms: the wall clock of the encoder.
     """
 
     compression: str = "none"
+    avro: bool = False
     time_zone: str = "UTC"
     build_ms: int = 0
 
@@ -62,7 +68,7 @@ class Simple:
         return b"", self._finished(self._row(event, table))
 
     def _finished(self, message: dict[str, Any]) -> bytes:
-        return compressed(dump(message), self.compression)
+        return compressed(_in_avro(message) if self.avro else dump(message), self.compression)
 
     def _times(self, event: Event) -> dict[str, int]:
         return {"commitTs": event["commit_ts"], "buildTs": self.build_ms}
@@ -82,7 +88,8 @@ class Simple:
     def _image(self, row: Mapping[str, Any], table: Table) -> dict[str, Any]:
         """Write a row: Go writes the members of a map in the order of their names."""
         named = sorted(row.items(), key=lambda item: item[0].encode())
-        return {name: None if value is None else self.cell(table.by_name[name], value) for name, value in named}
+        write = self.avro_cell if self.avro else self.cell
+        return {name: None if value is None else write(table.by_name[name], value) for name, value in named}
 
     def cell(self, column: Column, value: Any) -> Any:
         """Write one value."""
@@ -98,6 +105,46 @@ class Simple:
         if type_name == "timestamp":
             return {"location": self.time_zone, "value": local(value, self.time_zone)}
         return text_of(value).encode(errors="surrogateescape").decode(errors="replace")
+
+    def avro_cell(self, column: Column, value: Any) -> Any:
+        """Write one value in Avro: the name of the branch, and what it holds."""
+        type_name = column.type_name
+        if type_name in ("enum", "set"):
+            return "long", _signed(value["number"])
+        if type_name == "bigint" and column.unsigned:
+            return "UnsignedBigint", {"value": _signed(int(value))}
+        if type_name in (*INTEGERS, "year"):
+            return "long", int(value)
+        if column.binary:
+            return "bytes", bytes.fromhex(value["hex"])
+        if type_name in ("float", "double"):
+            return type_name, float(value)
+        cell = self.cell(column, value)
+        return ("Timestamp" if type_name == "timestamp" else "string"), cell
+
+
+_2_63, _2_64 = 1 << 63, 1 << 64
+_PARSED = parse_schema(_SCHEMA)
+_KINDS = {"WATERMARK": "Watermark", "BOOTSTRAP": "Bootstrap", "INSERT": "DML", "UPDATE": "DML", "DELETE": "DML"}
+
+
+def _signed(number: int) -> int:
+    return number - _2_64 if number >= _2_63 else number
+
+
+def _in_avro(message: dict[str, Any]) -> bytes:
+    """Write a message as the branch `Message` of the schema."""
+    kind = _KINDS.get(message["type"], "DDL")
+    payload = {"indexes": [], **message}
+    if "tableSchema" in message:
+        described = message["tableSchema"]
+        payload["tableSchema"] = {"indexes": [], **described, "database": described["schema"]}
+        payload["tableSchema"]["columns"] = [
+            {**column, "dataType": {"collate": "", **column["dataType"]}} for column in described["columns"]
+        ]
+    stream = BytesIO()
+    schemaless_writer(stream, _PARSED, ("Message", {"type": kind.upper(), "payload": (kind, payload)}))
+    return stream.getvalue()
 
 
 def schema_of(table: Table) -> dict[str, Any]:

@@ -17,6 +17,8 @@ SCENARIOS = [
     "open-protocol.default",
     "canal-json.tidb-extension",
     "debezium.default",
+    "simple.json",
+    "simple.avro",
 ]
 OTHERS = (pytest.param(name, marks=pytest.mark.slow("the same with another protocol")) for name in SCENARIOS[1:])
 EVERY_TYPE = "t_all"

@@ -52,6 +52,7 @@ PACKAGES = (
     Package("orjson", "reads"),
     Package("cramjam", "large-message-handle-compression", "large-messages"),
     Package("fsspec", "claim-check storage", "large-messages"),
+    Package("fastavro", "the protocol simple with encoding-format=avro", "avro"),
 )
 
 

@@ -16,6 +16,7 @@ from ticdc_source.events import promised_size
 __all__ = ["Compression", "codec_of", "is_json", "looks_compressed", "too_large"]
 
 _JSON = (b'{"', b"{}")
+_BINARY = tuple(bytes([22, number, number]) for number in (0, 2, 4, 6))  # how messages in Avro begin
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
 _LZ4_MOST = 255  # a byte of a block stands for so many at most (LZ4's block format: a match's length is a sum of bytes)
 _SNAPPY_MOST = 32  # a snappy block of 3 bytes becomes 64 bytes at most: one that promises more is not snappy
@@ -106,9 +107,10 @@ def codec_of(value: bytes) -> str:
     """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and for anything else."""
     if value[:4] == _LZ4_FRAME:
         return "lz4"
-    if is_json(value):
+    if is_json(value) or value.startswith(_BINARY):
         return "none"
     length_ends = next((index for index, byte in enumerate(value[:5]) if byte < 0x80), None)  # noqa: PLR2004 (a varint)
     if length_ends is None or len(value) <= length_ends + 1 or value[length_ends + 1] & 0b11 != _SNAPPY_LITERAL:
         return "none"
-    return "snappy" if b"{" in value[length_ends + 2 : length_ends + 6] else "none"
+    begins = value[length_ends + 2 : length_ends + 8]
+    return "snappy" if b"{" in begins[:4] or any(each in begins for each in _BINARY) else "none"

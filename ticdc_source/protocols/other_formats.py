@@ -10,8 +10,6 @@ _GLUE, _GLUE_HEADER = b"\x03\x00", 2 + 16
 _CONFLUENT, _CONFLUENT_HEADER = b"\x00", 1 + 4
 # Messages that avro-enable-watermark adds: 01, then DDL as JSON; 02 or 03, then a commit-ts in eight bytes.
 _AVRO_DDL, _AVRO_TS, _AVRO_TS_LENGTH = b'\x01{"query":', (b"\x02", b"\x03"), 1 + 8
-# Avro without a registry: 16 for the branch of a union, then twice the number of what the message is.
-_UNION_AVRO = tuple(bytes([0x16, number, number]) for number in (0, 2, 4, 6))
 
 
 def looks_like(value: bytes | None) -> str | None:
@@ -27,4 +25,4 @@ def looks_like(value: bytes | None) -> str | None:
         return "avro with a Confluent registry"
     if value.startswith(_AVRO_DDL) or (value[:1] in _AVRO_TS and len(value) == _AVRO_TS_LENGTH):
         return "avro with avro-enable-watermark=true"
-    return "simple with encoding-format=avro" if value.startswith(_UNION_AVRO) else None
+    return None

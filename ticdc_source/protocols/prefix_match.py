@@ -23,7 +23,7 @@ from ticdc_source.protocols.base import Learned, LearnedPrefixes
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
 
-__all__ = ["Classify", "PrefixMatch", "object_bytes", "split_by_prefix"]
+__all__ = ["Classify", "PrefixMatch", "object_bytes", "plain_bytes", "split_by_prefix"]
 
 # Parses a message and adds its event to the split: (split, chunk, position of the record, plain message).
 Classify = Callable[[Split, Chunk, int, bytes], None]
@@ -279,8 +279,13 @@ def _parse(
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:
     """Return the plain bytes of a value that begins as a JSON object, else b"". Protocols recognize records by it."""
+    plain = plain_bytes(value, compression)
+    return plain if plain[:1] == b"{" else b""
+
+
+def plain_bytes(value: bytes | None, compression: Compression) -> bytes:
+    """Return the plain bytes of a value; b"" if it cannot be decompressed."""
     try:
-        plain = compression.decompressed(value or b"")
+        return compression.decompressed(value or b"")
     except DecodeError:
         return b""
-    return plain if plain[:1] == b"{" else b""

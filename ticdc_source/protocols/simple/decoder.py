@@ -1,7 +1,7 @@
-"""The simple decoder, for the JSON encoding (`encoding-format=json`).
+"""The simple decoder, for both encodings (`encoding-format`).
 
-A message is one JSON object (pingcap/ticdc pkg/sink/codec/simple). Rows have no types: a row names the version of its
-table, which a DDL or a BOOTSTRAP message defines (`definitions`; docs/wire.md, items 115 to 118).
+A message is one JSON object, or the same in Avro (pingcap/ticdc pkg/sink/codec/simple). Rows have no types: a row names
+the version of its table, which a DDL or a BOOTSTRAP message defines (`definitions`; docs/wire.md, items 115 to 120).
 """
 
 from __future__ import annotations
@@ -29,9 +29,19 @@ from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.large_messages import check_claimed
-from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
+from ticdc_source.protocols.messages import (
+    MALFORMED,
+    JSONObject,
+    milliseconds,
+    parse_object,
+    readable,
+    table_name,
+    text,
+    tso,
+)
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes, split_by_prefix
+from ticdc_source.protocols.simple.avro import is_avro, parse_avro, row_as_json, table_of_row
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS
 from ticdc_source.protocols.simple.template import template_of
@@ -60,8 +70,10 @@ _COMMIT_TS = (
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look at the first member, and for others that each message has."""
+    """Look at the first bytes, and for members that each message has."""
     plain = object_bytes(value, Compression())
+    if not plain:
+        return is_avro(plain_bytes(value, Compression()))
     return plain.startswith(b'{"version":') and b'"commitTs":' in plain and b'"buildTs":' in plain
 
 
@@ -82,8 +94,11 @@ class Simple(RowDecoder):
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Look for the address in the value; a record of this wire format has an empty key, or none."""
         try:
-            return 0 if key else int(_CLAIM_CHECK in self.settings.compression.decompressed(value or b""))
-        except DecodeError:  # `split` reports it
+            plain = self.settings.compression.decompressed(value or b"")
+            if is_avro(plain):
+                return int("claimCheckLocation" in parse_avro(plain))
+            return 0 if key else int(_CLAIM_CHECK in plain)
+        except MALFORMED:  # `split` reports it
             return 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
@@ -122,7 +137,7 @@ class Simple(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, last_signature
-            message = parse_object(payload)
+            message = _parsed(payload)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
             parsed.commit_ts[event] = tso(message["commitTs"])
@@ -132,13 +147,16 @@ class Simple(RowDecoder):
             if type(described) is not dict:
                 msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
                 raise TypeError(msg)
-            signature = (message["schemaVersion"], tuple(described))
+            signature = (message["schemaVersion"], described.keys())  # in Avro, members have no order
             if signature != last_signature:
                 definition = learned.definition(table, tso(message["schemaVersion"]))
                 if definition is None and needs_types:
                     raise _undefined(table, message["schemaVersion"])
                 columns, last_signature = _columns(definition, described), signature
                 images.continue_run(columns)
+            if is_avro(payload):
+                described = row_as_json(described, columns)
+                before = None if before is None else row_as_json(before, columns)
             if type_ == "DELETE":
                 images.add(event, 0, described, None, plan, update=False)
             else:
@@ -154,7 +172,7 @@ class Simple(RowDecoder):
         """Return the whole message for a large one; the large one itself if the key columns are all there is."""
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = parse_object(self.settings.compression.decompressed(value))
+            whole = _parsed(self.settings.compression.decompressed(value))
             is_large = whole.get("claimCheckLocation") or whole.get("handleKeyOnly")
             check_claimed(_identity(whole), _identity(message), large=bool(is_large))
             return whole
@@ -165,6 +183,11 @@ class Simple(RowDecoder):
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         type_ = column.type or type_of(read_field.arrow)
         return KERNELS.get(type_.name), type_
+
+
+def _parsed(value: bytes) -> JSONObject:
+    """Parse a message in either encoding."""
+    return parse_avro(value) if is_avro(value) else parse_object(value)
 
 
 def _identity(message: JSONObject) -> list[object]:
@@ -189,7 +212,11 @@ def _columns(definition: Sequence[Column] | None, row: JSONObject) -> tuple[Colu
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
-    message = parse_object(value)
+    table = table_of_row(value)
+    if table is not None:
+        split.table_events(chunk, table).append(position, 0, value)
+        return
+    message = _parsed(value)
     type_, commit_ts = message["type"], tso(message["commitTs"])
     if type_ in _ROW_TYPES:
         split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)

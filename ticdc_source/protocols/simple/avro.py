@@ -1,0 +1,188 @@
+"""The Avro encoding of simple (`encoding-format=avro`): messages become what the JSON encoding has.
+
+A message is Avro without a registry's header; its schema is a union of records, of which `Message` comes last
+(docs/wire.md, items 45 and 120). fastavro reads it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from io import BytesIO
+from struct import pack, unpack
+from typing import Any
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.events import TableName
+from ticdc_source.protocols.messages import JSONObject
+from ticdc_source.schema.model import Column
+from ticdc_source.schema.types import BINARIES
+
+__all__ = ["is_avro", "parse_avro", "row_as_json", "table_of_row"]
+
+_WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # 22: branch 11
+_BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
+_MOST_VARINT = 10  # bytes of 64 bits
+_2_64 = 1 << 64
+_FLOAT_DIGITS = range(6, 10)  # of which one is the least that tells a float from all others
+
+
+def is_avro(value: bytes) -> bool:
+    """Return whether a plain value begins as a message in Avro."""
+    return value.startswith(_BEGINNINGS)
+
+
+def _record(name: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": type_} for each, type_ in fields.items()]}
+
+
+def _enum(name: str, *symbols: str) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": list(symbols)}
+
+
+def _maybe(type_: object) -> list[object]:
+    return ["null", type_]
+
+
+_STRINGS = {"type": "array", "items": "string"}
+_CELLS = {
+    "type": "map",
+    "values": ["null", "long", "float", "double", "string", "bytes", "Timestamp", "UnsignedBigint"],
+}
+_TIMES = {"commitTs": "long", "buildTs": "long"}
+# In the order of TiCDC's own schema, because branches are numbers (pingcap/ticdc pkg/sink/codec/simple/message.json).
+_SCHEMA = [
+    _record("DataType", mysqlType="string", charset="string", collate="string", length="long", decimal=_maybe("int"),
+            elements=_maybe(_STRINGS), unsigned=_maybe("boolean"), zerofill=_maybe("boolean")),
+    _record("ColumnSchema", name="string", dataType="DataType", nullable="boolean", default=_maybe("string")),
+    _record("IndexSchema", name="string", unique="boolean", primary="boolean", nullable="boolean", columns=_STRINGS),
+    _record("TableSchema", database="string", table="string", tableID="long", version="long",
+            columns={"type": "array", "items": "ColumnSchema"}, indexes={"type": "array", "items": "IndexSchema"}),
+    _record("Checksum", version="int", corrupted="boolean", current="long", previous="long"),
+    _record("Watermark", version="int", **_TIMES),
+    _record("Bootstrap", version="int", buildTs="long", tableSchema="TableSchema"),
+    _record("DDL", version="int", type=_enum("DDLType", "CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX",
+            "DINDEX", "QUERY"), sql="string", **_TIMES, tableSchema=_maybe("TableSchema"),
+            preTableSchema=_maybe("TableSchema")),
+    _record("Timestamp", location="string", value="string"),
+    _record("UnsignedBigint", value="long"),
+    _record("DML", version="int", database="string", table="string", tableID="long",
+            type=_enum("DMLType", "INSERT", "UPDATE", "DELETE"), **_TIMES, schemaVersion="long",
+            claimCheckLocation=_maybe("string"), handleKeyOnly=_maybe("boolean"), checksum=_maybe("Checksum"),
+            data=_maybe(_CELLS), old=_maybe(_CELLS)),
+    _record("Message", type=_enum("MessageType", "WATERMARK", "BOOTSTRAP", "DDL", "DML"),
+            payload=["Watermark", "Bootstrap", "DDL", "DML"]),
+]  # fmt: skip
+
+
+@cache
+def _reader() -> Callable[[bytes], JSONObject]:
+    """Return what reads a message.
+
+    Raises:
+        DecodeError: fastavro is not installed.
+    """
+    try:
+        from fastavro import parse_schema, schemaless_reader  # noqa: PLC0415 (only topics in Avro need it)
+    except ImportError:
+        msg = (
+            "the message is in Avro (simple with encoding-format=avro): install fastavro on driver and executors "
+            "(pip install fastavro)"
+        )
+        raise DecodeError(msg) from None
+    schema = parse_schema(_SCHEMA)
+
+    def read(value: bytes) -> JSONObject:
+        stream = BytesIO(value)
+        message: Any = schemaless_reader(stream, schema, None, handle_unicode_errors="surrogateescape")
+        if stream.tell() != len(value):
+            msg = f"{len(value) - stream.tell()} bytes behind the message"
+            raise ValueError(msg)
+        return {"type": message["type"], **message["payload"]}
+
+    return read
+
+
+def parse_avro(value: bytes) -> JSONObject:
+    """Parse a message; its members are those of the JSON encoding, without those that are null there.
+
+    Raises:
+        DecodeError: fastavro is not installed.
+        ValueError: the bytes are no such message.
+    """
+    try:
+        message = _reader()(value)
+    except (EOFError, IndexError, KeyError, OverflowError, MemoryError) as error:
+        msg = f"the Avro is broken: {type(error).__name__} (is the message cut short?)"
+        raise ValueError(msg) from None
+    message.setdefault("commitTs", 0)  # of a BOOTSTRAP
+    return {name: member for name, member in message.items() if member is not None}
+
+
+def table_of_row(value: bytes) -> TableName | None:
+    """Return the table of a row message, without parsing all of it; None for other messages.
+
+    Raises:
+        ValueError: the bytes are no such message.
+        UnicodeDecodeError: a name is not UTF-8.
+    """
+    if not value.startswith(_ROW):
+        return None
+    position = _after_varint(value, len(_ROW))[1]  # the version
+    names = []
+    for _ in ("database", "table"):
+        length, position = _after_varint(value, position)
+        if not 0 <= length <= len(value) - position:
+            msg = "the Avro is broken: a name of that length does not fit"
+            raise ValueError(msg)
+        names.append(value[position : position + length].decode())
+        position += length
+    return TableName(*names)
+
+
+def _after_varint(value: bytes, position: int) -> tuple[int, int]:
+    """Return an integer in zig-zag, and the position behind it."""
+    number = 0
+    for index, byte in enumerate(value[position : position + _MOST_VARINT]):
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:  # noqa: PLR2004 (the last byte of a varint)
+            return (number >> 1) ^ -(number & 1), position + index + 1
+    msg = "the Avro is broken: an integer has no end"
+    raise ValueError(msg)
+
+
+def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+    """Return the cells of a row as the JSON encoding has them: as text.
+
+    Args:
+        row: the cells.
+        columns: the columns, with their types if these are known.
+    """
+    types = {column.name: "" if column.type is None else column.type.name for column in columns}
+    return {name: _cell(cell, types[name]) for name, cell in row.items()}
+
+
+def _cell(cell: object, type_name: str) -> object:
+    if isinstance(cell, bytes):
+        return (
+            base64.b64encode(cell).decode()
+            if type_name in BINARIES or not type_name
+            else cell.decode("utf-8", "surrogateescape")
+        )
+    if isinstance(cell, dict):
+        return str(cell["value"] % _2_64) if len(cell) == 1 else cell  # an UnsignedBigint wraps around, a TIMESTAMP
+    if isinstance(cell, float):
+        return _shortest(cell) if type_name == "float" else repr(cell)
+    if isinstance(cell, int):
+        return str(cell % _2_64 if type_name in ("set", "bit") else cell)  # of 64 members or bits, it may be negative
+    return cell
+
+
+def _shortest(number: float) -> str:
+    """Return the shortest text of a number that is a 32-bit float."""
+    for digits in _FLOAT_DIGITS:
+        text = f"{number:.{digits}g}"
+        if unpack("f", pack("f", float(text)))[0] == number:
+            return text
+    return repr(number)
