@@ -252,7 +252,7 @@ def difference(rebuilt: Any, real: Any, path: str = "") -> str:
         pytest.param(name, marks=pytest.mark.slow("types once more"))
         if name.endswith((".lz4.types", ".snappy.types", "columns.types", "key.types", "off.types", "ts.types"))
         else name
-        for name in sorted({*scenarios()} - {*STREAMS})
+        for name in sorted({*scenarios()} - {*STREAMS} - {"simple.avro.invalid-utf8"})  # fastavro writes no such text
     ],
 )
 def test_an_encoder_rebuilds_what_ticdc_wrote(scenario: str) -> None:

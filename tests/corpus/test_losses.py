@@ -121,7 +121,8 @@ def is_plain(config: Mapping[str, Any]) -> bool:
     """Return whether a changefeed writes whole rows without compression, which the parsers here can read."""
     compressed = config.get("large-message-handle-compression", "none") != "none"
     claimed = config.get("large-message-handle-option") == "claim-check"
-    return not (compressed or claimed or config.get("only-output-updated-columns"))
+    in_avro = config.get("encoding-format") == "avro"
+    return not (compressed or claimed or in_avro or config.get("only-output-updated-columns"))
 
 
 @cache

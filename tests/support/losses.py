@@ -165,8 +165,9 @@ def _is_left_out_of_delete(column: Column, _truth: Any) -> bool:
     return cut and column["change_type"] == "delete" and not column["handle_key"]
 
 
-def _is_invalid_text(_column: Column, truth: Any) -> bool:
-    return isinstance(truth, dict) and "invalid_utf8" in truth
+def _is_invalid_text(column: Column, truth: Any) -> bool:
+    in_json = column["config"].get("encoding-format") != "avro"
+    return in_json and isinstance(truth, dict) and "invalid_utf8" in truth
 
 
 def with_replacements(data: bytes) -> str:
@@ -217,8 +218,8 @@ def _invalid_text(protocol: str, file: str) -> Loss:
     return Loss(
         protocol,
         "invalid-utf8",
-        "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (in open-protocol and debezium, TiCDC's new "
-        "architecture keeps the bytes, and `invalidUtf8` controls how they are read)",
+        "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (open-protocol and debezium of TiCDC's new "
+        "architecture, and Avro, keep the bytes, and `invalidUtf8` controls how they are read)",
         f"pingcap/ticdc pkg/sink/codec/{file}: the JSON writer replaces them",
         _is_invalid_text,
         lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
