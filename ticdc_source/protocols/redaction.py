@@ -69,21 +69,33 @@ class Redactor:
 
         What is no JSON is redacted as a whole.
         """
+        return self.plain(text, lambda plain: self._json(plain, wanted))
+
+    def plain(self, text: bytes, redact: Callable[[bytes], bytes]) -> bytes:
+        """Return a message with its plain bytes redacted, compressed as it was."""
         codec = codec_of(text)
         try:
             plain = Compression().decompressed(text)
         except DecodeError:
             return self.unknown(text)
         if codec == "none" or plain is text:
-            return self._json(text, wanted)
+            return redact(text)
         import cramjam  # noqa: PLC0415 (only compressed topics need it)
 
-        redacted = self._json(plain, wanted)
+        redacted = redact(plain)
         return bytes(cramjam.snappy.compress_raw(redacted) if codec == "snappy" else cramjam.lz4.compress(redacted))
 
     def unknown(self, data: bytes) -> bytes:
         """Return bytes of which nothing is known, redacted."""
         return self._text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def text(self, data: bytes) -> bytes:
+        """Return a text without escapes, redacted, in as many bytes."""
+        return self._text(data.decode("utf-8", "surrogateescape"), raw=True).encode("utf-8", "surrogateescape")
+
+    def number(self, text: str) -> str:
+        """Return a number, redacted: it is not larger."""
+        return self._text(text)
 
     def _json(self, text: bytes, wanted: Wanted) -> bytes:
         try:

@@ -7,7 +7,7 @@ A message is Avro without a registry's header; its schema is a union of records,
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from io import BytesIO
 from struct import pack, unpack
@@ -15,11 +15,12 @@ from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
-from ticdc_source.protocols.messages import JSONObject
+from ticdc_source.protocols.messages import JSONObject, parse_object
+from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import BINARIES
 
-__all__ = ["is_avro", "parse_avro", "row_as_json", "table_of_row"]
+__all__ = ["is_avro", "message_of", "parse_avro", "redacted_avro", "row_as_json", "table_of_row"]
 
 _WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # 22: branch 11
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
@@ -120,6 +121,15 @@ def parse_avro(value: bytes) -> JSONObject:
     return {name: member for name, member in message.items() if member is not None}
 
 
+def message_of(value: bytes) -> JSONObject:
+    """Parse a message in either encoding.
+
+    Raises:
+        DecodeError, ValueError: as `parse_avro` and `parse_object`.
+    """
+    return parse_avro(value) if is_avro(value) else parse_object(value)
+
+
 def table_of_row(value: bytes) -> TableName | None:
     """Return the table of a row message, without parsing all of it; None for other messages.
 
@@ -130,15 +140,18 @@ def table_of_row(value: bytes) -> TableName | None:
     if not value.startswith(_ROW):
         return None
     position = _after_varint(value, len(_ROW))[1]  # the version
-    names = []
-    for _ in ("database", "table"):
-        length, position = _after_varint(value, position)
-        if not 0 <= length <= len(value) - position:
-            msg = "the Avro is broken: a name of that length does not fit"
-            raise ValueError(msg)
-        names.append(value[position : position + length].decode())
-        position += length
-    return TableName(*names)
+    start, middle = _after_text(value, position)
+    begin, end = _after_text(value, middle)
+    return TableName(value[start:middle].decode(), value[begin:end].decode())
+
+
+def _after_text(value: bytes, position: int) -> tuple[int, int]:
+    """Return where a text begins, and the position behind it."""
+    length, position = _after_varint(value, position)
+    if not 0 <= length <= len(value) - position:
+        msg = "the Avro is broken: a text of that length does not fit"
+        raise ValueError(msg)
+    return position, position + length
 
 
 def _after_varint(value: bytes, position: int) -> tuple[int, int]:
@@ -150,6 +163,85 @@ def _after_varint(value: bytes, position: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), position + index + 1
     msg = "the Avro is broken: an integer has no end"
     raise ValueError(msg)
+
+
+def redacted_avro(value: bytes, redactor: Redactor) -> bytes:
+    """Return a row message with redacted values, in as many bytes; other messages as they are.
+
+    Raises:
+        ValueError: the bytes are no such message.
+    """
+    if not value.startswith(_ROW):
+        return value
+    redacted = bytearray(value)
+    for branch, start, end in _values(value):
+        redacted[start:end] = _REDACTED[branch](value[start:end], redactor)
+    return bytes(redacted)
+
+
+def _redacted_long(data: bytes, redactor: Redactor) -> bytes:
+    number = _after_varint(data, 0)[0]
+    smaller = int(redactor.number(str(number)))
+    bits = (smaller << 1) ^ (smaller >> 63)
+    return bytes([bits >> 7 * index & 0x7F | (0x80 if index < len(data) - 1 else 0) for index in range(len(data))])
+
+
+def _redacted_float(form: str) -> Callable[[bytes, Redactor], bytes]:
+    return lambda data, redactor: pack(form, float(redactor.number(f"{unpack(form, data)[0]:.6e}")))
+
+
+# By branch of a cell; texts of a TIMESTAMP are redacted alone, as its zone stays.
+_LONG, _FLOAT, _DOUBLE, _TEXT, _BYTES, _TIMESTAMP, _UNSIGNED = range(1, 8)
+_REDACTED: Mapping[int, Callable[[bytes, Redactor], bytes]] = {
+    _LONG: _redacted_long,
+    _FLOAT: _redacted_float("<f"),
+    _DOUBLE: _redacted_float("<d"),
+    _TEXT: lambda data, redactor: redactor.text(data),
+    _BYTES: lambda data, redactor: redactor.text(data),
+    _UNSIGNED: _redacted_long,
+}
+
+
+def _values(value: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the values of a row message and its address in claim-check storage: (branch, first byte, end)."""
+    position = _after_varint(value, len(_ROW))[1]  # the version
+    for _ in ("database", "table"):
+        position = _after_text(value, position)[1]
+    for _ in ("tableID", "type", "commitTs", "buildTs", "schemaVersion"):
+        position = _after_varint(value, position)[1]
+    has_address, position = _after_varint(value, position)
+    if has_address:
+        start, position = _after_text(value, position)
+        yield _TEXT, start, position
+    key_only, position = _after_varint(value, position)
+    position += bool(key_only)
+    has_checksum, position = _after_varint(value, position)
+    if has_checksum:
+        position = _after_varint(value, position)[1] + 1
+        for _ in ("current", "previous"):
+            position = _after_varint(value, position)[1]
+    for _ in ("data", "old"):
+        has_row, position = _after_varint(value, position)
+        count = -1 if has_row else 0
+        while count:
+            count, position = _after_varint(value, position)
+            if count < 0:  # the size of the block follows
+                count, position = -count, _after_varint(value, position)[1]
+            for _ in range(count):
+                position = _after_text(value, position)[1]
+                branch, position = _after_varint(value, position)
+                if branch in (_LONG, _UNSIGNED):
+                    start, position = position, _after_varint(value, position)[1]
+                elif branch in (_FLOAT, _DOUBLE):
+                    start, position = position, position + (4 if branch == _FLOAT else 8)
+                elif branch in (_TEXT, _BYTES):
+                    start, position = _after_text(value, position)
+                elif branch == _TIMESTAMP:
+                    start, position = _after_text(value, _after_text(value, position)[1])
+                    branch = _TEXT
+                else:
+                    continue
+                yield branch, start, position
 
 
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:

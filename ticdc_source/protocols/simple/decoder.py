@@ -33,7 +33,6 @@ from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
     milliseconds,
-    parse_object,
     readable,
     table_name,
     text,
@@ -41,7 +40,7 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes, split_by_prefix
-from ticdc_source.protocols.simple.avro import is_avro, parse_avro, row_as_json, table_of_row
+from ticdc_source.protocols.simple.avro import is_avro, message_of, parse_avro, row_as_json, table_of_row
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS
 from ticdc_source.protocols.simple.template import template_of
@@ -137,7 +136,7 @@ class Simple(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, last_signature
-            message = _parsed(payload)
+            message = message_of(payload)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
             parsed.commit_ts[event] = tso(message["commitTs"])
@@ -172,7 +171,7 @@ class Simple(RowDecoder):
         """Return the whole message for a large one; the large one itself if the key columns are all there is."""
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = _parsed(self.settings.compression.decompressed(value))
+            whole = message_of(self.settings.compression.decompressed(value))
             is_large = whole.get("claimCheckLocation") or whole.get("handleKeyOnly")
             check_claimed(_identity(whole), _identity(message), large=bool(is_large))
             return whole
@@ -183,11 +182,6 @@ class Simple(RowDecoder):
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         type_ = column.type or type_of(read_field.arrow)
         return KERNELS.get(type_.name), type_
-
-
-def _parsed(value: bytes) -> JSONObject:
-    """Parse a message in either encoding."""
-    return parse_avro(value) if is_avro(value) else parse_object(value)
 
 
 def _identity(message: JSONObject) -> list[object]:
@@ -216,7 +210,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     if table is not None:
         split.table_events(chunk, table).append(position, 0, value)
         return
-    message = _parsed(value)
+    message = message_of(value)
     type_, commit_ts = message["type"], tso(message["commitTs"])
     if type_ in _ROW_TYPES:
         split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)

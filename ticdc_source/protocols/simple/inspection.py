@@ -13,8 +13,10 @@ from typing import ClassVar
 from ticdc_source.events import TableEvents
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder
-from ticdc_source.protocols.messages import parse_object
+from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.prefix_match import plain_bytes
 from ticdc_source.protocols.redaction import Path, Redactor, Treatment
+from ticdc_source.protocols.simple.avro import is_avro, message_of, redacted_avro
 
 __all__ = ["INSPECTION"]
 
@@ -30,15 +32,19 @@ class SimpleSettings(SettingsFinder):
     can_omit_old_columns: ClassVar[bool] = False
 
     _with_checksum: int = 0
+    _in_avro: int = 0
 
     def _rows_of(self, events: TableEvents, index: int) -> Iterator[RowMessage]:
-        message = parse_object(events.payloads[index])
+        message = message_of(events.payloads[index])
         self._with_checksum += "checksum" in message
+        self._in_avro += is_avro(events.payloads[index])
         claimed, key_only = message.get(_URL), message.get("handleKeyOnly")
         large = "claim-check" if claimed else "handle-key-only" if key_only else ""
         yield RowMessage(table=events.table, before=message.get("old"), after=message.get("data"), large=large)
 
     def _own_settings(self) -> Iterator[ChangefeedSetting]:
+        if self._in_avro:
+            yield ChangefeedSetting("encoding-format", "avro", f"rows in Avro: {self._in_avro:,}")
         if self._with_checksum:
             because = f"messages with 'checksum': {self._with_checksum:,}"
             yield ChangefeedSetting("integrity-check-level", "correctness", because)
@@ -46,6 +52,12 @@ class SimpleSettings(SettingsFinder):
 
 def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
     """Return the key and the value of a record with the values of columns redacted."""
+    plain = plain_bytes(value, Compression())
+    if value and is_avro(plain):
+        try:
+            return key and redactor.unknown(key), redactor.plain(value, lambda _: redacted_avro(plain, redactor))
+        except ValueError:  # broken Avro
+            return key and redactor.unknown(key), redactor.unknown(value)
     return key and redactor.unknown(key), value and redactor.json(value, _wanted)
 
 
