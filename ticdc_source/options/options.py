@@ -354,6 +354,14 @@ class Options:
         default="fail",
         outputs=DECODED,
     )
+    verify_checksum: Literal["off", "warn", "fail"] = option(
+        "verifyChecksum",
+        parsers.one_of("off", "warn", "fail"),
+        "checksums of rows (`integrity-check-level=correctness`): `warn` logs and counts rows that do not fit theirs, "
+        "`fail` makes them bad records",
+        default="off",
+        outputs=DECODED,
+    )
 
     # Kafka
 

@@ -95,6 +95,8 @@ METRICS = (
     Metric("events.other_tables", "bigint", _EVENTS, "row events of tables that are not read"),
     Metric("claim_checks", "bigint", _EVENTS, "events whose rows came from claim-check storage"),
     Metric("key_only", "bigint", _EVENTS, "events that had their key columns only"),
+    Metric("checksums", "bigint", _EVENTS, "events whose checksum was verified"),
+    Metric("wrong_checksums", "bigint", _EVENTS, "those of them whose checksum is wrong, and that were returned"),
     Metric("skipped", "bigint", _RECORDS, "records without events: tombstones, and messages without a body"),
     Metric("decode_errors", "bigint", "records or events", "what could not be read"),
     Metric("dropped", "bigint", "records or events", "how many of these `mode=DROPMALFORMED` dropped"),
@@ -140,6 +142,8 @@ class Counters:
         other_rows: row events of other tables.
         claim_checks: events whose rows were read from claim-check storage.
         key_only: events that came with their key columns only.
+        checksums: events whose checksum was verified.
+        wrong_checksums: those of them whose checksum is wrong, and that were returned.
         skipped: records without events (tombstones, header-only messages).
         decode_errors: records or events that could not be read.
         dropped: how many of these `mode=DROPMALFORMED` dropped.
@@ -161,6 +165,8 @@ class Counters:
     other_rows: int = 0
     claim_checks: int = 0
     key_only: int = 0
+    checksums: int = 0
+    wrong_checksums: int = 0
     skipped: int = 0
     decode_errors: int = 0
     dropped: int = 0
@@ -260,6 +266,8 @@ def metrics_line(
         },
         "claim_checks": counters.claim_checks,
         "key_only": counters.key_only,
+        "checksums": counters.checksums,
+        "wrong_checksums": counters.wrong_checksums,
         "skipped": counters.skipped,
         "decode_errors": counters.decode_errors,
         "dropped": counters.dropped,

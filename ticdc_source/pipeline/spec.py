@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,7 @@ __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "rea
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20
 _UNKNOWN_SCOPE = ReadScope()
+_log = logging.getLogger(__name__)
 _VARBINARY = parse_type("varbinary")
 
 
@@ -242,6 +244,12 @@ def decode_events(
     counters.skipped += decoded.empty
     counters.claim_checks += decoded.claimed
     counters.key_only += decoded.key_only
+    counters.checksums += decoded.verified
+    if decoded.suspect:
+        if not counters.wrong_checksums:
+            event = min(decoded.suspect)
+            _log.warning("verifyChecksum=warn: %s (%s)", decoded.suspect[event], table_events.address(event))
+        counters.wrong_checksums += len(decoded.suspect)
     counters.invalid_utf8 += decoded.replaced
     if plan.rescued is not None:
         rescued = decoded.columns[plan.rescued]

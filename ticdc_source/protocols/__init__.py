@@ -94,6 +94,7 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
     settings = DecoderSettings(
         Compression(options.value_compression, most, together),
         large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
+        options.verify_checksum,
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 

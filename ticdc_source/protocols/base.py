@@ -64,6 +64,8 @@ class Decoded:
         empty: number of events without any row. TiCDC writes them if no column is selected.
         claimed: number of events that were read from claim-check storage.
         key_only: number of events that have their key columns only, because they were too large.
+        verified: number of events whose checksum was verified.
+        suspect: what is wrong with the checksums of events that are returned, by event.
     """
 
     change_types: pa.Array
@@ -80,6 +82,8 @@ class Decoded:
     empty: int = 0
     claimed: int = 0
     key_only: int = 0
+    verified: int = 0
+    suspect: dict[int, str] = field(default_factory=dict)
 
 
 class LearnedTable:

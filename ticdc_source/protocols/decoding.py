@@ -43,10 +43,12 @@ class DecoderSettings:
     Attributes:
         compression: how messages are decompressed.
         large: how messages are read that were too large for Kafka.
+        verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
     """
 
     compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
+    verify_checksum: str = "off"
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Parsed:
     Attributes:
         images: the row images.
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
-        failures, empty, claimed, key_only: as in `Decoded`.
+        failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
     """
 
     images: Images
@@ -115,6 +115,8 @@ class Parsed:
     empty: int = 0
     claimed: int = 0
     key_only: int = 0
+    verified: int = 0
+    suspect: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, count: int) -> Parsed:
@@ -144,4 +146,6 @@ class Parsed:
             empty=self.empty,
             claimed=self.claimed,
             key_only=self.key_only,
+            verified=self.verified,
+            suspect=self.suspect,
         )

@@ -349,6 +349,7 @@ class Templates:
             decoded = general(events.picked(picked), learn)
             decoded.events = some.take(decoded.events)
             decoded.failures = {picked[event]: error for event, error in decoded.failures.items()}
+            decoded.suspect = {picked[event]: wrong for event, wrong in decoded.suspect.items()}
             parts.append(_Part(some, decoded))
 
         pending = scan(candidates, list(reversed(self._readers.values())))
@@ -447,6 +448,8 @@ def _merged(parts: Sequence[_Part]) -> Decoded:
         empty=sum(part.empty for part in decoded),
         claimed=sum(part.claimed for part in decoded),
         key_only=sum(part.key_only for part in decoded),
+        verified=sum(part.verified for part in decoded),
+        suspect={event: wrong for part in decoded for event, wrong in part.suspect.items()},
     )
     own = pa.concat_arrays([part.own for part in parts])
     return _taken(_Part(own, joined), pc.sort_indices(own), pc.sort_indices(joined.events)).decoded

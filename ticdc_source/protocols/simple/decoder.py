@@ -41,6 +41,7 @@ from ticdc_source.protocols.messages import (
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes, split_by_prefix
 from ticdc_source.protocols.simple.avro import is_avro, message_of, parse_avro, row_as_json, table_of_row
+from ticdc_source.protocols.simple.checksum import wrong_checksum
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS
 from ticdc_source.protocols.simple.template import template_of
@@ -131,6 +132,7 @@ class Simple(RowDecoder):
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
         plan, images, table = learned.plan, parsed.images, events.table
         needs_types = bool(plan.fields) or plan.documents
+        verifies = needs_types and self.settings.verify_checksum != "off"
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
 
@@ -156,6 +158,9 @@ class Simple(RowDecoder):
             if is_avro(payload):
                 described = row_as_json(described, columns)
                 before = None if before is None else row_as_json(before, columns)
+            if verifies and "checksum" in message and not message.get("handleKeyOnly"):
+                pair = {"previous": described if type_ == "DELETE" else before, "current": after and described}
+                self._verify(event, message, pair, columns, parsed, plan)
             if type_ == "DELETE":
                 images.add(event, 0, described, None, plan, update=False)
             else:
@@ -163,9 +168,36 @@ class Simple(RowDecoder):
                 images.add(event, 0, before if is_update else None, described, plan, update=is_update)
             if learn is not None:
                 places = {column.name: column for column in columns}
-                learn(template_of(payload, described), 0, tuple(places[name] for name in described))
+                template = None if verifies and "checksum" in message else template_of(payload, described)
+                learn(template, 0, tuple(places[name] for name in described))
 
         return read
+
+    def _verify(
+        self,
+        event: int,
+        message: JSONObject,
+        images: Mapping[str, object],
+        columns: Sequence[Column],
+        parsed: Parsed,
+        plan: Plan,
+    ) -> None:
+        """Verify the checksums of a row.
+
+        Raises:
+            DecodeError: one is wrong, and `verifyChecksum` is `fail`.
+        """
+        parsed.verified += 1
+        try:
+            wrong = wrong_checksum(message, images, columns, plan.settings)
+        except (ValueError, TypeError, KeyError):  # a cell does not fit its type: casting it says so, with its column
+            return
+        if wrong is None:
+            return
+        if self.settings.verify_checksum == "fail":
+            msg = f"{wrong}. verifyChecksum=warn returns such rows, and counts them"
+            raise DecodeError(msg)
+        parsed.suspect[event] = wrong
 
     def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
         """Return the whole message for a large one; the large one itself if the key columns are all there is."""
