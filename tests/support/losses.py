@@ -219,7 +219,7 @@ def _invalid_text(protocol: str, file: str) -> Loss:
         protocol,
         "invalid-utf8",
         "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (open-protocol and debezium of TiCDC's new "
-        "architecture, and Avro, keep the bytes, and `invalidUtf8` controls how they are read)",
+        "architecture, and simple in Avro, keep the bytes, and `invalidUtf8` controls how they are read)",
         f"pingcap/ticdc pkg/sink/codec/{file}: the JSON writer replaces them",
         _is_invalid_text,
         lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),

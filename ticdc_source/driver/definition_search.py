@@ -1,7 +1,7 @@
-"""Looks in a topic for the versions of tables that rows name and the records of a read do not define.
+"""Searches a topic for definitions that a read needs and its own records lack.
 
-A range may begin behind the DDL or BOOTSTRAP message that defines a version, or end before it: TiCDC sends another
-BOOTSTRAP after some time, and with `send-bootstrap-to-all-partition=false` to the first partition only.
+The message that defines a version of a table may be before the range, after it (TiCDC repeats the BOOTSTRAP), or, with
+`send-bootstrap-to-all-partition=false`, in partition 0.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ticdc_source.schema.model import Definitions
 
 __all__ = ["Bounds", "DefinitionSearch", "KnownDefinitions"]
 
-# Returns where topic partitions begin and end now: the first offset, and the one behind the last record.
+# Returns the earliest and the latest offset of topic partitions; the latest is one after the last record.
 Bounds = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, tuple[int, int]]]
 
-_FIRST_WINDOW = 64  # offsets; those after it are larger
+_FIRST_WINDOW = 64  # offsets; later windows are larger
 _PAUSE_S = 1.0
-_MOST_KNOWN = 10_000  # versions of tables
+_MOST_KNOWN = 10_000  # definitions per topic
 
 
 class DefinitionSearch:
-    """Looks for definitions around an offset range: before it, behind it, and in the first partition of its topic.
+    """Searches for definitions around an offset range: before it, after it, and in partition 0 of its topic.
 
     Args:
         decoder: the decoder of the protocol.
         fetch: yields the records of a range.
-        bounds: returns where topic partitions begin and end.
-        limit: how many records to look at for one version, at most.
-        timeout_s: for how long to look, at most.
-        wait_s: for how long to wait for records that TiCDC has not written yet.
+        bounds: see `Bounds`.
+        limit: after how many records to end one look.
+        timeout_s: for how long one look may scan.
+        wait_s: for how long to repeat the look, because TiCDC may still write the definition.
         clock: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
     """
@@ -65,65 +65,67 @@ class DefinitionSearch:
         self.around: OffsetRange | None = None
 
     def __call__(self, table: TableName, version: int) -> Definitions:
-        """Return definitions that were found while this one was looked for. It may not be among them."""
+        """Search for one definition; return all that were found on the way. The wanted one may be missing."""
         found: Definitions = {}
         wanted = (table, version)
         if self.around is None or wanted in self._missing:
             return found
         begun = self._clock()
         ends: dict[TopicPartition, int] = {}
-        while not self._is_found(wanted, found, begun, ends):
+        while not self._look(wanted, found, ends):
             if self._clock() - begun >= self._wait_s:
                 self._missing.add(wanted)
                 break
             self._sleep(_PAUSE_S)
         return found
 
-    def _is_found(
-        self, wanted: tuple[TableName, int], found: Definitions, begun: float, ends: dict[TopicPartition, int]
-    ) -> bool:
-        """Look at the records that were not looked at yet, the likely ones first.
+    def _look(self, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]) -> bool:
+        """Scan what was not scanned yet, nearest to the range first; return whether the definition was found.
 
         Args:
-            wanted: what is looked for.
-            found: gets what is defined.
-            begun: when the search has begun.
-            ends: up to where each topic partition was looked at; empty at first.
+            wanted: the definition.
+            found: gets all definitions.
+            ends: the offset up to which each topic partition was scanned; empty at first.
         """
-        scanned = 0
+        scanned, begun = 0, self._clock()
         for window in self._windows(ends):
             for chunk in window:
                 scanned += len(chunk)
-                for split in splits_of(self._decoder, chunk, lambda _: False):
+                for split in splits_of(self._decoder, chunk, lambda _: False):  # no rows: only definitions are wanted
                     if self._decoder.facts.definitions is not None:
                         found.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
             if wanted in found:
                 return True
-            if scanned >= self._limit or self._clock() - begun >= max(self._timeout_s, self._wait_s):
+            if scanned >= self._limit or self._clock() - begun >= self._timeout_s:
                 return False
         return False
 
     def _windows(self, ends: dict[TopicPartition, int]) -> Iterator[Iterable[Chunk]]:
+        """Yield first what precedes the range, then what follows it, then partition 0 from its end.
+
+        Later looks yield only new records: what an earlier look left out at its limit is not likely to help.
+        """
         here = self.around
         assert here is not None  # noqa: S101 (for mypy)
         own, first = here.topic_partition, TopicPartition(here.topic, 0)
         bounds = self._bounds([own] if own == first else [own, first])
-        is_first_look = not ends
         start, end = bounds.get(own, (here.start, here.end))
-        if is_first_look:
+        before, ends[own] = ends.get(own), max(end, ends.get(own, here.end))
+        rest = None
+        if own != first and first in bounds:
+            earliest, latest = bounds[first]
+            rest = _range(first, max(earliest, ends.get(first, earliest)), latest)
+            ends[first] = latest
+        if before is None:
             yield from self._readable(windows_from_end(_range(own, start, here.start), self._fetch, _FIRST_WINDOW))
         yield from self._readable(
-            windows_from_start(_range(own, ends.get(own, here.end), end), self._fetch, _FIRST_WINDOW)
+            windows_from_start(_range(own, here.end if before is None else before, end), self._fetch, _FIRST_WINDOW)
         )
-        ends[own] = max(end, ends.get(own, here.end))
-        if own != first and first in bounds:
-            start, end = bounds[first]
-            rest = _range(first, max(start, ends.get(first, start)), end)
+        if rest is not None:
             yield from self._readable(windows_from_end(rest, self._fetch, _FIRST_WINDOW))
-            ends[first] = end
 
     def _readable(self, windows: Iterable[Iterable[Chunk]]) -> Iterator[Iterable[Chunk]]:
-        """Yield windows up to one that cannot be read: if the read needs its records, it raises the error itself."""
+        """Stop at a window that cannot be read. If the read needs its records, the read raises the error."""
         for window in windows:
             try:
                 yield list(window)
@@ -136,7 +138,7 @@ def _range(place: TopicPartition, start: int, end: int) -> OffsetRange:
 
 
 class KnownDefinitions:
-    """The definitions that a process has met, by topic: a worker reads one topic in many micro-batches."""
+    """The definitions that a Python worker has read, by topic: it may read the next micro-batch of that topic."""
 
     def __init__(self) -> None:
         self._of_topics: dict[str, Definitions] = {}
@@ -146,7 +148,7 @@ class KnownDefinitions:
         return {key: columns for topic in topics for key, columns in self._of_topics.get(topic, {}).items()}
 
     def add(self, topics: Iterable[str], definitions: Definitions) -> None:
-        """Know definitions that were met while these topics were read; the oldest ones are forgotten."""
+        """Keep the definitions found while these topics were read. Above the limit of a topic, drop the oldest."""
         for topic in topics:
             known = self._of_topics.setdefault(topic, {})
             known.update(definitions)

@@ -1,1 +1,1 @@
-"""TiCDC's simple protocol, in its JSON encoding."""
+"""TiCDC's simple protocol, in both encodings: JSON and Avro."""

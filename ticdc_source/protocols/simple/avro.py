@@ -1,4 +1,4 @@
-"""The Avro encoding of simple (`encoding-format=avro`): messages become what the JSON encoding has.
+"""The Avro encoding of simple (`encoding-format=avro`): parses messages, and turns rows into the form of the JSON.
 
 A message is Avro without a registry's header; its schema is a union of records, of which `Message` comes last
 (docs/wire.md, items 45 and 120). fastavro reads it.
@@ -22,11 +22,11 @@ from ticdc_source.schema.types import BINARIES
 
 __all__ = ["is_avro", "message_of", "parse_avro", "redacted_avro", "row_as_json", "table_of_row"]
 
-_WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # 22: branch 11
+_WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # zig-zag of branch 11
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
 _MOST_VARINT = 10  # bytes of 64 bits
 _2_64 = 1 << 64
-_FLOAT_DIGITS = range(6, 10)  # of which one is the least that tells a float from all others
+_FLOAT_DIGITS = range(6, 10)  # 6 to 9 significant digits identify a 32-bit float
 
 
 def is_avro(value: bytes) -> bool:
@@ -79,7 +79,7 @@ _SCHEMA = [
 
 @cache
 def _reader() -> Callable[[bytes], JSONObject]:
-    """Return what reads a message.
+    """Return a function that parses a message with fastavro.
 
     Raises:
         DecodeError: fastavro is not installed.
@@ -89,7 +89,7 @@ def _reader() -> Callable[[bytes], JSONObject]:
     except ImportError:
         msg = (
             "the message is in Avro (simple with encoding-format=avro): install fastavro on driver and executors "
-            "(pip install fastavro)"
+            '(pip install "ticdc-source[avro]", or pip install fastavro)'
         )
         raise DecodeError(msg) from None
     schema = parse_schema(_SCHEMA)
@@ -98,7 +98,7 @@ def _reader() -> Callable[[bytes], JSONObject]:
         stream = BytesIO(value)
         message: Any = schemaless_reader(stream, schema, None, handle_unicode_errors="surrogateescape")
         if stream.tell() != len(value):
-            msg = f"{len(value) - stream.tell()} bytes behind the message"
+            msg = f"{len(value) - stream.tell()} bytes after the message"
             raise ValueError(msg)
         return {"type": message["type"], **message["payload"]}
 
@@ -106,18 +106,20 @@ def _reader() -> Callable[[bytes], JSONObject]:
 
 
 def parse_avro(value: bytes) -> JSONObject:
-    """Parse a message; its members are those of the JSON encoding, without those that are null there.
+    """Parse a message. It has the members of the JSON encoding; those that are null in Avro are left out.
+
+    Cells keep their Avro values until `row_as_json`.
 
     Raises:
         DecodeError: fastavro is not installed.
-        ValueError: the bytes are no such message.
+        ValueError: the bytes are not a simple message in Avro.
     """
     try:
         message = _reader()(value)
     except (EOFError, IndexError, KeyError, OverflowError, MemoryError) as error:
         msg = f"the Avro is broken: {type(error).__name__} (is the message cut short?)"
         raise ValueError(msg) from None
-    message.setdefault("commitTs", 0)  # of a BOOTSTRAP
+    message.setdefault("commitTs", 0)  # JSON writes 0 for a BOOTSTRAP, Avro nothing
     return {name: member for name, member in message.items() if member is not None}
 
 
@@ -134,28 +136,28 @@ def table_of_row(value: bytes) -> TableName | None:
     """Return the table of a row message, without parsing all of it; None for other messages.
 
     Raises:
-        ValueError: the bytes are no such message.
+        ValueError: the bytes are not a simple message in Avro.
         UnicodeDecodeError: a name is not UTF-8.
     """
     if not value.startswith(_ROW):
         return None
-    position = _after_varint(value, len(_ROW))[1]  # the version
-    start, middle = _after_text(value, position)
-    begin, end = _after_text(value, middle)
-    return TableName(value[start:middle].decode(), value[begin:end].decode())
+    position = _read_varint(value, len(_ROW))[1]  # the version
+    database, end = _text_bounds(value, position)
+    table, end_of_table = _text_bounds(value, end)
+    return TableName(value[database:end].decode(), value[table:end_of_table].decode())
 
 
-def _after_text(value: bytes, position: int) -> tuple[int, int]:
-    """Return where a text begins, and the position behind it."""
-    length, position = _after_varint(value, position)
+def _text_bounds(value: bytes, position: int) -> tuple[int, int]:
+    """Return where the bytes of a text begin and end."""
+    length, position = _read_varint(value, position)
     if not 0 <= length <= len(value) - position:
         msg = "the Avro is broken: a text of that length does not fit"
         raise ValueError(msg)
     return position, position + length
 
 
-def _after_varint(value: bytes, position: int) -> tuple[int, int]:
-    """Return an integer in zig-zag, and the position behind it."""
+def _read_varint(value: bytes, position: int) -> tuple[int, int]:
+    """Decode a zig-zag varint; return it and the position after it."""
     number = 0
     for index, byte in enumerate(value[position : position + _MOST_VARINT]):
         number |= (byte & 0x7F) << (7 * index)
@@ -166,23 +168,24 @@ def _after_varint(value: bytes, position: int) -> tuple[int, int]:
 
 
 def redacted_avro(value: bytes, redactor: Redactor) -> bytes:
-    """Return a row message with redacted values, in as many bytes; other messages as they are.
+    """Return a row message with redacted values, of the same length; other messages as they are.
 
     Raises:
-        ValueError: the bytes are no such message.
+        ValueError: the bytes are not a simple message in Avro.
     """
     if not value.startswith(_ROW):
         return value
     redacted = bytearray(value)
     for branch, start, end in _values(value):
-        redacted[start:end] = _REDACTED[branch](value[start:end], redactor)
+        redacted[start:end] = _REDACT[branch](value[start:end], redactor)
     return bytes(redacted)
 
 
 def _redacted_long(data: bytes, redactor: Redactor) -> bytes:
-    number = _after_varint(data, 0)[0]
+    number = _read_varint(data, 0)[0]
     smaller = int(redactor.number(str(number)))
     bits = (smaller << 1) ^ (smaller >> 63)
+    # Padded with continuation bytes, so that the length stays.
     return bytes([bits >> 7 * index & 0x7F | (0x80 if index < len(data) - 1 else 0) for index in range(len(data))])
 
 
@@ -192,7 +195,7 @@ def _redacted_float(form: str) -> Callable[[bytes, Redactor], bytes]:
 
 # By branch of a cell; texts of a TIMESTAMP are redacted alone, as its zone stays.
 _LONG, _FLOAT, _DOUBLE, _TEXT, _BYTES, _TIMESTAMP, _UNSIGNED = range(1, 8)
-_REDACTED: Mapping[int, Callable[[bytes, Redactor], bytes]] = {
+_REDACT: Mapping[int, Callable[[bytes, Redactor], bytes]] = {
     _LONG: _redacted_long,
     _FLOAT: _redacted_float("<f"),
     _DOUBLE: _redacted_float("<d"),
@@ -204,40 +207,40 @@ _REDACTED: Mapping[int, Callable[[bytes, Redactor], bytes]] = {
 
 def _values(value: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield the values of a row message and its address in claim-check storage: (branch, first byte, end)."""
-    position = _after_varint(value, len(_ROW))[1]  # the version
+    position = _read_varint(value, len(_ROW))[1]  # the version
     for _ in ("database", "table"):
-        position = _after_text(value, position)[1]
+        position = _text_bounds(value, position)[1]
     for _ in ("tableID", "type", "commitTs", "buildTs", "schemaVersion"):
-        position = _after_varint(value, position)[1]
-    has_address, position = _after_varint(value, position)
+        position = _read_varint(value, position)[1]
+    has_address, position = _read_varint(value, position)
     if has_address:
-        start, position = _after_text(value, position)
+        start, position = _text_bounds(value, position)
         yield _TEXT, start, position
-    key_only, position = _after_varint(value, position)
+    key_only, position = _read_varint(value, position)
     position += bool(key_only)
-    has_checksum, position = _after_varint(value, position)
+    has_checksum, position = _read_varint(value, position)
     if has_checksum:
-        position = _after_varint(value, position)[1] + 1
+        position = _read_varint(value, position)[1] + 1
         for _ in ("current", "previous"):
-            position = _after_varint(value, position)[1]
+            position = _read_varint(value, position)[1]
     for _ in ("data", "old"):
-        has_row, position = _after_varint(value, position)
+        has_row, position = _read_varint(value, position)
         count = -1 if has_row else 0
         while count:
-            count, position = _after_varint(value, position)
+            count, position = _read_varint(value, position)
             if count < 0:  # the size of the block follows
-                count, position = -count, _after_varint(value, position)[1]
+                count, position = -count, _read_varint(value, position)[1]
             for _ in range(count):
-                position = _after_text(value, position)[1]
-                branch, position = _after_varint(value, position)
+                position = _text_bounds(value, position)[1]
+                branch, position = _read_varint(value, position)
                 if branch in (_LONG, _UNSIGNED):
-                    start, position = position, _after_varint(value, position)[1]
+                    start, position = position, _read_varint(value, position)[1]
                 elif branch in (_FLOAT, _DOUBLE):
                     start, position = position, position + (4 if branch == _FLOAT else 8)
                 elif branch in (_TEXT, _BYTES):
-                    start, position = _after_text(value, position)
+                    start, position = _text_bounds(value, position)
                 elif branch == _TIMESTAMP:
-                    start, position = _after_text(value, _after_text(value, position)[1])
+                    start, position = _text_bounds(value, _text_bounds(value, position)[1])
                     branch = _TEXT
                 else:
                     continue
@@ -245,7 +248,7 @@ def _values(value: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    """Return the cells of a row as the JSON encoding has them: as text.
+    """Return the cells of a row as the JSON encoding has them: as text, a TIMESTAMP as an object.
 
     Args:
         row: the cells.
@@ -263,11 +266,12 @@ def _cell(cell: object, type_name: str) -> object:
             else cell.decode("utf-8", "surrogateescape")
         )
     if isinstance(cell, dict):
-        return str(cell["value"] % _2_64) if len(cell) == 1 else cell  # an UnsignedBigint wraps around, a TIMESTAMP
+        is_timestamp = "location" in cell
+        return cell if is_timestamp else str(cell["value"] % _2_64)  # an UnsignedBigint is a long that wraps around
     if isinstance(cell, float):
         return _shortest(cell) if type_name == "float" else repr(cell)
     if isinstance(cell, int):
-        return str(cell % _2_64 if type_name in ("set", "bit") else cell)  # of 64 members or bits, it may be negative
+        return str(cell % _2_64 if type_name in ("set", "bit") else cell)  # negative for 64 members or bits
     return cell
 
 

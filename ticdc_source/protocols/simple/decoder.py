@@ -57,7 +57,7 @@ _WATERMARK, _BOOTSTRAP = "WATERMARK", "BOOTSTRAP"
 _DDL_TYPES = frozenset({"CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"})
 _CLAIM_CHECK = b'"claimCheckLocation":"'
 
-# What row messages begin with, as TiCDC writes them. Other messages are parsed.
+# How a row message in JSON begins, as TiCDC writes it. `_classify` gets the others.
 _PREFIX = PrefixMatch(
     rb'\{"version":\d+,"database":"([^"\\]*)","table":"([^"\\]*)",(?:"tableID":\d+,)?"type":"(INSERT|UPDATE|DELETE)",',
     marker=b'"type":"',
@@ -92,7 +92,7 @@ class Simple(RowDecoder):
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
-        """Look for the address in the value; a record of this wire format has an empty key, or none."""
+        """Search JSON for the address; parse Avro. A record of this wire format has an empty key, or none."""
         try:
             plain = self.settings.compression.decompressed(value or b"")
             if is_avro(plain):
@@ -102,7 +102,7 @@ class Simple(RowDecoder):
             return 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Compare the first bytes of messages; parse those that are not plain rows."""
+        """Identify the table of a row by the first bytes; `_classify` the other messages."""
         return split_by_prefix(
             chunk,
             _PREFIX,
@@ -120,13 +120,13 @@ class Simple(RowDecoder):
         declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (definitions have all types)
         learned: Learned | None = None,
     ) -> list[TableSchema]:
-        """Return the columns as the versions of the rows define them; without types if no event defines a version."""
+        """Return the columns with the types of their definitions; without types where a definition is missing."""
         definitions = {**(learned.definitions if learned else {}), **definitions_of(ddl)}
         parsed = self._parse(events, LearnedTable(Plan(()), Learned(definitions=definitions)))
         return describe_images(events.table, parsed.images)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Look near the start of each message."""
+        """Search near the start of each message in JSON; NULL for Avro."""
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
@@ -148,7 +148,10 @@ class Simple(RowDecoder):
             if type(described) is not dict:
                 msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
                 raise TypeError(msg)
-            signature = (message["schemaVersion"], described.keys())  # in Avro, members have no order
+            signature = (
+                message["schemaVersion"],
+                described.keys(),
+            )  # keys compare as a set: a row in Avro has its members in any order
             if signature != last_signature:
                 definition = learned.definition(table, tso(message["schemaVersion"]))
                 if definition is None and needs_types:
@@ -200,7 +203,7 @@ class Simple(RowDecoder):
         parsed.suspect[event] = wrong
 
     def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
-        """Return the whole message for a large one; the large one itself if the key columns are all there is."""
+        """Return the message from claim-check storage; the message itself if only its key columns are to be read."""
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
             whole = message_of(self.settings.compression.decompressed(value))
@@ -230,14 +233,14 @@ def _undefined(table: TableName, version: int) -> DecodeError:
 
 
 def _columns(definition: Sequence[Column] | None, row: JSONObject) -> tuple[Column, ...]:
-    """Return the columns of a row, in the order of the table; those that no definition has come last."""
+    """Return the columns of a row in the order of the table, then those that the definition lacks."""
     defined = [column for column in definition or () if column.name in row]
     names = {column.name for column in defined}
     return (*defined, *(Column(text(name)) for name in row if name not in names))
 
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-    """Parse a message and add its event to the split."""
+    """Add the event of a message to the split; parse the message unless it is a row in Avro."""
     table = table_of_row(value)
     if table is not None:
         split.table_events(chunk, table).append(position, 0, value)

@@ -1,7 +1,8 @@
 """Table definitions: the `tableSchema` of DDL and BOOTSTRAP messages → the columns of one version of a table.
 
 A row has its version in `schemaVersion`, and no types (pingcap/ticdc pkg/sink/codec/simple/message.go). RENAME TABLE
-leaves the version as it is, so a version is one of a table's name too (docs/wire.md, items 44 and 115).
+does not change the version, so the key of a definition is the table's name and the version (docs/wire.md, items 44 and
+115).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["definitions_of", "table_of"]
 _BINARY = "binary"  # a character set
 _TEXT_TO_BINARY = dict(zip(TEXTS, BINARIES, strict=True))
 _FRACTIONS = frozenset({"datetime", "timestamp", "time"})
-_SIGNED = frozenset({*INTEGERS, "decimal", "float", "double"})
+_MAY_BE_UNSIGNED = frozenset({*INTEGERS, "decimal", "float", "double"})
 _LENGTHS = frozenset({*TEXTS, *BINARIES, "bit", "vector"})
 
 
@@ -71,7 +72,10 @@ def _columns(schema: JSONObject) -> tuple[Column, ...]:
 
 
 def _is_invented(key: Key, keys: Iterable[Key]) -> bool:
-    """Return whether a table has no primary key, and TiCDC calls a unique key so (docs/wire.md, item 119)."""
+    """Return whether TiCDC made up this primary key: it repeats a unique key (docs/wire.md, item 119).
+
+    A table with PRIMARY KEY and UNIQUE of the same columns looks the same; its handle key is still right.
+    """
     return key.primary and any(one.unique and not one.primary and one.columns == key.columns for one in keys)
 
 
@@ -85,23 +89,23 @@ def _type_of(declared: JSONObject) -> ColumnType:
     name = type_.name
     if name in _TEXT_TO_BINARY and declared.get("charset") == _BINARY:
         name = _TEXT_TO_BINARY[name]
-    if name in _SIGNED:  # the others have the flag too: YEAR, BIT
+    if name in _MAY_BE_UNSIGNED:  # TiCDC also sets the flag on YEAR and BIT
         type_ = replace(type_, unsigned=declared.get("unsigned") is True)
     if name in ("enum", "set"):
         return replace(type_, labels=tuple(text(label) for label in declared.get("elements") or ()))
     if name == "decimal":
-        return replace(type_, length=_whole(length, 10), scale=_whole(decimal, 0))
+        return replace(type_, length=_length_or(length, 10), scale=_length_or(decimal, 0))
     if name == "tinyint":
         return replace(type_, length=1 if length == 1 and not type_.unsigned else None)
     if name in _FRACTIONS:
-        return ColumnType(name, length=_whole(decimal, 0))
+        return ColumnType(name, length=_length_or(decimal, 0))
     if name in _LENGTHS:
-        return ColumnType(name, length=_whole(length, 1 if name == "bit" else None))
+        return ColumnType(name, length=_length_or(length, 1 if name == "bit" else None))
     return type_
 
 
-def _whole(number: object, otherwise: int | None) -> int | None:
-    """Return a length or a number of digits; TiDB has -1 for one that was not given."""
+def _length_or(number: object, otherwise: int | None) -> int | None:
+    """Return a length, or `otherwise` if it was not given: null, or TiDB's -1."""
     if number is None or number == -1:
         return otherwise
     if type(number) is not int:
