@@ -40,6 +40,8 @@ TARGETS = {  # ticdc / kafka, per CPU second on one core
     "open-protocol": 3.5,
     "debezium, no schema": 2.0,
     "debezium, schema": 2.2,
+    "simple": 2.5,
+    "simple, 60 columns": 1.8,
     "canal-json, native off": 1.0,
 }
 DROP = 0.15  # the most by which rows per CPU second may fall from one core to two
@@ -85,9 +87,11 @@ _RECORDS = {
     "open-protocol": 35_000,
     "debezium, no schema": 400_000,
     "debezium, schema": 200_000,
+    "simple": 400_000,
+    "simple, 60 columns": 180_000,
 }
 _FEW = {name: records // 6 for name, records in _RECORDS.items()}
-_EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema")
+_EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema", "simple")
 SIZES = {
     "full": Size(
         _RECORDS,

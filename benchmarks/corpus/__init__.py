@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.corpus import canal_json, debezium, open_protocol
+from benchmarks.corpus import canal_json, debezium, open_protocol, simple
 from benchmarks.corpus.tables import COLUMN_TYPES, DATABASE, LABELS, NARROW, ORDERS, WIDE, Table
 
 __all__ = [
@@ -51,8 +51,8 @@ class Work:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that supply what the messages lack; debezium's DDL lacks nothing."""
-        hints = "" if self.protocol == "debezium" else self.table.hints
+        """The options that supply what the messages lack; DDL of debezium and definitions of simple lack nothing."""
+        hints = "" if self.protocol in ("debezium", "simple") else self.table.hints
         return {"schemaHints": hints} if hints else {}
 
 
@@ -65,6 +65,8 @@ WORKS = {
         Work("open-protocol", "open-protocol", ORDERS, open_protocol.records),
         Work("debezium, no schema", "debezium", ORDERS, partial(debezium.records, schema=False)),
         Work("debezium, schema", "debezium", ORDERS, partial(debezium.records, schema=True)),
+        Work("simple", "simple", ORDERS, simple.records),
+        Work("simple, 60 columns", "simple", WIDE, simple.records),
     )
 }
 

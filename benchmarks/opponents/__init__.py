@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.corpus import Table, Work
-from benchmarks.opponents import canal_json, debezium, open_protocol
+from benchmarks.opponents import canal_json, debezium, open_protocol, simple
 from benchmarks.opponents.kafka_jars import opponent_jars
 
 __all__ = ["HOW", "load", "opponent_jars"]
@@ -17,12 +17,14 @@ _PROTOCOLS: dict[str, Callable[[DataFrame, Table], DataFrame]] = {
     "canal-json": canal_json.changes,
     "debezium": debezium.changes,
     "open-protocol": open_protocol.changes,
+    "simple": simple.changes,
 }
 
 # How each reads its messages.
 HOW = {
     "canal-json": "from_json, casts, inline",
     "debezium": "from_json, casts, inline",
+    "simple": "from_json, casts, inline",
     "open-protocol": "mapInArrow, orjson",  # no Spark function cuts its frames
 }
 

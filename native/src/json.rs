@@ -23,6 +23,8 @@ pub enum Kind {
     String,
     /// A string with a backslash in it.
     Escaped,
+    /// An object whose members are no objects; the cell has its braces.
+    Object,
 }
 
 /// A cell: what it is, and where it stands in its message.
@@ -42,9 +44,39 @@ impl Cell {
     }
 }
 
-/// Reads a cell that begins at `at`; returns it and the index behind it. Arrays and objects are no cells.
+/// Reads a cell that begins at `at`; returns it and the index behind it. Arrays are no cells, and an object within an
+/// object is none.
 #[inline]
 pub fn cell(message: &[u8], at: usize) -> Option<(Cell, usize)> {
+    if message.get(at)? == &b'{' {
+        let end = object_end(message, at)?;
+        return Some((Cell { kind: Kind::Object, start: at, end }, end));
+    }
+    scalar(message, at)
+}
+
+/// Returns the index behind an object of at least one member, without blanks.
+fn object_end(message: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        if message.get(at)? != &b'"' {
+            return None;
+        }
+        let (name_end, _) = string_end(message, at + 1)?;
+        if message.get(name_end + 1)? != &b':' {
+            return None;
+        }
+        (_, at) = scalar(message, name_end + 2)?;
+        match message.get(at)? {
+            b',' => at += 1,
+            b'}' => return Some(at + 1),
+            _ => return None,
+        }
+    }
+}
+
+#[inline]
+fn scalar(message: &[u8], at: usize) -> Option<(Cell, usize)> {
     let (kind, start, end, next) = match message.get(at)? {
         b'"' => {
             let (end, escaped) = string_end(message, at + 1)?;

@@ -138,8 +138,9 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
     decoder = PROTOCOLS[WORKS[work].protocol]
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    learned = Learned()
-    general = decoder.decode(table_events, replace(plan, native_path=False))
+    known = captured.context(captured.schema(), make_options()).definitions
+    learned = Learned(definitions=known)
+    general = decoder.decode(table_events, replace(plan, native_path=False), Learned(definitions=known))
     decoder.decode(table_events, plan, learned)
 
     found = decoder.decode(table_events, plan, learned)

@@ -141,6 +141,17 @@ def test_a_type_that_is_unknown_is_an_error() -> None:
         read(simple_definition("BOOTSTRAP", {"id": INT, "g": odd}), simple(data={"id": "1", "g": "x"}))
 
 
+@pytest.mark.parametrize("column", [{"mysqlType": 5}, {**VARCHAR, "length": 1.5}, {**INT, "mysqlType": "("}, None])
+def test_a_broken_definition_is_a_bad_record(column: Any) -> None:
+    """It is reported where it stands, and defines nothing."""
+    message = simple_definition("BOOTSTRAP", {"id": INT, "x": column})
+
+    with pytest.raises(DecodeError, match="not a simple message") as raised:
+        read(simple_definition("BOOTSTRAP", {"id": INT}), simple(data={"id": "1"}), message)
+
+    assert raised.value.address.offset == 2
+
+
 def test_a_bootstrap_is_an_event_that_changes_nothing() -> None:
     """`event` has it with the definition and no commit-ts; `record` says which table it defines."""
     messages = [

@@ -145,3 +145,29 @@ proptest! {
         prop_assert_eq!(positive.map(|(number, _)| number), expected);
     }
 }
+
+#[test]
+fn an_object_of_scalars_is_a_cell() {
+    for good in
+        ["{\"a\":\"b\"}", "{\"location\":\"UTC\",\"value\":\"2026-01-02 00:00:00\"}", "{\"a\":null,\"\\u0041\":-1.5}"]
+    {
+        let text = format!("{good},");
+        let (cell, next) = cell(text.as_bytes(), 0).unwrap();
+        assert_eq!((cell.kind, cell.start, cell.end, next), (Kind::Object, 0, good.len(), good.len()), "{good}");
+    }
+    for bad in [
+        "{}",
+        "{",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1",
+        "{\"a\":1,}",
+        "{\"a\": 1}",
+        "{a:1}",
+        "{\"a\":{\"b\":1}}",
+        "{\"a\":[1]}",
+        "[1]",
+    ] {
+        assert!(cell(bad.as_bytes(), 0).is_none(), "{bad}");
+    }
+}

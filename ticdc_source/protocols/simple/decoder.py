@@ -264,6 +264,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
             table_changes=schemas or None,
             build_ts=milliseconds(message.get("buildTs")),
         )
+        definitions_of([event])  # a broken definition makes a bad record
         (split.bootstraps if type_ == _BOOTSTRAP else split.ddl).append(event)
     else:
         msg = f"message type {type_!r}"
