@@ -39,6 +39,6 @@ def _value(name: str, type_name: str) -> str:
         case "timestamp":
             return f"to_utc_timestamp(row.{name}.value, row.{name}.location)"
         case "enum":
-            return f"element_at({_LABELS}, cast(row.{name} as int))"
+            return f"get({_LABELS}, cast(row.{name} as int) - 1)"
         case _:
             return f"cast(row.{name} as {COLUMN_TYPES[type_name].spark})"

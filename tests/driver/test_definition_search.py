@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import count
 
+import pyarrow as pa
 import pytest
 
+from tests.support.captured import make_options
 from tests.support.messages import TSO, Message, simple, simple_definition
 from ticdc_source.driver.definition_search import DefinitionSearch, KnownDefinitions
+from ticdc_source.driver.load import schema_of_ranges
 from ticdc_source.errors import DataLossError
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.options.offsets import OffsetRange
@@ -86,6 +89,44 @@ def test_the_search_is_bounded_and_asks_once() -> None:
     assert len(topic.fetched) == before
 
 
+def test_each_part_has_its_own_limit() -> None:
+    """A long topic before the range leaves time for the record behind it, and for partition 0."""
+    many = [ROW] * 5000
+
+    assert Topic([*many, ROW, DEFINITION], limit=1000).finds(0, 5000, 5001)
+    assert Topic([DEFINITION], [*many, ROW], limit=1000).finds(1, 5000, 5001)
+
+
+def test_the_range_itself_is_searched() -> None:
+    """A worker that has read the first chunk of its range finds a definition in the last one."""
+    records = [ROW] * 1000
+    records[900] = DEFINITION
+
+    assert Topic(records).finds(0, 0, 1000)
+
+
+def test_many_missing_versions_wait_together() -> None:
+    """The time to wait is that of a task, and not of each version."""
+    topic = Topic([ROW] * 10, wait_s=20)
+    topic.search.around = OffsetRange("t", 0, 0, 10)
+
+    for version in range(20):
+        topic.search(TABLE, version + 1)
+
+    assert len(topic.pauses) == 20
+
+
+def test_load_searches_too() -> None:
+    """`load` finds a definition before its range."""
+    topic = Topic([DEFINITION, ROW, ROW])
+
+    schema = schema_of_ranges(
+        [OffsetRange("t", 0, 1, 3)], topic._fetch, make_options(protocol="simple"), lambda _: topic.search
+    )
+
+    assert schema.field("id").type == pa.int32()
+
+
 def test_a_stream_waits_for_a_bootstrap() -> None:
     """While it waits, it looks only at what is new."""
     topic = Topic([ROW] * 10, wait_s=1000)
@@ -98,7 +139,7 @@ def test_a_stream_waits_for_a_bootstrap() -> None:
 
     assert topic.finds(0, 0, 10)
     assert len(topic.pauses) == 3
-    assert [(each.start, each.end) for each in topic.fetched] == [(10, 11), (11, 12), (12, 13)]
+    assert [(each.start, each.end) for each in topic.fetched[1:]] == [(10, 11), (11, 12), (12, 13)]
 
 
 def test_records_that_are_gone_end_that_part_of_the_search() -> None:

@@ -51,8 +51,10 @@ def test_a_definition_is_the_table(scenario: str) -> None:
             assert column.type is not None
             assert column.type.arrow == parse_type(declared["mysql_type"]).arrow, declared
             assert column.facts.nullable == declared["nullable"]
-            assert column.facts.primary_key == (column.name in table["primary_key"])
-        assert {column.name for column in columns if column.key} == set(table["handle_key"])
+            assert column.facts.primary_key in (None, column.name in table["primary_key"])
+        doubtful = {column.facts.handle_key for column in columns} == {None}
+        assert doubtful == (table["table"] == "uk_only")
+        assert doubtful or {column.name for column in columns if column.key} == set(table["handle_key"])
 
     assert compared > 50
 
@@ -110,7 +112,15 @@ def test_a_timestamp_is_in_its_own_zone(cell: Any, zone: str, expected: str | No
     assert (None if row["at"] is None else row["at"].isoformat()) == expected
 
 
-@pytest.mark.parametrize("cell", ["2026-01-02", {"location": "Nowhere/City", "value": "2026-01-02 00:00:00"}, {}])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "2026-01-02",
+        {"location": "Nowhere/City", "value": "2026-01-02 00:00:00"},
+        {},
+        {"location": None, "value": "2026-01-02 00:00:00"},
+    ],
+)
 def test_a_timestamp_in_another_form_is_a_bad_record(cell: Any) -> None:
     """A text without a zone, a zone that does not exist, and an object without members are errors of the column."""
     column = {"mysqlType": "timestamp", "charset": "binary", "length": 19}
@@ -183,6 +193,59 @@ def test_the_schema_carries_the_definitions() -> None:
     metadata = {name: text for name, text in schema.field(index).metadata.items() if name != b"ticdc.definitions"}
     with pytest.raises(DecodeError, match="is not known"):
         Captured.of(row).read(schema=schema.set(index, schema.field(index).with_metadata(metadata)))
+
+
+@pytest.mark.parametrize("unique", [["id"], ["v"]])
+def test_a_key_in_doubt_is_stated_by_ddl(unique: list[str]) -> None:
+    """A primary key that repeats a unique key may be none: then only DDL or `tableDDL` tells the handle key."""
+    columns = {"id": INT, "v": INT}
+    define = json.loads(simple_definition("BOOTSTRAP", columns)[1] or b"")
+    for column in define["tableSchema"]["columns"]:
+        column["nullable"] = False
+    indexes = [("uk_v", ["v"], False), ("uk", ["id"], False), ("primary", ["id"], True)]
+    define["tableSchema"]["indexes"] = [
+        {"name": name, "unique": True, "primary": primary, "nullable": False, "columns": names}
+        for name, names, primary in indexes
+    ]
+    captured = Captured.of((None, dump(define)), simple(data={"id": "1", "v": "2"}))
+    ddl = f"CREATE TABLE t (id int not null, v int not null, PRIMARY KEY ({unique[0]}))"
+
+    keys = [
+        {field.name for field in captured.schema(**given) if b"ticdc.key" in (field.metadata or {})}
+        for given in ({}, {"tableDDL": ddl})
+    ]
+
+    assert keys == [set(), set(unique)]
+
+
+def test_local_timestamps_need_a_zone() -> None:
+    """If the sample has the zone of the server's process, `load` warns as with a protocol that names no zone."""
+    define = simple_definition("BOOTSTRAP", {"id": INT, "at": {"mysqlType": "timestamp", "charset": "binary"}})
+    row = simple(data={"id": "1", "at": {"location": "Local", "value": "2026-01-02 08:00:00"}})
+
+    with pytest.warns(UserWarning, match="time zone of the TiCDC server"):
+        Captured.of(define, row).schema()
+    Captured.of(define, row).schema(timeZone="UTC")
+
+
+@pytest.mark.parametrize("options", [{"startingCommitTs": "1"}, {"endingCommitTs": str(TSO + 1)}])
+def test_a_bootstrap_is_in_any_commit_range(options: dict[str, str]) -> None:
+    """It has no commit-ts, and is needed for the rows of any."""
+    events = read(
+        simple_definition("BOOTSTRAP", {"id": INT}), simple(data={"id": "1"}), outputFormat="event", **options
+    )
+
+    assert [row["_event_type"] for row in events] == ["bootstrap", "row"]
+
+
+def test_avro_tells_the_commit_ts_without_a_parse() -> None:
+    """Records in Avro have the commit-ts of the same records in JSON."""
+    of_json, of_avro = (load(f"simple.{name}.ops").read(outputFormat="record") for name in ("json", "avro"))
+
+    assert of_avro["_event_types"] == of_json["_event_types"]
+    assert [each is None for each in of_avro["_commit_version"].to_pylist()] == [
+        each is None for each in of_json["_commit_version"].to_pylist()
+    ]
 
 
 def test_options_of_a_read_hold_for_simple() -> None:

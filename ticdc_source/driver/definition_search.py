@@ -34,9 +34,9 @@ class DefinitionSearch:
         decoder: the decoder of the protocol.
         fetch: yields the records of a range.
         bounds: see `Bounds`.
-        limit: after how many records to end one look.
-        timeout_s: for how long one look may scan.
-        wait_s: for how long to repeat the look, because TiCDC may still write the definition.
+        limit: how many records to scan in each part: before the range, after it, and in partition 0.
+        timeout_s: for how long to scan a part.
+        wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
         clock: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
     """
@@ -62,6 +62,7 @@ class DefinitionSearch:
         self._clock = clock
         self._sleep = sleep
         self._missing: set[tuple[TableName, int]] = set()
+        self._waited_s = 0.0  # in all searches: many missing definitions do not add up
         self.around: OffsetRange | None = None
 
     def __call__(self, table: TableName, version: int) -> Definitions:
@@ -70,13 +71,13 @@ class DefinitionSearch:
         wanted = (table, version)
         if self.around is None or wanted in self._missing:
             return found
-        begun = self._clock()
         ends: dict[TopicPartition, int] = {}
         while not self._look(wanted, found, ends):
-            if self._clock() - begun >= self._wait_s:
+            if self._waited_s >= self._wait_s:
                 self._missing.add(wanted)
                 break
             self._sleep(_PAUSE_S)
+            self._waited_s += _PAUSE_S
         return found
 
     def _look(self, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]) -> bool:
@@ -87,42 +88,42 @@ class DefinitionSearch:
             found: gets all definitions.
             ends: the offset up to which each topic partition was scanned; empty at first.
         """
-        scanned, begun = 0, self._clock()
-        for window in self._windows(ends):
-            for chunk in window:
-                scanned += len(chunk)
-                for split in splits_of(self._decoder, chunk, lambda _: False):  # no rows: only definitions are wanted
-                    if self._decoder.facts.definitions is not None:
-                        found.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
-            if wanted in found:
-                return True
-            if scanned >= self._limit or self._clock() - begun >= self._timeout_s:
-                return False
+        for windows in self._parts(ends):
+            scanned, begun = 0, self._clock()
+            for window in self._readable(windows):
+                for chunk in window:
+                    scanned += len(chunk)
+                    for split in splits_of(self._decoder, chunk, lambda _: False):  # no rows: they define nothing
+                        if self._decoder.facts.definitions is not None:
+                            found.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
+                if wanted in found:
+                    return True
+                if scanned >= self._limit or self._clock() - begun >= self._timeout_s:
+                    break
         return False
 
-    def _windows(self, ends: dict[TopicPartition, int]) -> Iterator[Iterable[Chunk]]:
-        """Yield first what precedes the range, then what follows it, then partition 0 from its end.
+    def _parts(self, ends: dict[TopicPartition, int]) -> list[Iterator[Iterable[Chunk]]]:
+        """Return the windows to scan: before the range, from its start to the end, and partition 0 from its end.
 
-        Later looks yield only new records: what an earlier look left out at its limit is not likely to help.
+        Each part is scanned up to the limits. Later looks scan new records only.
         """
         here = self.around
         assert here is not None  # noqa: S101 (for mypy)
         own, first = here.topic_partition, TopicPartition(here.topic, 0)
         bounds = self._bounds([own] if own == first else [own, first])
         start, end = bounds.get(own, (here.start, here.end))
-        before, ends[own] = ends.get(own), max(end, ends.get(own, here.end))
-        rest = None
+        parts = []
+        if own not in ends:
+            parts.append(windows_from_end(_range(own, start, here.start), self._fetch, _FIRST_WINDOW))
+        # A worker has not read all of its range yet: the definition may be in a later chunk.
+        parts.append(windows_from_start(_range(own, ends.get(own, here.start), end), self._fetch, _FIRST_WINDOW))
+        ends[own] = max(end, ends.get(own, end))
         if own != first and first in bounds:
-            earliest, latest = bounds[first]
-            rest = _range(first, max(earliest, ends.get(first, earliest)), latest)
-            ends[first] = latest
-        if before is None:
-            yield from self._readable(windows_from_end(_range(own, start, here.start), self._fetch, _FIRST_WINDOW))
-        yield from self._readable(
-            windows_from_start(_range(own, here.end if before is None else before, end), self._fetch, _FIRST_WINDOW)
-        )
-        if rest is not None:
-            yield from self._readable(windows_from_end(rest, self._fetch, _FIRST_WINDOW))
+            start, end = bounds[first]
+            new = _range(first, max(start, ends.get(first, start)), end)
+            parts.append(windows_from_end(new, self._fetch, _FIRST_WINDOW))
+            ends[first] = end
+        return parts
 
     def _readable(self, windows: Iterable[Iterable[Chunk]]) -> Iterator[Iterable[Chunk]]:
         """Stop at a window that cannot be read. If the read needs its records, the read raises the error."""

@@ -102,8 +102,12 @@ def read_schema(
         )
     if doubts:
         warn(_doubts_message(table, doubts, options))
-    zoneless = [field.name for field in data if field.type == TIMESTAMP]
-    if zoneless and not decoder.facts.zoned_timestamps and not options.is_given("timeZone"):
+    zoneless = [
+        field.name
+        for field, column in zip(data, columns, strict=True)
+        if field.type == TIMESTAMP and (column.is_local or not decoder.facts.zoned_timestamps)
+    ]
+    if zoneless and not options.is_given("timeZone"):
         warn(_zone_message(table, zoneless, options))
 
     if options.output_format == "envelope":

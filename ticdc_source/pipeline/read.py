@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableName, Wants
+from ticdc_source.events import BOOTSTRAP, Chunk, Corrupt, DDLEvent, Split, TableName, Wants
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.collector import collecting, not_collecting
@@ -139,12 +139,14 @@ def _wants(spec: ReadSpec) -> Wants:
 
 def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
     """Drop the rows outside `startingCommitTs` and `endingCommitTs`."""
-    if rows.commit_ts.null_count:
-        first = pc.index(rows.commit_ts.is_null(), value=True).as_py()
+    defines = pc.equal(rows.change_types, BOOTSTRAP)  # it has none, and changes nothing
+    lacks = pc.and_(rows.commit_ts.is_null(), pc.invert(defines))
+    if lacks.true_count:
+        first = pc.index(lacks, value=True).as_py()
         address = rows.chunk.address(rows.positions[first].as_py())
         msg = "a row without a commit-ts, nor a time to make one of: startingCommitTs and endingCommitTs cannot be used"
         raise DecodeError(msg, address)
-    keep = spec.commits.contains_each(rows.commit_ts)
+    keep = pc.or_kleene(spec.commits.contains_each(rows.commit_ts), defines)
     return rows if keep.true_count == len(keep) else rows.filtered(keep)
 
 

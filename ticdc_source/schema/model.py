@@ -186,6 +186,7 @@ class Column:
         conflict: whether versions of the table disagree across families; the column is then read as text.
         versions: the types that DDL events declare, if messages do not tell the whole type themselves.
         facts: what messages and DDL say about it beside its type.
+        is_local: whether its values are in the zone of the TiCDC server, though others of its protocol name theirs.
         since: the commit_ts of the DDL that began the column's version in these messages; 0 for the first version.
     """
 
@@ -202,6 +203,7 @@ class Column:
     conflict: bool = False
     versions: TypeVersions = ()
     facts: ColumnFacts = NO_FACTS
+    is_local: bool = False
     since: int = 0
 
     @property
@@ -249,6 +251,7 @@ class Column:
             facts=other.facts.or_else(self.facts),
             written=max(self.written, other.written),
             coded=self.coded and other.coded,
+            is_local=self.is_local or other.is_local,
         )
 
     def _merged_types(self, other: Column) -> Column:

@@ -20,7 +20,7 @@ from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import BINARIES
 
-__all__ = ["is_avro", "message_of", "parse_avro", "redacted_avro", "row_as_json", "table_of_row"]
+__all__ = ["commit_ts_of_row", "is_avro", "message_of", "parse_avro", "redacted_avro", "row_as_json", "table_of_row"]
 
 _WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # zig-zag of branch 11
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
@@ -147,6 +147,21 @@ def table_of_row(value: bytes) -> TableName | None:
     return TableName(value[database:end].decode(), value[table:end_of_table].decode())
 
 
+def commit_ts_of_row(value: bytes) -> int | None:
+    """Return the commit-ts of a row message in Avro, without parsing all of it; None if it cannot be found."""
+    if not value.startswith(_ROW):
+        return None
+    try:
+        position = _read_varint(value, len(_ROW))[1]
+        for _ in ("database", "table"):
+            position = _text_bounds(value, position)[1]
+        for _ in ("tableID", "type"):
+            position = _read_varint(value, position)[1]
+        return _read_varint(value, position)[0]
+    except ValueError:
+        return None
+
+
 def _text_bounds(value: bytes, position: int) -> tuple[int, int]:
     """Return where the bytes of a text begin and end."""
     length, position = _read_varint(value, position)
@@ -255,7 +270,7 @@ def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, 
         columns: the columns, with their types if these are known.
     """
     types = {column.name: "" if column.type is None else column.type.name for column in columns}
-    return {name: _cell(cell, types[name]) for name, cell in row.items()}
+    return {name: _cell(cell, types.get(name, "")) for name, cell in row.items()}
 
 
 def _cell(cell: object, type_name: str) -> object:

@@ -7,7 +7,7 @@ the version of its table, which a DDL or a BOOTSTRAP message defines (`definitio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
-from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.images import Parsed, Row
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -40,10 +40,17 @@ from ticdc_source.protocols.messages import (
 )
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes, split_by_prefix
-from ticdc_source.protocols.simple.avro import is_avro, message_of, parse_avro, row_as_json, table_of_row
+from ticdc_source.protocols.simple.avro import (
+    commit_ts_of_row,
+    is_avro,
+    message_of,
+    parse_avro,
+    row_as_json,
+    table_of_row,
+)
 from ticdc_source.protocols.simple.checksum import wrong_checksum
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
-from ticdc_source.protocols.simple.kernels import KERNELS
+from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL
 from ticdc_source.protocols.simple.template import template_of
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.ddl_kinds import database_of
@@ -121,12 +128,21 @@ class Simple(RowDecoder):
         learned: Learned | None = None,
     ) -> list[TableSchema]:
         """Return the columns with the types of their definitions; without types where a definition is missing."""
-        definitions = {**(learned.definitions if learned else {}), **definitions_of(ddl)}
-        parsed = self._parse(events, LearnedTable(Plan(()), Learned(definitions=definitions)))
-        return describe_images(events.table, parsed.images)
+        learned = Learned() if learned is None else learned
+        learned.definitions.update(definitions_of(ddl))
+        parsed = self._parse(events, LearnedTable(Plan(()), learned))
+        rows = parsed.images.rows
+        return [
+            replace(schema, columns=tuple(_with_zone(column, rows[start:end]) for column in schema.columns))
+            for schema, (start, end, _) in zip(
+                describe_images(events.table, parsed.images), parsed.images.spans(), strict=True
+            )
+        ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Search near the start of each message in JSON; NULL for Avro."""
+        """Search near the start of each message."""
+        if any(map(is_avro, events.payloads)):
+            return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
@@ -156,7 +172,7 @@ class Simple(RowDecoder):
                 definition = learned.definition(table, tso(message["schemaVersion"]))
                 if definition is None and needs_types:
                     raise _undefined(table, message["schemaVersion"])
-                columns, last_signature = _columns(definition, described), signature
+                columns, last_signature = _columns(definition, described, signature[0]), signature
                 images.continue_run(columns)
             if is_avro(payload):
                 described = row_as_json(described, columns)
@@ -232,11 +248,22 @@ def _undefined(table: TableName, version: int) -> DecodeError:
     )
 
 
-def _columns(definition: Sequence[Column] | None, row: JSONObject) -> tuple[Column, ...]:
-    """Return the columns of a row in the order of the table, then those that the definition lacks."""
+def _with_zone(column: Column, rows: Sequence[Row]) -> Column:
+    """Return a TIMESTAMP with what its cells say of its zone."""
+    if column.type is None or column.type.name != "timestamp":
+        return column
+    cells = (row.get(column.name) for row in rows)
+    return replace(column, is_local=any(isinstance(cell, dict) and cell.get("location") == LOCAL for cell in cells))
+
+
+def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int) -> tuple[Column, ...]:
+    """Return the columns of a row in the order of the table, then those that the definition lacks.
+
+    Rows of two unknown versions differ: the survey of a DataFrame keeps one of each.
+    """
     defined = [column for column in definition or () if column.name in row]
     names = {column.name for column in defined}
-    return (*defined, *(Column(text(name)) for name in row if name not in names))
+    return (*defined, *(Column(text(name), since=version) for name in row if name not in names))
 
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:

@@ -50,18 +50,20 @@ def _columns(schema: JSONObject) -> tuple[Column, ...]:
     nullable = {text(column["name"]) for column in columns if column.get("nullable")}
     names = {name.lower(): name for name in (text(column["name"]) for column in columns)}
     keys = [key._replace(columns=tuple(names.get(name.lower(), "") for name in key.columns)) for key in keys]
-    keys = [key for key in keys if not _is_invented(key, keys)]
-    handle = handle_key(keys, nullable)
-    primary = frozenset(name for key in keys if key.primary for name in key.columns)
+    without_doubt = [key for key in keys if not _may_be_invented(key, keys)]
+    handle, is_known = handle_key(keys, nullable), True
+    primary: frozenset[str] | None = frozenset(name for key in keys if key.primary for name in key.columns)
+    if len(without_doubt) < len(keys):
+        primary, is_known = None, handle == handle_key(without_doubt, nullable)
     unique = frozenset(name for key in keys if key.unique and not key.primary for name in key.columns)
     return tuple(
         Column(
             column["name"],
             _type_of(column["dataType"]),
-            key=column["name"] in handle,
+            key=is_known and column["name"] in handle,
             facts=ColumnFacts(
-                primary_key=column["name"] in primary,
-                handle_key=column["name"] in handle,
+                primary_key=None if primary is None else column["name"] in primary,
+                handle_key=column["name"] in handle if is_known else None,
                 unique_key=column["name"] in unique,
                 nullable=column["name"] in nullable,
                 default=_default(column.get("default")),
@@ -71,10 +73,10 @@ def _columns(schema: JSONObject) -> tuple[Column, ...]:
     )
 
 
-def _is_invented(key: Key, keys: Iterable[Key]) -> bool:
-    """Return whether TiCDC made up this primary key: it repeats a unique key (docs/wire.md, item 119).
+def _may_be_invented(key: Key, keys: Iterable[Key]) -> bool:
+    """Return whether TiCDC may have made up this primary key: it repeats a unique key (docs/wire.md, item 119).
 
-    A table with PRIMARY KEY and UNIQUE of the same columns looks the same; its handle key is still right.
+    A table with PRIMARY KEY and UNIQUE of the same columns looks the same. DDL in the topic, or `tableDDL`, tells.
     """
     return key.primary and any(one.unique and not one.primary and one.columns == key.columns for one in keys)
 
@@ -92,7 +94,7 @@ def _type_of(declared: JSONObject) -> ColumnType:
     if name in _MAY_BE_UNSIGNED:  # TiCDC also sets the flag on YEAR and BIT
         type_ = replace(type_, unsigned=declared.get("unsigned") is True)
     if name in ("enum", "set"):
-        return replace(type_, labels=tuple(text(label) for label in declared.get("elements") or ()))
+        return replace(type_, labels=_labels(declared.get("elements")))
     if name == "decimal":
         return replace(type_, length=_length_or(length, 10), scale=_length_or(decimal, 0))
     if name == "tinyint":
@@ -102,6 +104,11 @@ def _type_of(declared: JSONObject) -> ColumnType:
     if name in _LENGTHS:
         return ColumnType(name, length=_length_or(length, 1 if name == "bit" else None))
     return type_
+
+
+def _labels(elements: object) -> tuple[str, ...] | None:
+    """Return the labels of an ENUM or a SET; None if there are none."""
+    return tuple(text(label) for label in elements) if isinstance(elements, list) and elements else None
 
 
 def _length_or(number: object, otherwise: int | None) -> int | None:

@@ -6,6 +6,7 @@ and so do DDL statements.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -56,7 +57,7 @@ def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tup
     if value and is_avro(plain):
         try:
             return key and redactor.unknown(key), redactor.plain(value, lambda _: redacted_avro(plain, redactor))
-        except ValueError:  # broken Avro
+        except (ValueError, struct.error):  # broken Avro
             return key and redactor.unknown(key), redactor.unknown(value)
     return key and redactor.unknown(key), value and redactor.json(value, _wanted)
 

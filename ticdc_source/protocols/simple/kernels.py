@@ -12,9 +12,9 @@ from ticdc_source.kernels import numbers, strings, temporal
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "LOCAL"]
 
-_LOCAL = "Local"  # Go's name for the zone of the process: the messages do not say which one it is
+LOCAL = "Local"  # Go's name for the zone of the process: the messages do not say which one it is
 _FRACTION = re.compile(r"\.\d{1,6}$")
 
 
@@ -26,15 +26,21 @@ def _instants(_type: ColumnType, settings: Settings) -> Kernel:
     wall_clock = temporal.dates_of_text(TIMESTAMP_NTZ, settings)
 
     def cast(cells: Cells) -> pa.Array:
+        given = numbers.require(cells, dict)
+        zones = {cell["location"] for cell in given if cell is not None}
+        if len(zones) == 1 and (zone := zones.pop()) and isinstance(zone, str):  # as in all messages of a changefeed
+            texts = [None if cell is None else cell["value"] for cell in given]
+            return _in_zone(wall_clock(texts), settings.time_zone if zone == LOCAL else zone)
+        return of_each_zone(given)
+
+    def of_each_zone(cells: Cells) -> pa.Array:
         zones, texts = _parts(cells, settings)
         local = wall_clock(texts)
-        parts = {zone: _in_zone(local, zone) for zone in dict.fromkeys(zones) if zone is not None}
-        if len(parts) == 1:
-            return next(iter(parts.values()))
         array = pa.nulls(len(texts), TIMESTAMP)
         of_cells = pa.array(zones, pa.string())
-        for zone, instants in parts.items():
-            array = pc.if_else(pc.fill_null(pc.equal(of_cells, zone), False), instants, array)  # noqa: FBT003 (Arrow's)
+        for zone in dict.fromkeys(zone for zone in zones if zone is not None):
+            here = pc.fill_null(pc.equal(of_cells, zone), False)  # noqa: FBT003 (Arrow's)
+            array = pc.if_else(here, _in_zone(local, zone), array)
         return array
 
     return cast
@@ -51,7 +57,10 @@ def _parts(cells: Cells, settings: Settings) -> tuple[list[str | None], list[str
     texts: list[str | None] = []
     for cell in numbers.require(cells, dict):
         zone = None if cell is None else cell["location"]
-        zones.append(settings.time_zone if zone == _LOCAL else zone)
+        if cell is not None and not (isinstance(zone, str) and isinstance(cell["value"], str)):
+            msg = "a TIMESTAMP whose location or value is no text"
+            raise TypeError(msg)
+        zones.append(settings.time_zone if zone == LOCAL else zone)
         texts.append(None if cell is None else cell["value"])
     return zones, texts
 
