@@ -43,6 +43,7 @@ DEFAULTS = {
     "large-message-handle-compression": "none",
     "only-output-updated-columns": "false",
     "open.output-old-value": "true",
+    "encoding-format": "json",
 }  # of TiCDC
 # What no message shows: how the topic was made, and what TiCDC writes into files.
 UNSEEN = {"claim-check-raw-value", "max-message-bytes", "partition-num", "protocol", "tz"}
@@ -164,7 +165,7 @@ def expected_codes(messages: dict[str, Any], whole: Scenario) -> set[str]:
     extended = config.get("enable-tidb-extension", False)
     if protocol == "canal-json" and not extended:
         expected.add("no-commit-ts")
-    if protocol != "open-protocol" and not extended:
+    if protocol not in ("open-protocol", "simple") and not extended:
         expected.add("no-watermarks")
     if config.get("large-message-handle-option", "none") != "none":
         expected.add(config["large-message-handle-option"])

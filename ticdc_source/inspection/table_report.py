@@ -96,7 +96,7 @@ def inspect_table(
         report.keys = [column.name for column in report.columns if column.key]
         report.schema = ", ".join(hint_of(item.name, item.type) for item in load.fields)
         findings += _uncertain_types(report, sample)
-    rows, failed = _decoded(parts, _plan(load), decoder)
+    rows, failed = _decoded(parts, _plan(load), sample)
     kinds = Counter(rows[_CHANGE_TYPE].to_pylist())
     report.insert, report.update, report.delete = kinds[INSERT], kinds[UPDATE_POSTIMAGE], kinds[DELETE]
     bounds = pc.min_max(rows[_COMMIT_TS])
@@ -230,12 +230,13 @@ def _plan(load: _Load) -> Plan:
     return replace(read_spec(load.schema, load.options, context).plan, known_columns=None)
 
 
-def _decoded(parts: Sequence[TableEvents], plan: Plan, decoder: Decoder) -> tuple[pa.Table, list[Corrupt]]:
+def _decoded(parts: Sequence[TableEvents], plan: Plan, sample: Sample) -> tuple[pa.Table, list[Corrupt]]:
     """Return the row images of all events with partition and commit-ts, and the events that cannot be read.
 
     Images of messages that do not fit the plan have no columns, so NULLs.
     """
-    tables, failed, learned = [], [], Learned(native=plan.native_path)
+    decoder, learned = sample.decoder, Learned(native=plan.native_path, definitions=sample.definitions)
+    tables, failed = [], []
     names = [item.name for item in plan.fields]
     for events in parts:
         try:

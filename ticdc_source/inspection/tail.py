@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ticdc_source.driver.inference import no_row_of
-from ticdc_source.driver.load import ReadContexts, batch_options, driver_fetcher, infer_schema
+from ticdc_source.driver.load import ReadContexts, batch_options, driver_fetcher, infer_schema, topic_search
 from ticdc_source.errors import warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import KafkaCluster
@@ -21,7 +21,8 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.schema.model import Definitions
 
 __all__ = ["CORRUPT", "Event", "Start", "Tail"]
 
@@ -138,9 +139,14 @@ class Tail(AbstractContextManager["Tail"]):
         spec = read_spec(self._schema, self._options, context, scope)
         self._state = self._state or ReadState.of(spec)
         self._state.plans.clear()  # DDL may have said more
+        search = None
+        if spec.decoder.facts.definitions is not None:
+            search = self._state.learned.search = topic_search(spec.decoder, self._options)
         waiting: list[deque[Event]] = []
         for offset_range in ranges:
-            chunks = self._describing(self._fetcher.fetch(offset_range), spec.decoder)
+            if search is not None:
+                search.around = offset_range
+            chunks = self._describing(self._fetcher.fetch(offset_range), spec.decoder, self._state.learned.definitions)
             waiting.append(deque(event for batch in read(chunks, spec, self._state) for event in batch.to_pylist()))
         while waiting := [events for events in waiting if events]:
             event = min(waiting, key=lambda events: _commit_ts(events[0])).popleft()
@@ -154,16 +160,18 @@ class Tail(AbstractContextManager["Tail"]):
         identity = tuple(event[name] for name in ("_topic", "_commit_version", "_database", "_table", "ddl_query"))
         return self._ddl_shown.setdefault(identity, event["_partition"]) != event["_partition"]
 
-    def _describing(self, chunks: Iterator[Chunk], decoder: Decoder) -> Iterator[Chunk]:
+    def _describing(self, chunks: Iterator[Chunk], decoder: Decoder, definitions: Definitions) -> Iterator[Chunk]:
         """Pass chunks on, after a look at the columns of tables that are new."""
         for chunk in chunks:
             self.scanned += len(chunk)
             for split in splits_of(decoder, chunk):
+                ddl = [*split.ddl, *split.bootstraps]
                 for table, events in split.tables.items():
+                    learned = None if decoder.facts.definitions is None else Learned(definitions=definitions)
                     if table not in self._described:
                         self._described.add(table)
                         names = self.binary.setdefault((table.database, table.table), set())
-                        for schema in decoder.describe(events.picked(range(1)), split.ddl):
+                        for schema in decoder.describe(events.picked(range(1)), ddl, learned=learned):
                             types = {each.name: each.type for each in schema.columns if each.type is not None}
                             names |= {name for name, type_ in types.items() if pa.types.is_binary(type_.arrow)}
             yield chunk
