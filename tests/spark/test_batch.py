@@ -332,7 +332,7 @@ def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callabl
 @pytest.mark.parametrize(("message", "expected"), [
     ((None, b"\x00\x01\x02 garbage"), "it looks like avro with a Confluent registry"),
     ((None, b"id,name\n"), "the value begins"),
-    ((b"", b'{"version":1,"type":"INSERT","commitTs":1,"buildTs":1,"schemaVersion":1}'), "it looks like simple;"),
+    ((None, b"\x02\x06\x86\x08\x88\x64\x80\0\0"), "it looks like avro with avro-enable-watermark=true"),
 ])  # fmt: skip
 def test_an_unknown_protocol_is_described(
     load: Callable[..., DataFrame], write: Callable[..., str], message: Message, expected: str
