@@ -13,7 +13,7 @@ from tests.support.captured import Captured, Sizes, make_options, single, whole
 from tests.support.cases import Case, load_case, shown
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import Split
-from ticdc_source.protocols import decoder_of
+from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.spark.schema import to_spark
 
@@ -36,7 +36,7 @@ def splits(case: Case) -> list[tuple[int, Split]]:
     """Split the records of a case with the decoder that recognizes one of them."""
     captured = case.captured
     options = make_options(**case.options)
-    for name in ("open-protocol", "canal-json", "debezium"):
+    for name in PROTOCOLS:
         decoder = decoder_of(name, options)
         records = [record for records in captured.partitions.values() for record in records]
         if any(decoder.facts.recognizes(record.key, record.value) for record in records):
