@@ -1,11 +1,15 @@
 """What `snapshot` asks TiDB, and what it makes of the answer; tests/tidb/ has the same on a real TiDB."""
 
+import datetime
+from decimal import Decimal
+
 import pytest
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 from ticdc_source.events import TableName
 from ticdc_source.snapshots.queries import (
     SnapshotTable,
+    can_be_literal,
     check_tso,
     check_url,
     connection_properties,
@@ -182,3 +186,19 @@ def test_an_error_of_the_driver_shows_no_secret() -> None:
 
     assert explained(error, AT, ["pw-1", ""]) == f"TiDB cannot be read as of TSO {AT}: … at h"
     assert explained(malformed, None, []) == "TiDB cannot be read: the JDBC URL is not jdbc:mysql://host:port/"
+
+
+def test_a_key_is_compared_with_exact_literals() -> None:
+    """Numbers keep every digit, and nothing in a text or in bytes can end a literal."""
+    columns = {"i": "int", "d": "decimal(50,2)", "u": "bigint unsigned", "s": "varchar(9)", "b": "blob", "t": "date"}
+    described_table = table(*(column(name, type_, "PRIMARY") for name, type_ in columns.items()))
+    assert all(map(can_be_literal, described_table.columns))
+    key = (-1, "12345678901234567890123456789012345678901234567890.25", Decimal(2**64 - 1), "\\' é", b"'\x00",
+           datetime.date(9, 1, 2))  # fmt: skip
+    assert described_table.keys_condition([*columns], [key]) == (
+        "(`i`, `d`, `u`, `s`, `b`, `t`) IN ((-1, 12345678901234567890123456789012345678901234567890.25, "
+        "18446744073709551615, _utf8mb4 x'5c2720c3a9', x'2700', '0009-01-02'))"
+    )
+    assert described_table.keys_condition(["I"], [(1,), (2,)]) == "(`I`) IN ((1), (2))"
+    others = table(*(column(name, name) for name in ("double", "datetime(6)", "timestamp", "time", "bit(9)", "json")))
+    assert not any(map(can_be_literal, others.columns))

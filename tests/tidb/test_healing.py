@@ -52,7 +52,6 @@ TABLES = {
     "retyped": f"({COLUMNS})",
     "rekeyed": "(n INT NOT NULL, v VARCHAR(30), amount DECIMAL(12,3), at DATETIME(3), PRIMARY KEY (n) NONCLUSTERED)",
     "unreadable": f"({COLUMNS})",
-    "large": f"({COLUMNS})",
     "unexplained": f"({COLUMNS})",
     "gone": f"({COLUMNS})",
 }
@@ -221,41 +220,44 @@ def causes(feed: Changefeed, lake: Path) -> Iterator[tuple[str, list[str], Calla
     yield "MODIFY COLUMN to another kind of type", ["retyped"], lambda: retype("retyped", "INT", None)
     yield "another PRIMARY KEY", ["rekeyed"], rekey
     yield "a record that cannot be read", ["unreadable"], corrupt
-    yield (
-        "messages with only the key",
-        ["large"],
-        lambda: feed.write("large", "UPDATE large SET v = 'large' WHERE n < 7", range(7), is_large=True),
-    )
     yield "a type that no DDL explains", ["unexplained"], lambda: retype("unexplained", "VARCHAR(20)", {})
     yield "a target that somebody has removed", ["gone"], lambda: shutil.rmtree(lake / DATABASE / "gone")
+
+
+@contextmanager
+def changefeed(spark: "SparkSession", servers: str, topic: str, folder: Path) -> Iterator[Changefeed]:
+    """Start a TiDB with a changefeed, and write the configuration of a sync of it."""
+    why = missing()
+    if why is not None:
+        pytest.skip(why)
+    with running(folder) as tidb, session(spark, tidb.jdbc_url) as sql:
+        sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}")
+        sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
+        (folder / "sync.toml").write_text(
+            CONFIG.format(folder=folder, database=DATABASE, topic=topic, servers=servers, url=tidb.jdbc_url)
+        )
+        yield Changefeed(sql, servers, topic, DATABASE, 3)
+
+
+def wait_for_loads(sync: Sync, tables: int) -> None:
+    """Wait until all tables follow."""
+    sync.wait(lambda all_: len(all_) == tables and {one["state"] for one in all_.values()} == {"following"})
 
 
 def test_a_sync_heals_after_each_cause(
     spark: "SparkSession", broker: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """Whatever DDL, a bad record or a person does to a copy, it is read again, and an audit finds it equal."""
-    why = missing()
-    if why is not None:
-        pytest.skip(why)
     name = topic(3)
-    with running(tmp_path) as tidb, session(spark, tidb.jdbc_url) as sql:
-        sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}")
-        sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
-        feed = Changefeed(sql, broker.bootstrap_servers, name, DATABASE, 3)
+    with changefeed(spark, broker.bootstrap_servers, name, tmp_path) as feed:
+        sql = feed.sql
         for table, columns in TABLES.items():
             feed.before(f"CREATE TABLE {table} {columns}")
             first = 100 if table == "other" else 0
             feed.before(rows(table, first, 100))
         feed.watermark()
-        (tmp_path / "sync.toml").write_text(
-            CONFIG.format(
-                folder=tmp_path, database=DATABASE, topic=name, servers=broker.bootstrap_servers, url=tidb.jdbc_url
-            )
-        )
         with started(tmp_path, feed) as sync:
-            sync.wait(
-                lambda all_: len(all_) == len(TABLES) and {one["state"] for one in all_.values()} == {"following"}
-            )
+            wait_for_loads(sync, len(TABLES))
             for number, (cause, tables, act) in enumerate(causes(feed, tmp_path / "lake")):
                 new = 200 + number * 20
                 for table in tables:
@@ -314,3 +316,58 @@ def test_a_sync_heals_after_each_cause(
             states = sorted({each["state"] for each in found})
             print(f"records that Kafka has removed: {len(every)} tables, rows read {rows_read}, {states}")  # noqa: T201
             assert states == ["equal"], found
+
+
+# Keys of messages with nothing else, and whether those rows alone are read.
+LARGE = {
+    "integer": ("n INT PRIMARY KEY", True),
+    "text": ("n INT, k VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY", True),
+    "several": ("n INT UNSIGNED, k DECIMAL(50,2), d DATE, b VARBINARY(20), PRIMARY KEY (k, d, b)", True),
+    "moment": ("n INT, k DATETIME(6) PRIMARY KEY", False),
+}
+KEYS = {
+    "integer": {},
+    "text": {"k": "CONCAT(x'5c', 'o''', {n}, 'é')"},
+    "several": {"k": "{n} + 0.25", "d": "'2026-01-01' + INTERVAL {n} DAY", "b": "CONCAT(X'00FF', {n})"},
+    "moment": {"k": "'2026-01-01 00:00:00.000001' + INTERVAL {n} SECOND"},
+}
+
+
+def test_of_messages_with_only_the_key_those_rows_are_read(
+    spark: "SparkSession", broker: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Of messages with only the key, TiDB is asked for those rows, and the whole table if SQL cannot write the key."""
+    name = topic(3)
+
+    def inserted(table: str, numbers: range) -> str:
+        columns = ["n", *KEYS[table], "v"]
+        values = [", ".join([str(n), *(one.format(n=n) for one in KEYS[table].values()), f"'{n}'"]) for n in numbers]
+        return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join(f'({one})' for one in values)}"  # noqa: S608
+
+    with changefeed(spark, broker.bootstrap_servers, name, tmp_path) as feed:
+        for table, (columns, _) in LARGE.items():
+            feed.before(f"CREATE TABLE {table} ({columns}, v LONGTEXT)")
+            feed.before(inserted(table, range(100)))
+        feed.watermark()
+        with started(tmp_path, feed) as sync:
+            wait_for_loads(sync, len(LARGE))
+            for is_mixed in (False, True):
+                for table in LARGE:
+                    if is_mixed:  # with changes that can be read, before and after
+                        feed.write(table, f"UPDATE {table} SET v = 'a' WHERE n < 20", range(20))  # noqa: S608 (its own)
+                    first = 200 + 10 * is_mixed
+                    feed.write(table, f"UPDATE {table} SET v = 'b' WHERE n < 7", range(7), is_large=True)  # noqa: S608
+                    feed.write(table, f"DELETE FROM {table} WHERE n = 4", range(4, 5), is_large=True)  # noqa: S608
+                    feed.write(table, inserted(table, range(first, first + 3)), range(first, first + 3), is_large=True)
+                    if is_mixed:
+                        feed.write(table, f"UPDATE {table} SET v = 'c' WHERE n > 5", range(5, 210))  # noqa: S608
+                at = feed.watermark()
+                found = sync.audited([f"{table}" for table in LARGE], at)
+                print({each["table"]: f"{each['state']}, {each['rows']} rows" for each in found})  # noqa: T201
+                assert {each["state"] for each in found} == {"equal"}, found
+            statuses = sync.statuses()
+            told = {table: [each["rows"] for each in statuses[table]["pauses"]] for table in LARGE}
+            print(f"whole tables read: {told}")  # noqa: T201 (the evidence)
+            assert {table: not rows for table, rows in told.items()} == {
+                table: alone for table, (_, alone) in LARGE.items()
+            }

@@ -271,7 +271,7 @@ class Joining:
                 at=at,
                 parallel=config.parallel,
                 rows_per_range=config.tidb.rows_per_range,
-                zero_date=next((text for name, text in config.source.items() if name.lower() == "zerodate"), "null"),
+                zero_date=config.source_option("zeroDate", "null"),
                 on_progress=self._on_load,
                 stop=self._is_stopped,
             )

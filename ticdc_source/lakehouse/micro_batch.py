@@ -17,6 +17,7 @@ from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
 from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
+from ticdc_source.lakehouse.key_only import rows_of_keys
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.names import Layout
 from ticdc_source.lakehouse.quarantine import Quarantine
@@ -198,6 +199,9 @@ class MicroBatch:
             return self._set_aside(status, error)
         lacking = status
         try:
+            asked = self._write_key_only(status)
+            if asked is not None:
+                return asked
             rows = self.changes.persist(self.changes.tolerant(status.table_name))
             writer = f"{self.facts.app_id}/{status.table_name}"
             count = self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=writer))
@@ -218,6 +222,46 @@ class MicroBatch:
                 raise
             # Not with their number: it is counted when the micro-batch comes again.
             return self._set_aside(status if lacking is status else replace(status, complete_since=None), second)
+
+    def _write_key_only(self, status: TableStatus) -> Outcome | None:
+        """Write the changes of a table whose only bad records have nothing but keys: TiDB is asked for those rows.
+
+        Returns:
+            What became of the table. None if it has other bad records, or needs more than those rows: with a history,
+            or with DDL in the same micro-batch.
+        """
+        name, config = status.table_name, self.config
+        table = parse_table(name)
+        is_alone = config.of_table(table).history or self.changes.ddl.get(name)
+        if config.tidb is None or self.healing is None or status.kind != "table" or is_alone:
+            return None
+        if not self.healing.can_heal(status):
+            return None
+        every = self.changes.persist(self.changes.tolerant(name, keys_alone=True))
+        if not every.where(F.col(_CORRUPT).isNotNull()).isEmpty():
+            return None
+        prefix = config.column_prefix
+        readable = self.changes.persist(self.changes.tolerant(name)).where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
+        key_only = every.join(readable.select(f"{prefix}sequence"), f"{prefix}sequence", "left_anti")
+        at = every.agg(F.max(f"{prefix}commit_version")).collect()[0][0]
+        if at is None or at <= (status.loaded_ts or 0) or key_only.isEmpty():
+            return None
+        target = open_target(every.sparkSession, status.target, config.format)
+        rows = rows_of_keys(
+            key_only,
+            target,
+            config.tidb.address,
+            name,
+            at,
+            prefix=prefix,
+            zero_date=config.source_option("zeroDate", "null"),
+        )
+        if rows is None:
+            return None
+        if not readable.isEmpty():  # in a commit of its own, which does not say up to when the target is complete
+            alone = replace(self, facts=replace(self.facts, app_id=f"{self.facts.app_id}/readable", resolved_ts=None))
+            retried(lambda: alone._write(replace(status, target_batch=None), readable))  # noqa: SLF001 (its own class)
+        return retried(lambda: self._write(status, rows))
 
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -21,6 +21,7 @@ from ticdc_source.snapshots.key_ranges import RowKey, key_of, key_question, spre
 from ticdc_source.snapshots.queries import (
     CURRENT_TSO_SQL,
     MOST_BIGINT,
+    KeyValue,
     SnapshotColumn,
     SnapshotTable,
     TiDBAddress,
@@ -272,6 +273,17 @@ class SnapshotRows:
         sql = self.table.select_sql(f"{text} AS {alias}", where=where)
         read = self._jdbc.frame(sql, customSchema=f"{self._read_as()}, {alias} STRING")
         return self.as_changes(read, alias, rank=rank, index=index)
+
+    def of_keys(self, names: Sequence[str], keys: Iterable[Sequence[KeyValue]], *, rank: int) -> DataFrame:
+        """Return the rows that have one of some keys.
+
+        Args:
+            names: the key columns.
+            keys: the values of each key.
+            rank: the rank of the rows in `_sequence`.
+        """
+        sql = self.table.select_sql(where=self.table.keys_condition(names, keys))
+        return self.as_changes(self._jdbc.frame(sql, customSchema=self._read_as()), rank=rank)
 
     def as_changes(
         self, read: DataFrame, *kept: str, change_type: str = "insert", rank: int = SNAPSHOT_RANK, index: int = -1

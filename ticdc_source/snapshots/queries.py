@@ -7,9 +7,11 @@ driver changes a value (docs/design/0002-types.md).
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -22,9 +24,11 @@ from ticdc_source.tso import of_ms
 
 __all__ = [
     "CURRENT_TSO_SQL",
+    "KeyValue",
     "SnapshotColumn",
     "SnapshotTable",
     "TiDBAddress",
+    "can_be_literal",
     "check_tso",
     "check_url",
     "connection_properties",
@@ -159,6 +163,17 @@ class SnapshotTable:
             lines.append(f"UNIQUE KEY handle_key ({', '.join(handle)})")
         return f"CREATE TABLE {self.quoted} ({', '.join(lines)})"
 
+    def keys_condition(self, names: Sequence[str], keys: Iterable[Sequence[KeyValue]]) -> str:
+        """Return the condition, as TiDB's SQL, of the rows that have one of some keys.
+
+        Args:
+            names: the key columns, of which `can_be_literal` is true.
+            keys: the values of each key, in the order of the names.
+        """
+        types = [column.type for name in names for column in self.columns if column.name.lower() == name.lower()]
+        values = (", ".join(map(_literal, types, key)) for key in keys)
+        return f"({', '.join(map(quote, names))}) IN ({', '.join(f'({each})' for each in values)})"
+
     @property
     def quoted(self) -> str:
         """The name of the table as SQL."""
@@ -191,6 +206,29 @@ def text_literal(value: str) -> str:
     """Return a text as SQL writes it."""
     escaped = value.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
+
+
+KeyValue = int | Decimal | str | bytes | datetime.date
+
+
+def can_be_literal(column: SnapshotColumn) -> bool:
+    """Return whether SQL has a literal for each value of a column that is equal to it, and to no other."""
+    return column.type.family in ("number", "text", "binary") or column.type.name == "date"
+
+
+def _literal(type_: ColumnType, value: KeyValue) -> str:
+    """Return a value of a key as SQL writes it, whatever `sql_mode` says of backslashes."""
+    match value:
+        case str() if type_.family == "number":  # a DECIMAL of more digits than Spark has
+            return str(Decimal(value))
+        case str():
+            return f"_utf8mb4 x'{value.encode().hex()}'"
+        case bytes():
+            return f"x'{value.hex()}'"
+        case datetime.date():
+            return f"'{value}'"
+        case _:
+            return f"{value:f}" if isinstance(value, Decimal) else str(int(value))
 
 
 def check_tso(at: int) -> None:

@@ -71,12 +71,17 @@ class Tables(dict[str, DataFrame]):
         self.errors: dict[str, TiCDCSourceError] = {}
         self.records: DataFrame | None = None
         self.bad_record_error: TiCDCSourceError | None = None
-        self._tolerant: Callable[[str], DataFrame] = self.__getitem__
+        self._tolerant: Callable[[str, bool], DataFrame] = lambda name, _: self[name]
         self._persisted: list[DataFrame] = []
 
-    def tolerant(self, name: str) -> DataFrame:
-        """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`."""
-        return self._tolerant(name)
+    def tolerant(self, name: str, *, keys_alone: bool = False) -> DataFrame:
+        """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`.
+
+        Args:
+            name: the table.
+            keys_alone: whether a message with only the key is no bad record, as `onHandleKeyOnly=null`.
+        """
+        return self._tolerant(name, keys_alone)
 
     def close(self) -> None:
         """Release the records of the micro-batch. The DataFrames read Kafka again from then on."""
@@ -448,7 +453,9 @@ class _MicroBatch:
         """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
         result.records, result.bad_record_error = self._records, content.corrupt
-        result._tolerant = lambda name: self._changes(parse_table(name), content, tolerant=True)  # noqa: SLF001
+        result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
+            parse_table(name), content, tolerant=True, keys_alone=keys_alone
+        )
         with_ddl = (name for name in content.ddl if name.table)
         for name in sorted({*content.schemas, *content.errors, *with_ddl}):
             skip = skipped.get(str(name))
@@ -468,13 +475,16 @@ class _MicroBatch:
                 else:
                     _report(result, name, error, on_table_error)
 
-    def _changes(self, name: TableName, content: FoundTables, *, tolerant: bool = False) -> DataFrame:
+    def _changes(
+        self, name: TableName, content: FoundTables, *, tolerant: bool = False, keys_alone: bool = False
+    ) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
         records = self._undecoded.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
         if tolerant:
-            options = replace(options, mode="PERMISSIVE")
+            on_key_only = "null" if keys_alone else options.on_handle_key_only
+            options = replace(options, mode="PERMISSIVE", on_handle_key_only=on_key_only)
             schema = schema.append(pa.field(options.column_name_of_corrupt_record, pa.string()))
         if self._held_from is not None:
             given = options.ending_commit_ts
