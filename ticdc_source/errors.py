@@ -10,6 +10,7 @@
     ├── KafkaUnavailableError             the brokers did not answer in time
     ├── CheckpointError                   a stream's checkpoint does not hold offsets
     ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
+    ├── SchemaRegistryUnavailableError    the schema registry does not answer, or refuses
     └── TargetError                       a table in the lakehouse cannot take the changes
         └── UnexplainedChangeError        their types or keys are not the table's, and no DDL event has said so yet
 
@@ -45,6 +46,7 @@ __all__ = [
     "KafkaUnavailableError",
     "OptionError",
     "SchemaError",
+    "SchemaRegistryUnavailableError",
     "TargetError",
     "TiCDCSourceError",
     "UnexplainedChangeError",
@@ -148,6 +150,10 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
     It is an error in every mode, because the message itself may be fine.
     """
+
+
+class SchemaRegistryUnavailableError(TiCDCSourceError):
+    """The schema registry does not answer, or refuses. A schema that it does not have is a `DecodeError`."""
 
 
 class TargetError(TiCDCSourceError):

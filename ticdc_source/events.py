@@ -435,6 +435,7 @@ class Split:
         watermarks: watermark events, in order.
         corrupt: records and events that cannot be cut, in order.
         skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
+        lost_deletes: the number of records that say that some row was deleted, and not which one.
         others: the number of row events of tables that are not wanted.
         unpacked: the number of bytes that its events have and the chunk has not: those of decompressed messages.
         rest: the other events of the chunk, if all together would be too large.
@@ -446,6 +447,7 @@ class Split:
     watermarks: list[WatermarkEvent] = field(default_factory=list)
     corrupt: list[Corrupt] = field(default_factory=list)
     skipped: int = 0
+    lost_deletes: int = 0
     others: int = 0
     unpacked: int = 0
     rest: Iterator[Split] = field(default_factory=lambda: iter(()))

@@ -30,7 +30,8 @@ from ticdc_source.kafka.logins.token_renewal import RenewedToken, Token, TokenPo
 from ticdc_source.kafka.patience import Cause, Limit, Patience
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.options.security import EndpointLogin, LoginTimes, Secret
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import EndpointLogin, LoginTimes
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once

@@ -15,7 +15,8 @@ from ticdc_source.errors import OptionError
 from ticdc_source.kafka.kafka_python.consumers import consumer_settings
 from ticdc_source.options.kafka_client import SETTINGS, ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.options.security import PasswordLogin, Secret, TLSSettings
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import PasswordLogin, TLSSettings
 
 SECRET = "s3cr3t-that-must-not-show"
 

@@ -32,6 +32,7 @@ __all__ = [
     "FLOAT_TEXT",
     "INTEGER_NUMBER",
     "INTEGER_TEXT",
+    "WRAPPED_INTEGER",
     "YEAR_NUMBER",
     "YEAR_TEXT",
     "as_text",
@@ -236,6 +237,34 @@ def _four_digits(natural: Callable[[pa.DataType], Kernel]) -> Maker:
     return make
 
 
+def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Read integers: BIGINT UNSIGNED as a signed 64-bit number, in newer releases as text (docs/wire.md, item 24)."""
+    direct = integers_of_numbers(type_.arrow)
+    if not (type_.name == "bigint" and type_.unsigned):
+        return lambda cells: direct(cells if isinstance(cells, pa.Int64Array) else _from_text(cells))
+
+    def cast(cells: Cells) -> pa.Array:
+        if isinstance(cells, pa.Int64Array):
+            return cells.view(pa.uint64()).cast(type_.arrow)
+        integers = _from_text(cells)
+        if min((n for n in integers if n is not None), default=0) < 0:
+            integers = [None if n is None else n % _2_64 if -_2_63 <= n < _2_64 else n for n in integers]
+        return direct(integers)
+
+    return cast
+
+
+def _from_text(cells: Cells) -> Sequence[int | None]:
+    if str not in set(map(type, cells)):
+        return require(cells, int)
+    return [int(c) if isinstance(c, str) else c for c in require(cells, int, str)]
+
+
+def _text_of_integers(type_: ColumnType, settings: Settings) -> Kernel:
+    run = _wrapped_integers(type_, settings)
+    return lambda cells: run(cells).cast(pa.string())
+
+
 def integers_cast(*, text: bool) -> CastOf:
     return lambda type_, _: integer_cast(type_.arrow, text=text)
 
@@ -258,6 +287,7 @@ INTEGER_NUMBER = Wire(
     arrays=pa.int64(),
     cast=integers_cast(text=False),
 )
+WRAPPED_INTEGER = Wire(_wrapped_integers, _text_of_integers, arrays=pa.int64())
 INTEGER_TEXT = text_wire(lambda type_, _: integers_of_text(type_.arrow), integers_cast(text=True))
 DECIMAL_TEXT = text_wire(_decimals_of_text, _decimal_cast)
 FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, arrays=pa.float64(), cast=_floats_cast(text=False))

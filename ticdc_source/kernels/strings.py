@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.contract import Cast, LabelCast, LabelsCast, PlainCast
 from ticdc_source.kernels.numbers import (
     as_text,
@@ -17,6 +18,7 @@ from ticdc_source.kernels.numbers import (
     integers_of_numbers,
     integers_of_text,
     require,
+    text_cells,
     text_of_numbers,
 )
 from ticdc_source.kernels.wire import (
@@ -32,13 +34,14 @@ from ticdc_source.kernels.wire import (
     text_bytes,
     texts,
 )
-from ticdc_source.schema.types import VECTOR, ColumnType
+from ticdc_source.schema.types import BIGINT_UNSIGNED, VECTOR, ColumnType
 
 __all__ = [
     "BASE64_BINARY",
     "BASE64_TEXT",
     "ENUM_NUMBER",
     "ENUM_TEXT",
+    "LABEL",
     "SET_NUMBER",
     "SET_TEXT",
     "TEXT",
@@ -214,6 +217,46 @@ def _member_wires(
     return as_number, as_digits
 
 
+def _labels(type_: ColumnType, settings: Settings) -> Kernel:
+    """Read the labels of ENUM and SET.
+
+    Raises:
+        SchemaError: the column is to be read as a number, and its labels are not known.
+    """
+    if type_.labels is None:
+        msg = f"{type_} comes as text, and its labels are not known: it can be read as string"
+        raise SchemaError(msg)
+    return _texts(type_, settings)
+
+
+def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
+    """Make the kernel for the index of an ENUM's label, or the mask of a SET's; the labels must be known."""
+    indices = {label: index for index, label in enumerate(type_.labels or ())}
+
+    def number(cell: str) -> int:
+        if type_.name == "enum":
+            return indices[cell] + 1 if cell in indices else _no_member(cell)
+        return sum(1 << indices[label] if label in indices else _no_member(label) for label in cell.split(",") if label)
+
+    def cast(cells: Cells) -> pa.Array:
+        labels = text_cells(cells).to_pylist()
+        return pa.array([None if label is None else number(label) for label in labels], BIGINT_UNSIGNED)
+
+    return cast
+
+
+def _no_member(label: str) -> int:
+    """Return 0 for the empty text: MySQL writes it for a value that was invalid.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if label:
+        msg = f"{label!r} is not among the labels"
+        raise ValueError(msg)
+    return 0
+
+
 def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
     def parse(cell: str) -> list[float]:
         if len(cell) < 2 or cell[0] != "[" or cell[-1] != "]":  # noqa: PLR2004 (two brackets)
@@ -250,4 +293,12 @@ BASE64_TEXT = Wire(
 )
 ENUM_NUMBER, ENUM_TEXT = _member_wires(LabelCast, _enum_label)
 SET_NUMBER, SET_TEXT = _member_wires(LabelsCast, _set_labels)
+LABEL = Wire(
+    _labels,
+    _texts,
+    number=_numbers_of_labels,
+    arrays=pa.string(),
+    labels=True,
+    text_cast=PlainCast.TEXT,
+)
 VECTOR_TEXT = Wire(_vectors, as_text, text_cast=PlainCast.TEXT)

@@ -15,7 +15,8 @@ from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
 from ticdc_source.options.client_setting import made, setting, settings_of
 from ticdc_source.options.options import Options
-from ticdc_source.options.security import Login, LoginTimes, SASLSettings, Secret, TLSSettings, login_of, proxy_url
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 
 __all__ = ["BY_NAME", "REFUSED", "SETTINGS", "WITHOUT_EFFECT", "ClientSettings", "client_settings"]
 

@@ -17,6 +17,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.option import DECODED, TYPED, Option, Output, option
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
+from ticdc_source.options.secret import Secret
 
 __all__ = ["OPTIONS", "Options", "applies_to_records"]
 
@@ -361,6 +362,73 @@ class Options:
         "`fail` makes them bad records",
         default="off",
         outputs=DECODED,
+    )
+
+    # The schema registry, of Avro messages
+
+    schema_registry_url: tuple[str, ...] | None = option(
+        "schema.registry.url",
+        parsers.registry_urls,
+        "URLs of a schema registry with Confluent's API, comma-separated, for example `http://registry:8081`; a user "
+        "and a password may be in them",
+        secret=True,
+    )
+    basic_auth_user_info: Secret | None = option(
+        "basic.auth.user.info",
+        parsers.user_info,
+        "`user:password` for the schema registry",
+        secret=True,
+    )
+    bearer_auth_token: Secret | None = option(
+        "bearer.auth.token",
+        parsers.secret,
+        "bearer token for the schema registry",
+        secret=True,
+    )
+    schema_registry_ssl_truststore_location: str | None = option(
+        "schema.registry.ssl.truststore.location",
+        parsers.stripped,
+        "file with the certificates that the schema registry's is checked against: PEM, PKCS #12 or JKS",
+    )
+    schema_registry_ssl_truststore_password: Secret | None = option(
+        "schema.registry.ssl.truststore.password", Secret, "password of that file", secret=True
+    )
+    schema_registry_ssl_keystore_location: str | None = option(
+        "schema.registry.ssl.keystore.location",
+        parsers.stripped,
+        "file with the certificate and the key by which the schema registry knows this client",
+    )
+    schema_registry_ssl_keystore_password: Secret | None = option(
+        "schema.registry.ssl.keystore.password", Secret, "password of that file", secret=True
+    )
+    schema_registry_ssl_key_password: Secret | None = option(
+        "schema.registry.ssl.key.password", Secret, "password of the key in that file", secret=True
+    )
+    proxy_host: str | None = option(
+        "proxy.host",
+        parsers.stripped,
+        "HTTP proxy for the schema registry; by default that of the environment (`HTTPS_PROXY`, `NO_PROXY`)",
+    )
+    proxy_port: int = option("proxy.port", parsers.integer(1), "port of that proxy", default="8080")
+    http_connect_timeout_ms: int = option(
+        "http.connect.timeout.ms",
+        parsers.duration_ms,
+        "time to connect to the schema registry, in milliseconds",
+        default="10000",
+    )
+    http_read_timeout_ms: int = option(
+        "http.read.timeout.ms",
+        parsers.duration_ms,
+        "time that the schema registry has for an answer, in milliseconds",
+        default="10000",
+    )
+    glue_region: str | None = option(
+        "glue.region",
+        parsers.stripped,
+        "region of AWS Glue Schema Registry, if AWS's own configuration does not say it",
+    )
+    glue_endpoint: str | None = option(
+        "glue.endpoint", parsers.stripped, "URL of AWS Glue, instead of that of the region"
     )
 
     # Kafka

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ticdc_source.errors import nearest
+from ticdc_source.options.secret import Secret
 
 __all__ = [
     "LARGEST_INT",
@@ -492,6 +493,31 @@ def token_endpoint(value: str) -> str:
         "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token",
     )
     return url
+
+
+def registry_urls(value: str) -> tuple[str, ...]:
+    """Parse the URLs of a schema registry, comma-separated; errors repeat no part of them: they may hold a password."""
+    urls = tuple(url.strip().rstrip("/") for url in value.split(",") if url.strip())
+    for url in urls:
+        try:
+            parsed = urlsplit(url)
+            is_http = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
+        except ValueError:
+            is_http = False
+        _refuse_if(not is_http or "?" in url or "#" in url, "expected URLs such as http://registry:8081")
+    _refuse_if(not urls, "expected URLs such as http://registry:8081")
+    return urls
+
+
+def user_info(value: str) -> Secret:
+    """Parse a user and a password with a colon between them; errors repeat no part of them."""
+    _refuse_if(":" not in value, "expected user:password")
+    return Secret(value)
+
+
+def secret(value: str) -> Secret:
+    """Return a text that is never shown."""
+    return Secret(value.strip())
 
 
 def host_check(value: str) -> bool:

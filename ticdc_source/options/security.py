@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.client_setting import made, setting, settings_of
+from ticdc_source.options.secret import Secret
 
 __all__ = [
     "EndpointLogin",
@@ -28,7 +29,6 @@ __all__ = [
     "MSKLogin",
     "PasswordLogin",
     "SASLSettings",
-    "Secret",
     "TLSSettings",
     "login_of",
     "proxy_url",
@@ -59,29 +59,6 @@ class _LoginModule(NamedTuple):
 
     name: str
     entries: Mapping[str, str]
-
-
-class Secret:
-    """A text that `repr`, `str` and formats never show; no dataclass, as `dataclasses.asdict` would show that."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the text, for the code that sends it."""
-        return self._value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._value == other._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __repr__(self) -> str:
-        """Hide the text; `str` and formats use this method too."""
-        return "Secret(***)"
 
 
 _PROXIES = ("socks5", "socks5h", "http")  # of kafka-python

@@ -97,6 +97,12 @@ METRICS = (
     Metric("key_only", "bigint", _EVENTS, "events that had their key columns only"),
     Metric("checksums", "bigint", _EVENTS, "events whose checksum was verified"),
     Metric("wrong_checksums", "bigint", _EVENTS, "those of them whose checksum is wrong, and that were returned"),
+    Metric(
+        "lost_deletes",
+        "bigint",
+        _RECORDS,
+        "records that say that some row was deleted, and not which one (avro, tables without a primary key)",
+    ),
     Metric("skipped", "bigint", _RECORDS, "records without events: tombstones, and messages without a body"),
     Metric("decode_errors", "bigint", "records or events", "what could not be read"),
     Metric("dropped", "bigint", "records or events", "how many of these `mode=DROPMALFORMED` dropped"),
@@ -144,6 +150,7 @@ class Counters:
         key_only: events that came with their key columns only.
         checksums: events whose checksum was verified.
         wrong_checksums: those of them whose checksum is wrong, and that were returned.
+        lost_deletes: records that say that some row was deleted, and not which one.
         skipped: records without events (tombstones, header-only messages).
         decode_errors: records or events that could not be read.
         dropped: how many of these `mode=DROPMALFORMED` dropped.
@@ -167,6 +174,7 @@ class Counters:
     key_only: int = 0
     checksums: int = 0
     wrong_checksums: int = 0
+    lost_deletes: int = 0
     skipped: int = 0
     decode_errors: int = 0
     dropped: int = 0
@@ -186,6 +194,7 @@ class Counters:
         self.ddl += len(split.ddl)
         self.watermarks += len(split.watermarks)
         self.skipped += split.skipped
+        self.lost_deletes += split.lost_deletes
         # Until `count_events` says which of them are of a wanted table.
         self.other_rows += split.others + sum(map(len, split.tables.values()))
         for event in split.watermarks:
@@ -268,6 +277,7 @@ def metrics_line(
         "key_only": counters.key_only,
         "checksums": counters.checksums,
         "wrong_checksums": counters.wrong_checksums,
+        "lost_deletes": counters.lost_deletes,
         "skipped": counters.skipped,
         "decode_errors": counters.decode_errors,
         "dropped": counters.dropped,

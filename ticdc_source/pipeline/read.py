@@ -126,6 +126,13 @@ def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> 
     state.counters.count_chunk(chunk)
     definitions = spec.decoder.facts.definitions
     for split in splits_of(spec.decoder, chunk, wants, state.learned):
+        if split.lost_deletes and not state.counters.lost_deletes:
+            _log.warning(
+                "Rows were deleted in a table without a primary key, and the messages do not say which (%s-%d): set "
+                "avro-include-before-value=true for the changefeed",
+                chunk.topic,
+                chunk.partition,
+            )
         state.counters.count_split(split)
         if definitions is not None:
             state.learned.definitions.update(definitions([*split.ddl, *split.bootstraps]))

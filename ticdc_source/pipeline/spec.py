@@ -279,4 +279,5 @@ def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: 
         table=state.table or table_events.table,  # one spelling, even if the letter case varies
         facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
         columns=decoded.columns,
+        ordered_deletes=spec.decoder.facts.ordered_deletes,
     )

@@ -9,6 +9,9 @@ from ticdc_source.errors import OptionError
 from ticdc_source.events import Chunk, Corrupt
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
+from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.avro import inspection as avro
+from ticdc_source.protocols.avro.decoder import Avro
 from ticdc_source.protocols.base import Decoder, Inspection
 from ticdc_source.protocols.canal_json import inspection as canal_json
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
@@ -45,6 +48,7 @@ DECODERS: dict[type[RowDecoder], Inspection] = {
     Simple: simple.INSPECTION,
     CanalJSON: canal_json.INSPECTION,
     Debezium: debezium.INSPECTION,
+    Avro: avro.INSPECTION,
 }
 
 # By name; decoders with the default of each option, for what does not depend on options.
@@ -53,7 +57,7 @@ INSPECTIONS: dict[str, Inspection] = {decoder.facts.name: inspection for decoder
 
 
 # Protocols of TiCDC that this version does not read, by their names in a sink URI.
-NOT_READ = ("avro", "debezium-avro")
+NOT_READ = ("debezium-avro",)
 
 
 def checked_protocol(options: Options) -> str:
@@ -95,6 +99,7 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
         Compression(options.value_compression, most, together),
         large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
         options.verify_checksum,
+        RegistrySettings.of(options),
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 

@@ -208,6 +208,8 @@ class ProtocolFacts:
             are always sent (docs/wire.md, item 54).
         types_in_ddl: reads the types that DDL events give in a form of their own; None if they have the SQL text only.
         zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
+        ordered_deletes: whether deletes may lack a commit-ts, and the decoder gives them that of a row beside them. Then
+            the offset alone orders the changes of one commit-ts.
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
     """
@@ -221,6 +223,7 @@ class ProtocolFacts:
     watermarks_need: str | None = None
     types_in_ddl: TypesInDDL | None = None
     zoned_timestamps: bool = False
+    ordered_deletes: bool = False
     definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.events import DDLEvent, TableEvents, TableName
 from ticdc_source.kernels.wire import Wire
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
@@ -44,11 +45,13 @@ class DecoderSettings:
         compression: how messages are decompressed.
         large: how messages are read that were too large for Kafka.
         verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
+        registry: where the schemas of Avro messages are.
     """
 
     compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
     verify_checksum: str = "off"
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
 
 
 @dataclass(frozen=True)

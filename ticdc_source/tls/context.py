@@ -1,4 +1,4 @@
-"""The TLS context of a connection to brokers, or to a token endpoint."""
+"""The TLS context of a connection to brokers, to a token endpoint, or to a schema registry."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from ticdc_source.tls.stores import StoreError, certificates_of, is_java, key_of
 __all__ = ["endpoint_context", "tls_context"]
 
 
-def tls_context(tls: TLSSettings) -> ssl.SSLContext:
+def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
     """Build a TLS context, once: kafka-python would retry a file that it cannot read until the time is over.
+
+    Args:
+        tls: the settings.
+        prefix: begins the names of the options that they come from, for errors.
 
     Raises:
         OptionError: a certificate or key cannot be loaded, or a package is missing that reads its store.
     """
-    context = _context(tls)
+    context = _context(tls, prefix)
     if not (tls.cafile or tls.truststore_pem):
         context.load_default_certs()
     return context
@@ -47,14 +51,14 @@ def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
     return context
 
 
-def _context(tls: TLSSettings) -> ssl.SSLContext:
+def _context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.check_hostname
-    option = "kafka.ssl.truststore.location (or .certificates)"
+    option = f"{prefix}ssl.truststore.location (or .certificates)"
     try:
         _load_trusted(context, tls)
-        option = "kafka.ssl.keystore.location (or .key), kafka.ssl.key.password"
+        option = f"{prefix}ssl.keystore.location (or .key), {prefix}ssl.key.password"
         _load_key(context, tls)
         option = "kafka.ssl_crlfile"
         if tls.crlfile:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.security import Secret
+from ticdc_source.options.secret import Secret
 from ticdc_source.tls import jks
 
 __all__ = ["KeyPEM", "StoreError", "certificates_of", "is_java", "key_of"]

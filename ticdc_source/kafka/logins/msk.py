@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
-from ticdc_source.options.security import MSKLogin, Secret
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import MSKLogin
 
 __all__ = ["ADVICE", "sign_token"]
 

@@ -10,13 +10,10 @@ import base64
 import http.client
 import json
 import math
-import socket
 import ssl
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
@@ -24,7 +21,9 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
-from ticdc_source.options.security import EndpointLogin, Secret
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import EndpointLogin
+from ticdc_source.tls.requests import Times, failure, fetch
 
 __all__ = ["ADVICE", "fetch_token", "shown"]
 
@@ -67,27 +66,14 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
     connect, read = (
         min(ms / 1000, max(seconds, 0.001)) for ms in (login.times.connect_timeout_ms, login.times.read_timeout_ms)
     )
-    limit = _Limit(connect, read)
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP(limit)]
-    if login.endpoint.startswith("https"):
-        handlers.append(_HTTPS(limit, context()))
-    opener = urllib.request.build_opener(*handlers)
-    timer = threading.Timer(max(seconds, 0.001), limit.end)
-    timer.daemon = True
-    timer.start()
     try:
-        with opener.open(request, timeout=connect) as response:
-            answer = response.read(_MOST_BYTES)
-        if limit.is_over:
-            raise TimeoutError
-        return _token(answer, name)
+        tls = context() if login.endpoint.startswith("https") else None
+        return _token(fetch(request, Times(connect, read, max(seconds, 0.001)), tls), name)
     except urllib.error.HTTPError as error:
         with error:
             _raise_status(error.code, _said(error, login), name)
     except (OSError, http.client.HTTPException) as error:  # urllib.error.URLError is an OSError
-        _raise_failure(TimeoutError() if limit.is_over else error, name)
-    finally:
-        timer.cancel()
+        _raise_failure(error, name)
 
 
 def _request(login: EndpointLogin) -> urllib.request.Request:
@@ -111,74 +97,6 @@ def _request(login: EndpointLogin) -> urllib.request.Request:
 def _basic(pair: Sequence[str]) -> str:
     """Return a client's id and secret as a header has them."""
     return base64.b64encode(":".join(pair).encode()).decode()
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes a redirection an error: it would send the secret elsewhere."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-class _Limit:
-    """Ends a request whose answer comes too slowly: each single byte of it may come in time."""
-
-    def __init__(self, connect: float, read: float) -> None:
-        self.connect, self._read = connect, read
-        self.is_over = False
-        self._socket: socket.socket | None = None
-
-    def watch(self, connected: socket.socket) -> None:
-        """Set the time-out of reads, and end the connection when the time is over."""
-        connected.settimeout(self._read)
-        self._socket = connected
-        if self.is_over:
-            self.end()
-
-    def end(self) -> None:
-        """End the connection: what reads from it finds its end."""
-        self.is_over = True
-        if self._socket is not None:
-            with suppress(OSError):
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-
-class _HTTP(urllib.request.HTTPHandler):
-    """Opens connections with one time-out to connect, and another one to read."""
-
-    def __init__(self, limit: _Limit) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        limit = self._limit
-
-        class Connection(http.client.HTTPConnection):
-            def connect(self) -> None:
-                self.timeout = limit.connect
-                super().connect()
-                limit.watch(self.sock)
-
-        return self.do_open(Connection, request)
-
-
-class _HTTPS(urllib.request.HTTPSHandler):
-    """Does the same over TLS."""
-
-    def __init__(self, limit: _Limit, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._limit, self._tls = limit, context
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        limit = self._limit
-
-        class Connection(http.client.HTTPSConnection):
-            def connect(self) -> None:
-                self.timeout = limit.connect
-                super().connect()
-                limit.watch(self.sock)
-
-        return self.do_open(Connection, request, context=self._tls)
 
 
 def _token(answer: bytes, name: str) -> Token:
@@ -263,15 +181,5 @@ def _raise_failure(error: OSError | http.client.HTTPException, name: str) -> NoR
             "kafka.ssl.truststore.location"
         )
         raise OptionError(msg) from error
-    if isinstance(reason, ssl.SSLError):
-        cause = Cause(f"no TLS: {reason.reason or type(reason).__name__}", is_permanent=True)
-    elif isinstance(reason, socket.gaierror):
-        cause = Cause("no such host" if reason.errno == socket.EAI_NONAME else str(reason.strerror), is_permanent=True)
-    elif isinstance(reason, ConnectionRefusedError):
-        cause = Cause("ECONNREFUSED (nothing listens there)", is_permanent=True)
-    elif isinstance(reason, TimeoutError):
-        cause = Cause("no answer")
-    else:
-        text = reason.strerror if isinstance(reason, OSError) else None
-        cause = Cause(text or type(reason).__name__)
-    raise TokenUnavailableError(cause) from error
+    text, is_permanent = failure(error)
+    raise TokenUnavailableError(Cause(text, is_permanent)) from error

@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.kafka.patience import Cause, Patience
-from ticdc_source.options.security import LoginTimes, Secret
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import LoginTimes
 
 __all__ = ["TOKENS", "FetchToken", "RenewedToken", "Token", "TokenPool", "TokenUnavailableError"]
 

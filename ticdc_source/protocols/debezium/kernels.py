@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from typing import TypeVar
@@ -10,10 +10,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.errors import SchemaError
 from ticdc_source.kernels import numbers, strings, temporal
-from ticdc_source.kernels.contract import PlainCast
-from ticdc_source.kernels.numbers import integers_of_numbers, require, text_cells
+from ticdc_source.kernels.numbers import integers_of_numbers, require
 from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire, decimals_of_text
 from ticdc_source.schema import types
 from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, INTEGERS, TEXTS, TIMESTAMP_NTZ, ColumnType
@@ -22,34 +20,10 @@ __all__ = ["DATETIME", "DECIMAL_DOUBLE", "KERNELS", "TIME"]
 
 Value = TypeVar("Value")  # of an array, in Python
 
-_2_63, _2_64 = 1 << 63, 1 << 64
 _EXACT_DIGITS, _EXACT_POWER = 15, 22  # digits that a double keeps, and the last power of ten that is a double
 _INTEGERS = pa.decimal128(19, 0)  # that hold all of 64 bits
 _FIRST_DAYS, _LAST_DAYS = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from the epoch
 _FIRST_MICROS, _LAST_MICROS = _FIRST_DAYS * 86_400_000_000, (_LAST_DAYS + 1) * 86_400_000_000 - 1
-
-
-def _wrapped_integers(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read integers: BIGINT UNSIGNED as a signed 64-bit number, in newer releases as text (docs/wire.md, item 24)."""
-    direct = integers_of_numbers(type_.arrow)
-    if not (type_.name == "bigint" and type_.unsigned):
-        return lambda cells: direct(cells if isinstance(cells, pa.Int64Array) else _from_text(cells))
-
-    def cast(cells: Cells) -> pa.Array:
-        if isinstance(cells, pa.Int64Array):
-            return cells.view(pa.uint64()).cast(type_.arrow)
-        integers = _from_text(cells)
-        if min((n for n in integers if n is not None), default=0) < 0:
-            integers = [None if n is None else n % _2_64 if -_2_63 <= n < _2_64 else n for n in integers]
-        return direct(integers)
-
-    return cast
-
-
-def _from_text(cells: Cells) -> Sequence[int | None]:
-    if str not in set(map(type, cells)):
-        return require(cells, int)
-    return [int(c) if isinstance(c, str) else c for c in require(cells, int, str)]
 
 
 def _decimals_of_doubles(type_: ColumnType, _settings: Settings) -> Kernel:
@@ -199,56 +173,10 @@ def _times(_type: ColumnType, _settings: Settings) -> Kernel:
     return lambda cells: as_integers(cells).cast(types.TIME)
 
 
-def _labels(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read the labels of ENUM and SET.
-
-    Raises:
-        SchemaError: the column is to be read as a number, and its labels are not known.
-    """
-    if type_.labels is None:
-        msg = f"{type_} comes as text, and its labels are not known: it can be read as string"
-        raise SchemaError(msg)
-    return strings.TEXT.natural(type_, settings)
-
-
-def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Make the kernel for the index of an ENUM's label, or the mask of a SET's; the labels must be known."""
-    indices = {label: index for index, label in enumerate(type_.labels or ())}
-
-    def number(cell: str) -> int:
-        if type_.name == "enum":
-            return indices[cell] + 1 if cell in indices else _no_member(cell)
-        return sum(1 << indices[label] if label in indices else _no_member(label) for label in cell.split(",") if label)
-
-    def cast(cells: Cells) -> pa.Array:
-        labels = text_cells(cells).to_pylist()
-        return pa.array([None if label is None else number(label) for label in labels], BIGINT_UNSIGNED)
-
-    return cast
-
-
-def _no_member(label: str) -> int:
-    """Return 0 for the empty text: MySQL writes it for a value that was invalid.
-
-    Raises:
-        ValueError: it is another text.
-    """
-    if label:
-        msg = f"{label!r} is not among the labels"
-        raise ValueError(msg)
-    return 0
-
-
-def _text_of_integers(type_: ColumnType, settings: Settings) -> Kernel:
-    run = _wrapped_integers(type_, settings)
-    return lambda cells: run(cells).cast(pa.string())
-
-
 def _moment(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Wire:
     return Wire(natural, temporal.text_of(natural, text), arrays=pa.int64())
 
 
-WRAPPED_INTEGER = Wire(_wrapped_integers, _text_of_integers, arrays=pa.int64())
 DECIMAL_DOUBLE = Wire(_decimals_of_doubles, _text_of_doubles, arrays=pa.float64())
 BIT = Wire(
     _bits,
@@ -259,17 +187,8 @@ DATE = _moment(_days, temporal.date_text)
 DATETIME = _moment(_datetimes, temporal.datetime_text)
 TIMESTAMP = replace(_moment(_zoned_timestamps, temporal.datetime_text), arrays=pa.string())
 TIME = _moment(_times, temporal.time_text)
-LABEL = Wire(
-    _labels,
-    strings.TEXT.text,
-    number=_numbers_of_labels,
-    arrays=pa.string(),
-    labels=True,
-    text_cast=PlainCast.TEXT,
-)
-
 KERNELS: dict[str, Wire] = {
-    **dict.fromkeys(INTEGERS, WRAPPED_INTEGER),
+    **dict.fromkeys(INTEGERS, numbers.WRAPPED_INTEGER),
     "decimal": DECIMAL_DOUBLE,
     "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
@@ -281,8 +200,8 @@ KERNELS: dict[str, Wire] = {
     "time": TIME,
     **dict.fromkeys(TEXTS, strings.TEXT),
     **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
-    "enum": LABEL,
-    "set": LABEL,
+    "enum": strings.LABEL,
+    "set": strings.LABEL,
     "json": strings.TEXT,
     "vector": strings.VECTOR_TEXT,
 }

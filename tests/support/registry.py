@@ -1,0 +1,83 @@
+"""A registry that serves the schemas of the corpus by the ids that TiCDC's encoders used, with both APIs."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class SchemaServer(ThreadingHTTPServer):
+    """Answers `GET /schemas/ids/{id}`, and AWS Glue's `GetSchemaVersion`.
+
+    Attributes:
+        schemas: the schemas, by id or by UUID.
+        asked: what was asked for, in order.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, schemas: Mapping[str, str]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.schemas = dict(schemas)
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        """Return the URL."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: SchemaServer
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        self.server.asked.append(name)
+        schema = self.server.schemas.get(name)
+        if schema is None:
+            self._answer(404, {"error_code": 40403, "message": "Schema not found"})
+        else:
+            self._answer(200, {"schema": schema})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = asked["SchemaVersionId"]
+        self.server.asked.append(name)
+        schema = self.server.schemas.get(name)
+        if schema is None:
+            self._answer(400, {"__type": "EntityNotFoundException", "Message": "not found"})
+        else:
+            self._answer(200, {"SchemaVersionId": name, "SchemaDefinition": schema, "DataFormat": "AVRO"})
+
+    def _answer(self, status: int, content: Json) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def schemas_of(header: Mapping[str, Any]) -> dict[str, str]:
+    """Return the schemas that a file of the corpus has registered, by id."""
+    return {str(each.get("guid") or each["id"]): each["schema"] for each in header.get("schemas", ())}
+
+
+@contextmanager
+def serving(schemas: Mapping[str, str]) -> Iterator[SchemaServer]:
+    """Serve schemas until the end of the context."""
+    with SchemaServer(schemas) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

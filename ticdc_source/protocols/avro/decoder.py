@@ -1,0 +1,198 @@
+"""The avro decoder (pingcap/ticdc pkg/sink/codec/avro; docs/wire.md, items 121 to 128).
+
+A value is a row in Avro behind the id of its schema, and a key its primary key. A delete may have no value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pyarrow as pa
+
+from ticdc_source.events import (
+    Chunk,
+    Corrupt,
+    DDLEvent,
+    Split,
+    TableEvents,
+    Wants,
+    WatermarkEvent,
+    every_table,
+)
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.avro.kernels import KERNELS
+from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema, row_schema_of
+from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
+from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.registry_framing import body_of, has_header
+from ticdc_source.protocols.templates import Learn
+from ticdc_source.registries.lookup import SchemaId
+from ticdc_source.schema.model import Column, ReadField
+from ticdc_source.schema.types import ColumnType, type_of
+from ticdc_source.tso import of_ms
+
+__all__ = ["Avro"]
+
+_DDL, _WATERMARK, _DELETE = 1, 2, 3  # the first byte of messages that are no rows (`avro-enable-watermark`)
+_SHORT = 9  # bytes of a watermark, and of such a delete: the first byte and a TSO
+
+
+def _recognizes(key: bytes | None, value: bytes | None) -> bool:
+    """Look for the header of a schema id, and for watermarks and DDL."""
+    if value is None:
+        return has_header(key)
+    if key is None and value[:1] == bytes([_WATERMARK]) and len(value) == _SHORT:
+        return True
+    return has_header(value) or value.startswith(b'\x01{"query":') or (len(value) == _SHORT and has_header(key))
+
+
+@dataclass(frozen=True)
+class Avro(RowDecoder):
+    """The avro decoder. It has no large messages, and no start-ts."""
+
+    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+        name="avro",
+        event="a row of avro",
+        recognizes=_recognizes,
+        kernels=KERNELS,
+        chunk_records=4000,
+        watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
+        ordered_deletes=True,
+    )
+
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
+        """Identify the table of a row by the id of its schema."""
+        split = Split()
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            try:
+                self._classify(split, chunk, position, key, value)
+            except MALFORMED as error:
+                failure = parse_failure(error, "a message of avro", value).at(chunk.address(position))
+                split.corrupt.append(Corrupt(position, 0, failure))
+        split.keep(wants)
+        return split
+
+    def _classify(self, split: Split, chunk: Chunk, position: int, key: bytes | None, value: bytes | None) -> None:
+        is_delete = not value or (len(value) == _SHORT and value[0] == _DELETE)
+        if is_delete and key is None:
+            split.lost_deletes += 1
+        elif is_delete:
+            schema = self._schema(key or b"")[0]
+            split.table_events(chunk, schema.table).append(position, 0, value or b"")
+        elif len(value) == _SHORT and value[0] == _WATERMARK:
+            split.watermarks.append(WatermarkEvent(position, 0, tso(int.from_bytes(value[1:], "big"))))
+        elif value[0] == _DDL:
+            split.ddl.append(_ddl_event(position, value))
+        else:
+            schema = self._schema(value)[0]
+            split.table_events(chunk, schema.table).append(position, 0, value)
+
+    def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
+        """Return the schema of a key or a value, its id, and where the body begins."""
+        schema_id, start = body_of(data)
+        return row_schema_of(self.settings.registry, schema_id), schema_id, start
+
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Parse the rows: the commit-ts is behind the columns."""
+        return pa.array(self._parse(events, LearnedTable(Plan(()))).commit_ts, pa.int64())
+
+    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
+        parsed = super()._parse(events, learned, learn)
+        _complete_commit_ts(parsed, events)
+        return parsed
+
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+        plan, images = learned.plan, parsed.images
+        keys = events.chunk.keys
+        columns_of: dict[tuple[SchemaId | None, SchemaId | None], tuple[Column, ...]] = {}
+
+        def columns(of: RowSchema, schema_id: SchemaId | None, key: bytes | None) -> tuple[Column, ...]:
+            key_id = body_of(key).schema_id if key else None
+            place = (schema_id, key_id)
+            found = columns_of.get(place)
+            if found is None:
+                names = frozenset(one.name for one in self._schema(key)[0].columns) if key else frozenset()
+                found = columns_of[place] = tuple(_marked(one, names) for one in of.columns)
+            return found
+
+        def read(event: int, payload: bytes) -> None:
+            key = keys[events.positions[event]]
+            if len(payload) in (0, _SHORT) and not has_header(payload):
+                if payload:
+                    parsed.commit_ts[event] = tso(int.from_bytes(payload[1:], "big"))
+                schema, _, start = self._schema(key or b"")
+                images.continue_run(columns(schema, None, key))
+                images.add(event, 0, schema.schema.read(key or b"", start), None, plan, update=False)
+                return
+            schema, schema_id, start = self._schema(payload)
+            row = schema.schema.read(payload, start)
+            own = {name: row.pop(name) for name in schema.own}
+            if COMMIT_TS in own:
+                parsed.commit_ts[event] = tso(own[COMMIT_TS])
+            before, op = own.get(BEFORE), own.get(OP)
+            images.continue_run(columns(schema, schema_id, key))
+            if op == "d":
+                images.add(event, 0, row, None, plan, update=False)
+            else:
+                images.add(event, 0, before, row, plan, update=op == "u" or before is not None)
+
+        return read
+
+    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+        declared = read_field.type_since(column.since)
+        type_ = column.type or declared or type_of(read_field.arrow)
+        return KERNELS.get(type_.name), type_
+
+
+def _marked(column: Column, keys: frozenset[str]) -> Column:
+    """Return a column that says whether it is part of the key; without a key, messages say nothing of it."""
+    if not keys:
+        return column
+    is_key = column.name in keys
+    return replace(column, key=is_key, facts=replace(column.facts, handle_key=is_key))
+
+
+def _complete_commit_ts(parsed: Parsed, events: TableEvents) -> None:
+    """Give events without a commit-ts one that keeps them in their place (docs/wire.md, item 127).
+
+    A delete without a value has none. TiCDC sends the changes of a table in a topic partition by their commit-ts, so that
+    of the next row is not smaller than that of the delete, and that of the row before is not larger. Among changes of one
+    commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB extension, no row has a commit-ts, and
+    the time of the Kafka record stands for it.
+    """
+    commit_ts, timestamps = parsed.commit_ts, events.chunk.timestamps
+    following: int | None = None
+    for event in range(len(commit_ts) - 1, -1, -1):
+        if event in parsed.failures:
+            continue
+        if commit_ts[event] is not None:
+            following = commit_ts[event]
+        else:
+            commit_ts[event] = following
+    before: int | None = None
+    for event, known in enumerate(commit_ts):
+        if event in parsed.failures:
+            continue
+        if known is None:
+            time = timestamps[events.positions[event]]
+            commit_ts[event] = before if before is not None else of_ms(time) if time >= 0 else None
+        else:
+            before = known
+
+
+def _ddl_event(position: int, value: bytes) -> DDLEvent:
+    message = parse_object(value[1:])
+    type_code = message.get("type")
+    return DDLEvent(
+        position=position,
+        index=0,
+        commit_ts=tso(message["commitTs"]),
+        table=table_name(message.get("schema"), message.get("table")),
+        query=readable(message.get("query") or ""),
+        type="",
+        type_code=type_code if type(type_code) is int else None,
+    )

@@ -1,0 +1,136 @@
+"""Avro bodies behind a schema id: the headers of Confluent's registry and of AWS Glue, and the schemas they name.
+
+Confluent: `00`, the id as a big-endian int32, the body. Glue: `03`, `00` for no compression, 16 bytes of a UUID, the body
+(pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_schema_registry.go; docs/wire.md, item 121).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
+from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.registries.lookup import SchemaId, schema_text
+
+__all__ = ["AvroBody", "AvroSchema", "body_of", "has_header", "schema_of"]
+
+_CONFLUENT, _GLUE = b"\x00", b"\x03\x00"
+CONFLUENT_BYTES, GLUE_BYTES = 5, 18
+
+
+class AvroBody(NamedTuple):
+    """What a record's key or value holds.
+
+    Attributes:
+        schema_id: the id of its schema.
+        start: the index of the body's first byte.
+    """
+
+    schema_id: SchemaId
+    start: int
+
+
+class AvroSchema(NamedTuple):
+    """A schema, as the registry has it and as fastavro takes it.
+
+    Attributes:
+        declared: the parsed JSON.
+        reader: the schema for fastavro.
+    """
+
+    declared: dict[str, Any]
+    reader: Any
+
+    def read(self, data: bytes, start: int) -> dict[str, Any]:
+        """Read a record. Bytes that are not UTF-8 are lone surrogates in texts (PEP 383), and decimals are bytes.
+
+        Args:
+            data: a key or a value.
+            start: the index of the body's first byte.
+
+        Raises:
+            ValueError: the body is not what the schema says.
+        """
+        schemaless_reader = _fastavro().schemaless_reader
+        body = BytesIO(data[start:])
+        try:
+            row: dict[str, Any] = schemaless_reader(body, self.reader, None, handle_unicode_errors="surrogateescape")
+        except (EOFError, IndexError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
+            msg = f"the Avro is broken: {str(error) or type(error).__name__}"
+            raise ValueError(msg) from None
+        if body.tell() < len(data) - start:
+            msg = f"{len(data) - start - body.tell()} bytes behind the Avro"
+            raise ValueError(msg)
+        return row
+
+
+def has_header(data: bytes | None) -> bool:
+    """Return whether bytes begin as Avro behind a schema id."""
+    if not data:
+        return False
+    is_confluent = data[:1] == _CONFLUENT and len(data) >= CONFLUENT_BYTES and any(data[1:CONFLUENT_BYTES])
+    return is_confluent or (data[:2] == _GLUE and len(data) >= GLUE_BYTES)
+
+
+def body_of(data: bytes) -> AvroBody:
+    """Return the schema id of a key or a value, and where its body begins.
+
+    Raises:
+        ValueError: it has no header.
+    """
+    if data[:1] == _CONFLUENT and len(data) >= CONFLUENT_BYTES:
+        return AvroBody(int.from_bytes(data[1:CONFLUENT_BYTES], "big", signed=True), CONFLUENT_BYTES)
+    if data[:2] == _GLUE and len(data) >= GLUE_BYTES:
+        return AvroBody(UUID(bytes=data[2:GLUE_BYTES]), GLUE_BYTES)
+    msg = f"no schema id: it begins {data[:8]!r}"
+    raise ValueError(msg)
+
+
+@lru_cache(maxsize=4096)
+def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
+    """Return the schema that an id names.
+
+    Raises:
+        DecodeError: the registry has no such schema, or it is no record.
+        SchemaRegistryUnavailableError: the registry does not answer, or refuses.
+    """
+    declared = json.loads(schema_text(settings, schema_id))
+    if not isinstance(declared, dict) or declared.get("type") != "record":
+        msg = f"schema {schema_id} is no Avro record"
+        raise DecodeError(msg)
+    fastavro = _fastavro()
+    try:
+        return AvroSchema(declared, fastavro.parse_schema(_plain(declared)))
+    except Exception as error:  # noqa: BLE001 (of fastavro: its errors have no common class)
+        msg = f"schema {schema_id} is no Avro schema: {type(error).__name__}"
+        raise DecodeError(msg) from None
+
+
+def _plain(schema: Any) -> Any:
+    """Return a schema without logical types and defaults.
+
+    TiCDC's defaults are texts for people: those of bytes are base64, those of times may be CURRENT_TIMESTAMP
+    (docs/wire.md, item 124). A value is read with the schema it was written with, so none is needed.
+    """
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if isinstance(schema, dict):
+        return {name: _plain(value) for name, value in schema.items() if name not in ("logicalType", "default")}
+    return schema
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro  # noqa: PLC0415 (only Avro needs it)
+    except ImportError:
+        msg = (
+            'The messages are Avro: install fastavro on driver and executors (pip install "ticdc-source[avro]", or '
+            "pip install fastavro)"
+        )
+        raise SchemaRegistryUnavailableError(msg) from None
+    return fastavro

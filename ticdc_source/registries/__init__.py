@@ -1,0 +1,1 @@
+"""Schemas of Avro messages, by their id: from a registry with Confluent's API, or from AWS Glue."""
