@@ -14,6 +14,8 @@ from ticdc_source.cli.arguments import add_connection, argument, count, file_pat
 from ticdc_source.cli.screen import errors, progress_bar
 from ticdc_source.errors import counted
 from ticdc_source.inspection.capture import CaptureProgress, Selection, capture, redacted, write_capture
+from ticdc_source.options.options import Options
+from ticdc_source.options.registry import RegistrySettings
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -53,9 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
             last = progress
             bar("capture", progress.done, progress.total)
 
-        records = capture(options_of(arguments), selection, on_progress)
+        options = options_of(arguments)
+        records = capture(options, selection, on_progress)
         if arguments.redact:
-            records = redacted(records, secrets.token_bytes(32))
+            records = redacted(records, secrets.token_bytes(32), RegistrySettings.of(Options.of(options)))
         written = write_capture(arguments.file, records, is_redacted=arguments.redact)
     rest = f"; later offsets that are left out: {last.left:,} (--max-records)" if last.left else ""
     none = ", ".join(map(str, last.without[:_MOST_NAMES])) + (", …" if len(last.without) > _MOST_NAMES else "")

@@ -30,6 +30,7 @@ from ticdc_source.kafka.kafka_python.connect import writer
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import INSPECTIONS, recognized
 from ticdc_source.protocols.redaction import Redactor
@@ -195,14 +196,17 @@ def _records(chunk: Chunk) -> Iterator[CapturedRecord]:
         )
 
 
-def redacted(records: Iterable[CapturedRecord], salt: bytes) -> Iterator[CapturedRecord]:
+def redacted(
+    records: Iterable[CapturedRecord], salt: bytes, registry: RegistrySettings | None = None
+) -> Iterator[CapturedRecord]:
     """Yield records with nonsense in place of the values of columns; names, types, kinds and lengths stay.
 
     Args:
         records: the records.
         salt: whoever does not know it cannot find the values by trying.
+        registry: where the schemas of Avro messages are.
     """
-    redactor = Redactor(salt)
+    redactor = Redactor(salt, registry)
     protocol = ""
     for record in records:
         protocol = recognized(record.key, record.value) or protocol  # a tombstone is of the protocol before it

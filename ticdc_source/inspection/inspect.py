@@ -28,6 +28,7 @@ from ticdc_source.inspection.table_report import inspect_table
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import lower_case
 from ticdc_source.protocols import INSPECTIONS, decoder_of, describe_unknown, recognized
@@ -286,7 +287,12 @@ class _Topic:
     def _new(self, protocol: str) -> _Messages:
         decoder = decoder_of(protocol, self._options, reads_files=self._options.claim_check_location is not None)
         sample = Sample(decoder, TableFilter(()), whole=self._whole, table_ddl=self._options.table_ddl)
-        return _Messages(decoder, INSPECTIONS[protocol].settings(), sample, ProtocolReport(protocol=protocol))
+        return _Messages(
+            decoder,
+            INSPECTIONS[protocol].settings(RegistrySettings.of(self._options)),
+            sample,
+            ProtocolReport(protocol=protocol),
+        )
 
     def _add_corrupt(self, protocol: str, chunk: Chunk, corrupt: Iterable[Corrupt]) -> None:
         for each in corrupt:

@@ -31,7 +31,7 @@ _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 # By change type (`CHANGE_TYPES`, then DDL, watermark and bootstrap). At one commit-ts old rows come first and DDL after
 # the rows, because a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
 _RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
-# If deletes may lack a commit-ts (`ProtocolFacts.ordered_deletes`), they stay among the rows in the order of the offsets.
+# If deletes may lack a commit-ts (`ProtocolFacts.ordered_deletes`), the offset alone orders them and the rows.
 _RANKS_OF_ORDERED = pa.array([1, 0, 1, 1, 2, 3, 2], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark", "bootstrap"], pa.string())

@@ -16,7 +16,9 @@ from ticdc_source.protocols.base import Decoder, Inspection
 from ticdc_source.protocols.canal_json import inspection as canal_json
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
+from ticdc_source.protocols.debezium import avro_inspection as debezium_avro
 from ticdc_source.protocols.debezium import inspection as debezium
+from ticdc_source.protocols.debezium.avro import DebeziumAvro
 from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
 from ticdc_source.protocols.large_messages import LargeMessages
@@ -30,7 +32,6 @@ from ticdc_source.protocols.simple.decoder import Simple
 __all__ = [
     "DECODERS",
     "INSPECTIONS",
-    "NOT_READ",
     "PROTOCOLS",
     "checked_protocol",
     "decoder_of",
@@ -48,16 +49,13 @@ DECODERS: dict[type[RowDecoder], Inspection] = {
     Simple: simple.INSPECTION,
     CanalJSON: canal_json.INSPECTION,
     Debezium: debezium.INSPECTION,
+    DebeziumAvro: debezium_avro.INSPECTION,
     Avro: avro.INSPECTION,
 }
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
 INSPECTIONS: dict[str, Inspection] = {decoder.facts.name: inspection for decoder, inspection in DECODERS.items()}
-
-
-# Protocols of TiCDC that this version does not read, by their names in a sink URI.
-NOT_READ = ("debezium-avro",)
 
 
 def checked_protocol(options: Options) -> str:
@@ -69,12 +67,6 @@ def checked_protocol(options: Options) -> str:
     try:
         return one_of("auto", *PROTOCOLS)(options.protocol)
     except ParseError as error:
-        if (name := options.protocol.strip().lower()) in NOT_READ:
-            msg = (
-                f"Option 'protocol': this version does not read TiCDC's {name}. It reads {', '.join(PROTOCOLS)}: let "
-                "the changefeed write one of these (see 'TiCDC settings' in the documentation)"
-            )
-            raise OptionError(msg) from None
         raise OptionError(error.of("protocol", options.protocol)) from None
 
 

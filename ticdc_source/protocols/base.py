@@ -23,6 +23,7 @@ from ticdc_source.schema.model import Column, Definitions, TableSchema, TypeVers
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
+    from ticdc_source.options.registry import RegistrySettings
     from ticdc_source.protocols.changefeed import SettingsFinder
     from ticdc_source.protocols.redaction import Redactor
 
@@ -208,8 +209,8 @@ class ProtocolFacts:
             are always sent (docs/wire.md, item 54).
         types_in_ddl: reads the types that DDL events give in a form of their own; None if they have the SQL text only.
         zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
-        ordered_deletes: whether deletes may lack a commit-ts, and the decoder gives them that of a row beside them. Then
-            the offset alone orders the changes of one commit-ts.
+        ordered_deletes: whether deletes may lack a commit-ts, and the decoder gives them that of a row beside them.
+            Then the offset alone orders the changes of one commit-ts.
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
     """
@@ -294,11 +295,11 @@ class Inspection:
     """What only `ticdc-source inspect` and `ticdc-source capture` ask of a wire format.
 
     Attributes:
-        settings: makes what looks for the settings of the changefeed in messages.
+        settings: makes what looks for the settings of the changefeed in messages, given where the schemas are.
         redacted: returns a record's key and value with the values of columns redacted.
     """
 
-    settings: Callable[[], SettingsFinder]
+    settings: Callable[[RegistrySettings], SettingsFinder]
     redacted: Callable[[bytes | None, bytes | None, Redactor], tuple[bytes | None, bytes | None]]
 
 

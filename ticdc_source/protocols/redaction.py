@@ -12,11 +12,14 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from typing import Any
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.compression import Compression, codec_of
 
 __all__ = ["Path", "Redactor", "Treatment", "Wanted"]
@@ -59,10 +62,12 @@ class Redactor:
 
     Args:
         salt: makes the nonsense of this file: whoever does not know it cannot try values out.
+        registry: where the schemas of Avro messages are.
     """
 
-    def __init__(self, salt: bytes) -> None:
+    def __init__(self, salt: bytes, registry: RegistrySettings | None = None) -> None:
         self._salt = salt
+        self.registry = registry or RegistrySettings()
 
     def json(self, text: bytes, wanted: Wanted) -> bytes:
         """Return a JSON document with redacted values, in as many bytes; compressed as it was.
@@ -96,6 +101,18 @@ class Redactor:
     def number(self, text: str) -> str:
         """Return a number, redacted: it is not larger."""
         return self._text(text)
+
+    def cell(self, value: Any) -> Any:
+        """Return a value of a parsed message, redacted: a text, bytes or a number. Others stay."""
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return int(self.number(str(value)))
+        if isinstance(value, float):
+            return float(self.number(f"{value:.6e}")) if math.isfinite(value) else value
+        if isinstance(value, bytes):
+            return self.text(value)
+        return self._text(value, raw=True) if isinstance(value, str) else value
 
     def _json(self, text: bytes, wanted: Wanted) -> bytes:
         try:

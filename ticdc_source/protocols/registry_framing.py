@@ -1,13 +1,15 @@
 """Avro bodies behind a schema id: the headers of Confluent's registry and of AWS Glue, and the schemas they name.
 
-Confluent: `00`, the id as a big-endian int32, the body. Glue: `03`, `00` for no compression, 16 bytes of a UUID, the body
-(pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_schema_registry.go; docs/wire.md, item 121).
+Confluent: `00`, the id as a big-endian int32, the body. Glue: `03`, `00` for no compression, 16 bytes of a UUID, the
+body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_schema_registry.go; docs/wire.md, item
+121).
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -67,6 +69,21 @@ class AvroSchema(NamedTuple):
             msg = f"{len(data) - start - body.tell()} bytes behind the Avro"
             raise ValueError(msg)
         return row
+
+    def written(self, row: Mapping[str, Any]) -> bytes:
+        """Return the body of a record."""
+        body = BytesIO()
+        _fastavro().schemaless_writer(body, self.reader, _with_bytes(row))
+        return body.getvalue()
+
+
+def _with_bytes(value: Any) -> Any:
+    """Return what fastavro writes: a text whose bytes are not UTF-8 (PEP 383) as these bytes."""
+    if isinstance(value, dict):
+        return {name: _with_bytes(each) for name, each in value.items()}
+    if isinstance(value, str) and not value.isascii():
+        return value.encode(errors="surrogateescape")
+    return value
 
 
 def has_header(data: bytes | None) -> bool:

@@ -118,7 +118,8 @@ def _refusal(
     if error.code in _TRANSIENT or error.code >= _SERVER_ERROR:
         return NoAnswerError(status)
     return SchemaRegistryUnavailableError(
-        f"{url} does not answer as a schema registry ({status}), asked for schema {schema_id}. Check schema.registry.url"
+        f"{url} does not answer as a schema registry ({status}), asked for schema {schema_id}. Check "
+        "schema.registry.url"
     )
 
 

@@ -59,7 +59,7 @@ def schema_by_version_id(settings: RegistrySettings, schema_id: UUID) -> str:
 
 @lru_cache(maxsize=8)
 def _client(region: str | None, endpoint: str | None, connect_s: float, read_s: float) -> Any:
-    import boto3  # noqa: PLC0415 (as above)
+    import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 (as above)
     from botocore.config import Config  # noqa: PLC0415
 
     waits = Config(connect_timeout=connect_s, read_timeout=read_s, retries={"max_attempts": 1})

@@ -23,13 +23,13 @@ from ticdc_source.events import (
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.avro.kernels import KERNELS
 from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema, row_schema_of
-from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.registry_framing import body_of, has_header
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import General, Learn
 from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column, ReadField
 from ticdc_source.schema.types import ColumnType, type_of
@@ -77,12 +77,12 @@ class Avro(RowDecoder):
         return split
 
     def _classify(self, split: Split, chunk: Chunk, position: int, key: bytes | None, value: bytes | None) -> None:
-        is_delete = not value or (len(value) == _SHORT and value[0] == _DELETE)
-        if is_delete and key is None:
-            split.lost_deletes += 1
-        elif is_delete:
-            schema = self._schema(key or b"")[0]
-            split.table_events(chunk, schema.table).append(position, 0, value or b"")
+        value = value or b""
+        if not value or (len(value) == _SHORT and value[0] == _DELETE):
+            if key is None:
+                split.lost_deletes += 1
+            else:
+                split.table_events(chunk, self._schema(key)[0].table).append(position, 0, value)
         elif len(value) == _SHORT and value[0] == _WATERMARK:
             split.watermarks.append(WatermarkEvent(position, 0, tso(int.from_bytes(value[1:], "big"))))
         elif value[0] == _DDL:
@@ -90,6 +90,9 @@ class Avro(RowDecoder):
         else:
             schema = self._schema(value)[0]
             split.table_events(chunk, schema.table).append(position, 0, value)
+
+    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:  # noqa: ARG002
+        return general(events, None)
 
     def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
         """Return the schema of a key or a value, its id, and where the body begins."""
@@ -159,10 +162,10 @@ def _marked(column: Column, keys: frozenset[str]) -> Column:
 def _complete_commit_ts(parsed: Parsed, events: TableEvents) -> None:
     """Give events without a commit-ts one that keeps them in their place (docs/wire.md, item 127).
 
-    A delete without a value has none. TiCDC sends the changes of a table in a topic partition by their commit-ts, so that
-    of the next row is not smaller than that of the delete, and that of the row before is not larger. Among changes of one
-    commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB extension, no row has a commit-ts, and
-    the time of the Kafka record stands for it.
+    A delete without a value has none. TiCDC sends the changes of a table in a topic partition by their commit-ts: that
+    of the next row is not smaller than that of the delete, and that of the row before is not larger. Among changes of
+    one commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB extension, no row has a
+    commit-ts, and the time of the Kafka record stands for it.
     """
     commit_ts, timestamps = parsed.commit_ts, events.chunk.timestamps
     following: int | None = None

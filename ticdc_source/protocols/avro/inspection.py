@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ticdc_source.events import Chunk, Split, TableEvents
+from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.avro.row_schema import BEFORE, CHECKSUM, OP, row_schema_of
 from ticdc_source.protocols.base import Inspection
-from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder
+from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.redaction import Redactor
+from ticdc_source.protocols.registry_framing import body_of, has_header
 
 __all__ = ["INSPECTION"]
 
@@ -20,30 +23,72 @@ class AvroSettings(SettingsFinder):
 
     can_omit_old_columns: ClassVar[bool] = False
 
-    _tombstones: int = 0
-    _lost_deletes: int = 0
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
+    _rows: int = 0
+    _with_extension: int = 0
+    _with_before: int = 0
+    _with_checksum: int = 0
+    _deletes_by_key: int = 0
 
     def add(self, chunk: Chunk, split: Split) -> None:
         """Look at the events of a chunk."""
-        self._lost_deletes += split.lost_deletes
+        self._deletes_by_key += split.lost_deletes
         super().add(chunk, split)
 
     def _rows_of(self, events: TableEvents, index: int) -> Iterator[RowMessage]:
-        self._tombstones += not events.payloads[index]
-        return iter(())
+        payload = events.payloads[index]
+        if not has_header(payload):
+            self._deletes_by_key += 1
+            return
+        schema_id, start = body_of(payload)
+        schema = row_schema_of(self.registry, schema_id)
+        row = schema.schema.read(payload, start)
+        own = {name: row.pop(name) for name in schema.own}
+        self._rows += 1
+        self._with_extension += OP in own and len(own) > 1 + (BEFORE in own)
+        self._with_before += BEFORE in own
+        self._with_checksum += CHECKSUM in own
+        self.no_commit_ts += len(own) <= 1 + (BEFORE in own)
+        key = events.chunk.keys[events.positions[index]]
+        in_key = row_schema_of(self.registry, body_of(key).schema_id).columns if key else ()
+        keys = frozenset(column.name for column in in_key)
+        is_delete = own.get(OP) == "d"
+        before = row if is_delete else own.get(BEFORE)
+        yield RowMessage(table=events.table, before=before, after=None if is_delete else row, keys=keys)
 
     def _own_settings(self) -> Iterator[ChangefeedSetting]:
-        if self._tombstones or self._lost_deletes:
-            because = f"deletes without a value: {self._tombstones + self._lost_deletes:,}"
-            yield ChangefeedSetting("avro-include-before-value", "false", because)
+        if not self._rows and not self._deletes_by_key:
+            return
+        for name, count in (
+            ("enable-tidb-extension", self._with_extension),
+            ("avro-include-before-value", self._with_before),
+        ):
+            because = f"rows with its fields: {count:,} of {self._rows:,}"
+            yield ChangefeedSetting(name, true_false(count, self._rows - count), because)
+        if self._with_checksum:
+            because = f"rows with a checksum: {self._with_checksum:,}"
+            yield ChangefeedSetting("integrity.integrity-check-level", "correctness", because)
         if self.watermarks:
             yield ChangefeedSetting("avro-enable-watermark", "true", f"watermarks: {self.watermarks:,}")
 
 
 def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-    """Refuse: nothing but the registry says which bytes are values."""
-    msg = "records of avro cannot be redacted: the registry alone says which bytes are values"
-    raise ValueError(msg)
+    """Return the key and the value of a record with the values of columns redacted. DDL and watermarks stay."""
+    return _redacted_part(key, redactor), _redacted_part(value, redactor)
 
 
-INSPECTION = Inspection(AvroSettings, _redacted)
+def _redacted_part(data: bytes | None, redactor: Redactor) -> bytes | None:
+    if data is None or not has_header(data):
+        return data
+    schema_id, start = body_of(data)
+    schema = row_schema_of(redactor.registry, schema_id)
+    row = schema.schema.read(data, start)
+    labels = {column.name for column in schema.columns if column.type is not None and column.type.labels is not None}
+    hidden = {name: cell if name in schema.own or name in labels else redactor.cell(cell) for name, cell in row.items()}
+    before = row.get(BEFORE)
+    if BEFORE in schema.own and before is not None:
+        hidden[BEFORE] = {name: cell if name in labels else redactor.cell(cell) for name, cell in before.items()}
+    return data[:start] + schema.schema.written(hidden)
+
+
+INSPECTION = Inspection(lambda registry: AvroSettings(registry=registry), _redacted)

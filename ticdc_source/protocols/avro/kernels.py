@@ -18,7 +18,7 @@ _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
 
 
 def _decimals(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read DECIMAL: bytes that are a big-endian integer at the declared scale, or text (`avro-decimal-handling-mode`)."""
+    """Read DECIMAL: a big-endian integer at the declared scale, or text (`avro-decimal-handling-mode=string`)."""
     of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
     return lambda cells: of_text(_decimal_texts(type_, cells))
 
@@ -30,7 +30,8 @@ def _decimal_text(type_: ColumnType, settings: Settings) -> Kernel:
 
 def _decimal_texts(type_: ColumnType, cells: Cells) -> Cells:
     if isinstance(cells, pa.StringArray):
-        return cells
+        whole: Cells = cells
+        return whole
     scale = type_.scale or 0
     return [
         format(Decimal(int.from_bytes(cell, "big", signed=True)).scaleb(-scale, _EXACT), f".{scale}f")

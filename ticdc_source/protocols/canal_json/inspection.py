@@ -95,4 +95,4 @@ def _wanted(path: Path, siblings: Mapping[str, bytes]) -> Treatment:
     return Treatment.KEEP if kept else Treatment.REDACT
 
 
-INSPECTION = Inspection(CanalJSONSettings, _redacted)
+INSPECTION = Inspection(lambda _: CanalJSONSettings(), _redacted)

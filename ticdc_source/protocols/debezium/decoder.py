@@ -62,7 +62,7 @@ from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchem
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.tso import of_ms
 
-__all__ = ["Debezium"]
+__all__ = ["Debezium", "add_event", "commit_ts_of", "row_fields"]
 
 Said = TypeVar("Said")
 
@@ -136,7 +136,7 @@ class Debezium(RowDecoder):
         """Return what schema, `tidb_type` and the `tableChanges` of this table say; key columns from the Kafka key."""
         versions = _types_in_ddl(events.table, ddl)
         parsed = self._sampled(events, versions)
-        keys = _key_columns(events, self.settings.compression)
+        keys = self._key_columns(events)
         events_of_images = parsed.images.events
         firsts = [parsed.commit_ts[events_of_images[start]] or 0 for start, _, _ in parsed.images.spans()]
         return [
@@ -163,8 +163,8 @@ class Debezium(RowDecoder):
 
     def _mark_keys(self, images: Images, events: TableEvents) -> None:
         """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
-        compression, keys_of_records = self.settings.compression, events.chunk.keys
-        keys = [_members(keys_of_records[events.positions[event]], compression) for event in images.events]
+        keys_of_records = events.chunk.keys
+        keys = [self._members(keys_of_records[events.positions[event]]) for event in images.events]
         runs: list[tuple[int, tuple[Column, ...]]] = []
         for start, end, columns in images.spans():
             for image in range(start, end):
@@ -181,9 +181,9 @@ class Debezium(RowDecoder):
 
         def read(event: int, value: bytes) -> None:
             nonlocal columns, last_signature
-            message = parse_object(value)
+            message = self._message(value)
             payload = payload_of(message)
-            commit_ts = parsed.commit_ts[event] = _commit_ts(payload)
+            commit_ts = parsed.commit_ts[event] = commit_ts_of(payload)
             parsed.start_ts[event] = _start_ts(payload)
             parsed.build_ts[event], cluster_id = _written(payload)
             parsed.cluster_id[event] = cluster_id
@@ -192,7 +192,7 @@ class Debezium(RowDecoder):
             if not isinstance(described, dict):
                 msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
                 raise TypeError(msg)
-            fields = _row_fields(message)
+            fields = row_fields(message)
             version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
             native = payload["source"].get("connector") not in _TICDC
             signature = (exact(fields), tuple(described), version, native)
@@ -209,6 +209,22 @@ class Debezium(RowDecoder):
 
         return read
 
+    def _message(self, value: bytes) -> JSONObject:
+        """Parse a message."""
+        return parse_object(value)
+
+    def _key_columns(self, events: TableEvents) -> frozenset[str]:
+        """Return the handle-key columns: the members of the first Kafka key that has any."""
+        each = (self._members(events.chunk.keys[position]) for position in events.positions)
+        return next((names for names in each if names), frozenset())
+
+    def _members(self, key: bytes | None) -> frozenset[str]:
+        """Return the names of the members of a Kafka key; none if it cannot be read."""
+        try:
+            return frozenset(payload_of(parse_object(self.settings.compression.decompressed(key or b"{}"))))
+        except MALFORMED:
+            return frozenset()
+
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         return wire_of(column, read_field)
 
@@ -219,7 +235,22 @@ _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17}
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
-    payload = payload_of(parse_object(value))
+    add_event(split, chunk, position, value, payload_of(parse_object(value)))
+
+
+def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: JSONObject) -> None:
+    """Add the event of a message to a split.
+
+    Args:
+        split: gets the event.
+        chunk: the records.
+        position: the position of the record.
+        value: the message.
+        payload: what is in it.
+
+    Raises:
+        TypeError, ValueError: it is no event.
+    """
     source, op = payload.get("source"), payload.get("op")
     if source is None and op is None and ("ts_ms" in payload or "status" in payload):
         split.skipped += 1  # native Debezium's heartbeats and transaction boundaries
@@ -242,7 +273,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
                 table=table,
                 query=query,
                 type=type_,
-                commit_ts=_commit_ts(payload),
+                commit_ts=commit_ts_of(payload),
                 table_changes=changes,
                 build_ts=build_ts,
                 cluster_id=cluster_id,
@@ -288,7 +319,7 @@ def _in_order(ddl: Sequence[DDLEvent]) -> list[DDLEvent]:
     return sorted(ddl, key=lambda event: event.commit_ts or 0)
 
 
-def _commit_ts(payload: JSONObject) -> int | None:
+def commit_ts_of(payload: JSONObject) -> int | None:
     """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time (ms)."""
     source = payload["source"]
     if source.get("commit_ts") is not None:
@@ -309,7 +340,7 @@ def _written(payload: JSONObject) -> tuple[int | None, str | None]:
     return milliseconds(payload.get("ts_ms")), None if cluster_id is None else text(cluster_id)
 
 
-def _row_fields(message: JSONObject) -> list[JSONObject] | None:
+def row_fields(message: JSONObject) -> list[JSONObject] | None:
     """Return the fields of a row's schema; None if the message has no schema."""
     schema = message.get("schema")
     if not schema:
@@ -321,20 +352,6 @@ def _row_fields(message: JSONObject) -> list[JSONObject] | None:
 def _columns(fields: list[JSONObject] | None, row: JSONObject, *, native: bool) -> tuple[Column, ...]:
     by_name = {field["field"]: field for field in fields or ()}  # virtual columns have fields, even two, and no values
     return tuple(wire_column(name, by_name.get(name), native=native) for name in map(text, row))
-
-
-def _key_columns(events: TableEvents, compression: Compression) -> frozenset[str]:
-    """Return the handle-key columns: the members of the first Kafka key that has any."""
-    each = (_members(events.chunk.keys[position], compression) for position in events.positions)
-    return next((names for names in each if names), frozenset())
-
-
-def _members(key: bytes | None, compression: Compression) -> frozenset[str]:
-    """Return the names of the members of a Kafka key; none if it cannot be read."""
-    try:
-        return frozenset(payload_of(parse_object(compression.decompressed(key or b"{}"))))
-    except MALFORMED:
-        return frozenset()
 
 
 def _origins(messages: Sequence[bytes]) -> pa.StructArray:

@@ -15,14 +15,14 @@ from ticdc_source.events import TableEvents
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.debezium.decoder import row_fields
 from ticdc_source.protocols.debezium.native_debezium import payload_of
-from ticdc_source.protocols.messages import parse_object
+from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 
 __all__ = ["INSPECTION"]
 
 _TICDC = "TiCDC"  # `source.connector`
-_TYPE = b'"tidb_type":'
 
 _ROWS = frozenset({"before", "after"})
 _OF_DDL = frozenset({"databaseName", "ddl", "tableChanges"})
@@ -43,9 +43,7 @@ class DebeziumSettings(SettingsFinder):
     _without_old: int = 0
 
     def _rows_of(self, events: TableEvents, index: int) -> Iterator[RowMessage]:
-        payload, key = events.payloads[index], events.chunk.keys[events.positions[index]]
-        message = parse_object(payload)
-        keys = frozenset(payload_of(parse_object(Compression().decompressed(key)))) if key else frozenset()
+        message, keys = self._parsed(events, index)
         row = payload_of(message)
         source, op = row["source"], row["op"]
         self.no_commit_ts += source.get("commit_ts") is None
@@ -54,13 +52,19 @@ class DebeziumSettings(SettingsFinder):
         self._messages += 1
         if message.get("schema"):
             self._with_schema += 1
-            self._with_types += _TYPE in payload
+            self._with_types += any("tidb_type" in field for field in row_fields(message) or ())
         self._with_start_ts += "start_ts" in source
         before, after = row.get("before"), row.get("after")
         if op == "u":
             self._updates += 1
             self._without_old += before is None
         yield RowMessage(table=events.table, before=before, after=None if op == "d" else after, keys=keys)
+
+    def _parsed(self, events: TableEvents, index: int) -> tuple[JSONObject, frozenset[str]]:
+        """Return a message, and the names of the members of its key."""
+        key = events.chunk.keys[events.positions[index]]
+        keys = frozenset(payload_of(parse_object(Compression().decompressed(key)))) if key else frozenset()
+        return parse_object(events.payloads[index]), keys
 
     def found(self) -> list[ChangefeedSetting]:
         """Return the settings that the messages prove; none if they are native Debezium's."""
@@ -104,4 +108,4 @@ def _wanted_of_key(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
     return Treatment.REDACT if is_value else Treatment.KEEP
 
 
-INSPECTION = Inspection(DebeziumSettings, _redacted)
+INSPECTION = Inspection(lambda _: DebeziumSettings(), _redacted)

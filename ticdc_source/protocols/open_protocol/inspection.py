@@ -146,4 +146,4 @@ def _wanted(path: Path, siblings: Mapping[str, bytes]) -> Treatment:
     return Treatment.BASE64 if is_encoded and path[2] == "v" else Treatment.REDACT
 
 
-INSPECTION = Inspection(OpenProtocolSettings, _redacted)
+INSPECTION = Inspection(lambda _: OpenProtocolSettings(), _redacted)

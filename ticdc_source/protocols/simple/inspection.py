@@ -83,4 +83,4 @@ def _wanted(path: Path, siblings: Mapping[str, bytes]) -> Treatment:  # noqa: AR
     return Treatment.KEEP
 
 
-INSPECTION = Inspection(SimpleSettings, _redacted)
+INSPECTION = Inspection(lambda _: SimpleSettings(), _redacted)

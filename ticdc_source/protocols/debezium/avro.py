@@ -1,0 +1,191 @@
+"""The debezium-avro decoder: debezium's envelopes in Avro, behind the id of a schema.
+
+A message is turned into the form of the JSON: Avro's schema into Kafka Connect's, and bytes into base64. So both
+decoders read types and values alike (pingcap/ticdc pkg/sink/codec/debezium/avro.go; docs/wire.md, items 129 to 131).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, Wants, every_table
+from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of
+from ticdc_source.protocols.debezium.kernels import KERNELS
+from ticdc_source.protocols.debezium.native_debezium import DECIMAL
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure
+from ticdc_source.protocols.registry_framing import AvroSchema, body_of, has_header, schema_of
+from ticdc_source.protocols.templates import General
+from ticdc_source.registries.lookup import SchemaId
+
+__all__ = ["DebeziumAvro", "message_of", "names_in_key"]
+
+_CONNECTOR = b"Final\x0aTiCDC"  # the end of `source.version`, the length of the next text, and `source.connector`
+# Avro's name of a type → Kafka Connect's.
+_CONNECT = {"int": "int32", "long": "int64"}
+
+
+def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
+    return value is not None and has_header(value) and _CONNECTOR in value
+
+
+@dataclass(frozen=True)
+class _Envelope:
+    """A schema, and what it says in the form of Kafka Connect's JSON.
+
+    Attributes:
+        schema: the schema.
+        names: for each record of it that holds a row, the names of its columns by those of the fields.
+        fields: the fields of a row; None if it holds no rows.
+    """
+
+    schema: AvroSchema
+    names: Mapping[str, str]
+    fields: Sequence[JSONObject] | None
+
+
+@dataclass(frozen=True)
+class DebeziumAvro(Debezium):
+    """The debezium-avro decoder."""
+
+    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+        name="debezium-avro",
+        event="a debezium-avro row message",
+        recognizes=_recognizes,
+        kernels=KERNELS,
+        chunk_records=4000,
+        watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
+        types_in_ddl=Debezium.facts.types_in_ddl,
+        zoned_timestamps=True,
+    )
+
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
+        """Parse each message: its table is a text in it."""
+        split = Split()
+        for position, value in enumerate(chunk.values):
+            if not value:
+                split.skipped += 1
+                continue
+            try:
+                add_event(split, chunk, position, value, self._message(value)["payload"])
+            except MALFORMED as error:
+                failure = parse_failure(error, "a debezium-avro message", value).at(chunk.address(position))
+                split.corrupt.append(Corrupt(position, 0, failure))
+        split.keep(wants)
+        return split
+
+    def origins(self, events: TableEvents) -> pa.StructArray:
+        """Return what `source` and `op` say."""
+        return pa.array([self._origin(payload) for payload in events.payloads], ORIGIN)
+
+    def _origin(self, value: bytes) -> JSONObject | None:
+        try:
+            payload = self._message(value)["payload"]
+            return {**{name: payload["source"].get(name) for name in ORIGIN.names}, "op": payload["op"]}
+        except MALFORMED:
+            return None
+
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Parse the messages."""
+        return pa.array([self._commit_ts(payload) for payload in events.payloads], pa.int64())
+
+    def _commit_ts(self, value: bytes) -> int | None:
+        try:
+            return commit_ts_of(self._message(value)["payload"])
+        except MALFORMED:
+            return None
+
+    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:  # noqa: ARG002
+        return general(events, None)
+
+    def _message(self, value: bytes) -> JSONObject:
+        return message_of(self.settings.registry, value)
+
+    def _members(self, key: bytes | None) -> frozenset[str]:
+        try:
+            return names_in_key(self.settings.registry, key)
+        except MALFORMED:
+            return frozenset()
+
+
+def message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
+    """Return a message in the form of the JSON.
+
+    Args:
+        registry: where its schema is.
+        value: the message.
+
+    Raises:
+        ValueError: it is not what its schema says.
+        DecodeError, SchemaRegistryUnavailableError: as `schema_of`.
+    """
+    schema_id, start = body_of(value)
+    envelope = _envelope_of(registry, schema_id)
+    payload = envelope.schema.read(value, start)
+    for image in ("before", "after"):
+        row = payload.get(image)
+        if row is not None:
+            payload[image] = {envelope.names[name]: _as_json(cell) for name, cell in row.items()}
+    schema = None if envelope.fields is None else {"fields": [{"field": "after", "fields": envelope.fields}]}
+    return {"payload": payload, "schema": schema}
+
+
+def names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
+    """Return the names of the columns in a Kafka key; none if there is no key.
+
+    Raises:
+        ValueError, DecodeError, SchemaRegistryUnavailableError: as `message_of`.
+    """
+    if not key:
+        return frozenset()
+    fields = schema_of(registry, body_of(key).schema_id).declared["fields"]
+    return frozenset(str(field.get("connect.field", field["name"])) for field in fields)
+
+
+def _as_json(cell: Any) -> Any:
+    return base64.b64encode(cell).decode() if type(cell) is bytes else cell
+
+
+@lru_cache(maxsize=4096)
+def _envelope_of(settings: RegistrySettings, schema_id: SchemaId) -> _Envelope:
+    schema = schema_of(settings, schema_id)
+    row = next((_record_of(field["type"]) for field in schema.declared["fields"] if field["name"] == "before"), None)
+    if row is None:
+        return _Envelope(schema, {}, None)
+    names = {field["name"]: str(field.get("connect.field", field["name"])) for field in row["fields"]}
+    return _Envelope(schema, names, [_connect_field(field, names[field["name"]]) for field in row["fields"]])
+
+
+def _record_of(type_: Any) -> dict[str, Any] | None:
+    """Return the record among the branches of a union; None if there is none."""
+    branches = type_ if isinstance(type_, list) else [type_]
+    return next((each for each in branches if isinstance(each, dict) and each.get("type") == "record"), None)
+
+
+def _connect_field(field: Mapping[str, Any], name: str) -> JSONObject:
+    """Return a field as the schema of the JSON has it. Every column may be NULL, whatever the table says."""
+    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+    (type_,) = [each for each in branches if each != "null"]
+    if not isinstance(type_, dict):
+        type_ = {"type": type_}
+    parameters = dict(type_.get("connect.parameters") or {})
+    semantic = type_.get("connect.name")
+    if semantic == DECIMAL:
+        parameters["connect.decimal.precision"] = parameters.get("precision", type_.get("precision"))
+    said: JSONObject = {
+        "field": name,
+        "type": type_.get("connect.type") or _CONNECT.get(type_["type"], type_["type"]),
+        "parameters": parameters,
+    }
+    if semantic is not None:
+        said["name"] = semantic
+    if "tidb_type" in field:
+        said["tidb_type"] = field["tidb_type"]
+    return said
