@@ -347,7 +347,7 @@ def _faults(
         nowhere = {name for row in true for name in row.values} - sent(true, captured.header["protocol"])
         for cells, truth in zip(rows, true, strict=True):
             row = {**dict.fromkeys(nowhere), **cells}  # no message has such a column, so the schema may not know it
-            wrong = differences(captured.header["protocol"], truth, row, Counter())
+            wrong = differences(captured.header, truth, row, Counter())
             foreign = sorted(name for name in data - truth.values.keys() if row[name] is not None)
             wrong += [f"{name} is {row[name]!r}: the row has no such column" for name in foreign]
             if wrong:

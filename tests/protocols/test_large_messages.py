@@ -44,7 +44,7 @@ def compare(captured: Captured, decoded: list[dict[str, Any]]) -> Counter[str]:
     true = list(true_rows(captured, "large", "doc"))
     assert len(decoded) == len(true)
     for row, truth in zip(decoded, true, strict=True):
-        assert not differences(captured.header["protocol"], truth, row, losses), truth
+        assert not differences(captured.header, truth, row, losses), truth
     return losses
 
 

@@ -111,7 +111,7 @@ def row_faults(captured: Captured, rows: Iterable[Row]) -> Iterator[str]:
         if one is None:
             yield f"{place} was not written"
             continue
-        wrong = differences(captured.header["protocol"], truth, one, Counter())
+        wrong = differences(captured.header, truth, one, Counter())
         others = one.keys() - truth.values.keys()
         wrong += [f"{name} is {one[name]!r}" for name in others if not name.startswith("_") and one[name] is not None]
         if wrong:

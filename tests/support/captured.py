@@ -1,6 +1,7 @@
 """Captured messages in place of Kafka: read them through the core, without Kafka and without Spark."""
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.support.corpus import scenario
+from tests.support.registry import registry_options
 from ticdc_source.driver.ddl_copies import by_topic
 from ticdc_source.driver.inference import find_protocol, take_sample
 from ticdc_source.driver.load import schema_of_ranges
@@ -123,13 +125,17 @@ class Captured:
             )
             start = end
 
+    def options(self, **options: str) -> Options:
+        """Return options, and where the schemas of the messages are if they need any."""
+        return make_options(**registry_options(self.header), **options)
+
     def schema(self, **options: str) -> pa.Schema:
         """Infer the read schema."""
-        return schema_of_ranges(self.ranges(), self.fetch, make_options(**options))
+        return schema_of_ranges(self.ranges(), self.fetch, self.options(**options))
 
     def read(self, *, sizes: Sizes = whole, schema: pa.Schema | None = None, **options: str) -> pa.Table:
         """Infer and read, as the Spark source does, without Spark."""
-        parsed = make_options(**options)
+        parsed = self.options(**options)
         schema = self.schema(**options) if schema is None else schema
         context = self.context(schema, parsed)
         batches = [
@@ -214,6 +220,35 @@ def load(name: str) -> Captured:
     """Load a file of the corpus."""
     found = scenario(name)
     partitions: dict[int, list[Record]] = defaultdict(list)
+    header, spelt = found.header, as_spelt if found.header["protocol"] == "avro" else lambda truth: truth
     for line in found.records:
-        partitions[line.partition].append(Record(line.key, line.value, line.truth, line.large))
-    return Captured(found.header, dict(partitions), found.files)
+        partitions[line.partition].append(Record(line.key, line.value, spelt(line.truth), line.large))
+    return Captured({**header, "tables": spelt(header["tables"])}, dict(partitions), found.files)
+
+
+_NAMES = ("schema", "table", "name", "old_schema", "old_table")
+_NAME_LISTS = ("handle_key", "primary_key")
+
+
+def as_spelt(truth: Any) -> Any:
+    """Return a truth, or the tables of a file, with the names that avro has: it cannot spell others (wire item 122)."""
+    if isinstance(truth, list):
+        return [as_spelt(each) for each in truth]
+    if not isinstance(truth, dict):
+        return truth
+    return {
+        name: sanitized(value)
+        if name in _NAMES and isinstance(value, str)
+        else [sanitized(each) for each in value]
+        if name in _NAME_LISTS
+        else as_spelt(value)
+        if name in ("columns", "events")
+        else value
+        for name, value in truth.items()
+    }
+
+
+def sanitized(name: str) -> str:
+    """Return a name as Avro can spell it: `SanitizeName` in pingcap/ticdc pkg/sink/codec/common/helper.go."""
+    spelt = re.sub("[^A-Za-z0-9_]", "_", name)
+    return f"_{spelt}" if spelt[:1].isdigit() else spelt

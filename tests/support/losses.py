@@ -53,9 +53,11 @@ class MissingImages(Lost):
 
     Attributes:
         update: the change types of the images that an update still has.
+        applies: whether a changefeed leaves them out, given its configuration.
     """
 
     update: tuple[str, ...]
+    applies: Callable[[Mapping[str, Any]], bool]
 
 
 _EPOCH = {"date": "1970-01-01", "datetime": "1970-01-01 00:00:00", "timestamp": "1970-01-01 00:00:00"}
@@ -226,6 +228,54 @@ def _invalid_text(protocol: str, file: str) -> Loss:
     )
 
 
+def _of_debezium(protocol: str) -> tuple[Loss, ...]:
+    """Return what both encodings of debezium lose."""
+    return (
+        Loss(
+            protocol,
+            "null-as-default",
+            "NULL in a column that has a DEFAULT is sent as the default (in a TIME column as 0, in a DATETIME column with "
+            "CURRENT_TIMESTAMP as the epoch)",
+            "docs/wire.md, items 25 and 37",
+            _is_null_with_default,
+            lambda column, _: _default_of(column),
+        ),
+        Loss(
+            protocol,
+            "zero-date",
+            "zero and invalid DATE and DATETIME values are sent as NULL; in a NOT NULL column, as the epoch",
+            "docs/wire.md, item 26",
+            _is_zero_date,
+            _null_or_epoch,
+        ),
+        Loss(
+            protocol,
+            "zero-timestamp",
+            "a zero TIMESTAMP is sent as the epoch",
+            "docs/wire.md, items 26 and 40",
+            _is_zero_timestamp,
+            lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
+        ),
+        Loss(
+            protocol,
+            "two-digit-year",
+            "DATE and DATETIME values before the year 100: years 0 to 69 are sent as 2000 to 2069, years 70 to 99 as 1970 "
+            "to 1999",
+            "docs/wire.md, item 26",
+            _has_two_digit_year,
+            _four_digit_year,
+        ),
+        Loss(
+            protocol,
+            "ambiguous-hour",
+            "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: the earlier of two "
+            "moments is sent as the later one",
+            "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
+            **_other_twin(1),
+        ),
+    )
+
+
 LOSSES: tuple[Loss, ...] = (
     _ambiguous("open-protocol"),
     _deletes("open-protocol"),
@@ -237,40 +287,7 @@ LOSSES: tuple[Loss, ...] = (
     _ambiguous("simple"),
     _key_only("simple"),
     _invalid_text("simple", "simple/message.go"),
-    Loss(
-        "debezium",
-        "null-as-default",
-        "NULL in a column that has a DEFAULT is sent as the default (in a TIME column as 0, in a DATETIME column with "
-        "CURRENT_TIMESTAMP as the epoch)",
-        "docs/wire.md, items 25 and 37",
-        _is_null_with_default,
-        lambda column, _: _default_of(column),
-    ),
-    Loss(
-        "debezium",
-        "zero-date",
-        "zero and invalid DATE and DATETIME values are sent as NULL; in a NOT NULL column, as the epoch",
-        "docs/wire.md, item 26",
-        _is_zero_date,
-        _null_or_epoch,
-    ),
-    Loss(
-        "debezium",
-        "zero-timestamp",
-        "a zero TIMESTAMP is sent as the epoch",
-        "docs/wire.md, items 26 and 40",
-        _is_zero_timestamp,
-        lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
-    ),
-    Loss(
-        "debezium",
-        "two-digit-year",
-        "DATE and DATETIME values before the year 100: years 0 to 69 are sent as 2000 to 2069, years 70 to 99 as 1970 "
-        "to 1999",
-        "docs/wire.md, item 26",
-        _has_two_digit_year,
-        _four_digit_year,
-    ),
+    *_of_debezium("debezium"),
     Loss(
         "debezium",
         "decimal-as-double",
@@ -279,13 +296,19 @@ LOSSES: tuple[Loss, ...] = (
         _is_long_decimal,
         lambda _, truth: {"double": float(Decimal(truth))},
     ),
+    *_of_debezium("debezium-avro"),
+    _ambiguous("avro"),
     Loss(
-        "debezium",
-        "ambiguous-hour",
-        "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: the earlier of two "
-        "moments is sent as the later one",
-        "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
-        **_other_twin(1),
+        "avro",
+        "delete-keys-only",
+        "without `avro-include-before-value`, a delete has only the columns of the primary key; the others are NULL",
+        "pingcap/ticdc pkg/sink/codec/avro/arvo.go: a tombstone, or 9 bytes with `avro-enable-watermark`",
+        lambda column, _: (
+            column["change_type"] == "delete"
+            and not column["config"].get("avro-include-before-value")
+            and not column["handle_key"]
+        ),
+        lambda _column, _truth: None,
     ),
 )
 
@@ -297,6 +320,7 @@ MISSING: tuple[MissingImages, ...] = (
         "`insert`",
         "pingcap/ticdc pkg/sink/codec/open/codec.go:85-95",
         ("insert",),
+        lambda config: config.get("open.output-old-value") is False,
     ),
     MissingImages(
         "debezium",
@@ -304,5 +328,31 @@ MISSING: tuple[MissingImages, ...] = (
         "with `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`",
         "pingcap/ticdc pkg/sink/codec/debezium/codec.go:1053-1145",
         ("update_postimage",),
+        lambda config: config.get("debezium.output-old-value") is False,
+    ),
+    MissingImages(
+        "debezium-avro",
+        "debezium.output-old-value",
+        "with `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`",
+        "pingcap/ticdc pkg/sink/codec/debezium/avro.go",
+        ("update_postimage",),
+        lambda config: config.get("debezium.output-old-value") is False,
+    ),
+    MissingImages(
+        "avro",
+        "enable-tidb-extension",
+        "without `enable-tidb-extension` and `avro-include-before-value`, an update cannot be told from an insert: it is "
+        "read as `insert`",
+        "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
+        ("insert",),
+        lambda config: not config.get("avro-include-before-value") and not config.get("enable-tidb-extension"),
+    ),
+    MissingImages(
+        "avro",
+        "avro-include-before-value",
+        "without `avro-include-before-value`, an update has no old row: it is read as one row, `update_postimage`",
+        "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
+        ("update_postimage",),
+        lambda config: not config.get("avro-include-before-value") and bool(config.get("enable-tidb-extension")),
     ),
 )

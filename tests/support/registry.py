@@ -1,9 +1,11 @@
 """A registry that serves the schemas of the corpus by the ids that TiCDC's encoders used, with both APIs."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -35,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: SchemaServer
 
     def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
+        name = self._name(self.path.rpartition("/")[2])
         self.server.asked.append(name)
         schema = self.server.schemas.get(name)
         if schema is None:
@@ -45,13 +47,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        name = asked["SchemaVersionId"]
+        name = self._name(asked["SchemaVersionId"])
         self.server.asked.append(name)
         schema = self.server.schemas.get(name)
         if schema is None:
             self._answer(400, {"__type": "EntityNotFoundException", "Message": "not found"})
         else:
-            self._answer(200, {"SchemaVersionId": name, "SchemaDefinition": schema, "DataFormat": "AVRO"})
+            self._answer(
+                200, {"SchemaVersionId": asked["SchemaVersionId"], "SchemaDefinition": schema, "DataFormat": "AVRO"}
+            )
+
+    def _name(self, schema: str) -> str:
+        """Return the name of a schema: `<scenario>/<id>`, if the URL has a scenario."""
+        scenario = self.path.strip("/").partition("/")[0]
+        return schema if scenario in ("", "schemas") else f"{scenario}/{schema}"
 
     def _answer(self, status: int, content: Json) -> None:
         body = json.dumps(content).encode()
@@ -74,10 +83,36 @@ def schemas_of(header: Mapping[str, Any]) -> dict[str, str]:
 def serving(schemas: Mapping[str, str]) -> Iterator[SchemaServer]:
     """Serve schemas until the end of the context."""
     with SchemaServer(schemas) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
+        thread = _started(server)
         try:
             yield server
         finally:
             server.shutdown()
             thread.join()
+
+
+def _started(server: SchemaServer) -> threading.Thread:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    return thread
+
+
+@cache
+def _server() -> SchemaServer:
+    """Return the server of this process, which ends with it."""
+    server = SchemaServer({})
+    _started(server)
+    return server
+
+
+def registry_options(header: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that say where the schemas of a file of the corpus are; none if it needs none."""
+    schemas = schemas_of(header)
+    if not schemas:
+        return {}
+    server, scenario = _server(), str(header["scenario"])
+    server.schemas.update({f"{scenario}/{name}": text for name, text in schemas.items()})
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
+    url = f"{server.url}/{scenario}"
+    return {"schema.registry.url": url, "glue.endpoint": url, "glue.region": "us-east-1"}
