@@ -161,10 +161,8 @@ def differences(header: Mapping[str, Any], true: TrueRow, row: dict[str, Any], l
         out.append(f"address {address}")
     if row["_change_type"] != true.change_type:
         out.append(f"_change_type {row['_change_type']}")
-    if has_commit_ts(true.change_type, header) and row["_commit_version"] not in (
-        true.commit_ts,
-        true.commit_ts >> 18 << 18,
-    ):
+    is_known = has_commit_ts(true.change_type, header)
+    if is_known and row["_commit_version"] not in (true.commit_ts, true.commit_ts >> 18 << 18):
         out.append(f"_commit_version {row['_commit_version']}, not {true.commit_ts}")
     for name, truth in true.values.items():
         left, loss = expected(header["protocol"], true.columns[name], truth)

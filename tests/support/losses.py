@@ -234,8 +234,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "null-as-default",
-            "NULL in a column that has a DEFAULT is sent as the default (in a TIME column as 0, in a DATETIME column with "
-            "CURRENT_TIMESTAMP as the epoch)",
+            "NULL in a column that has a DEFAULT is sent as the default (in a TIME column as 0, in a DATETIME column "
+            "with CURRENT_TIMESTAMP as the epoch)",
             "docs/wire.md, items 25 and 37",
             _is_null_with_default,
             lambda column, _: _default_of(column),
@@ -259,8 +259,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "two-digit-year",
-            "DATE and DATETIME values before the year 100: years 0 to 69 are sent as 2000 to 2069, years 70 to 99 as 1970 "
-            "to 1999",
+            "DATE and DATETIME values before the year 100: years 0 to 69 are sent as 2000 to 2069, years 70 to 99 as "
+            "1970 to 1999",
             "docs/wire.md, item 26",
             _has_two_digit_year,
             _four_digit_year,
@@ -341,8 +341,8 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "enable-tidb-extension",
-        "without `enable-tidb-extension` and `avro-include-before-value`, an update cannot be told from an insert: it is "
-        "read as `insert`",
+        "without `enable-tidb-extension` and `avro-include-before-value`, an update cannot be told from an insert: it "
+        "is read as `insert`",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("insert",),
         lambda config: not config.get("avro-include-before-value") and not config.get("enable-tidb-extension"),
