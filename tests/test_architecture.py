@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ticdc_source.protocols import DECODERS
+from ticdc_source.protocols.decoding import RowDecoder
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
@@ -64,7 +65,8 @@ LAYERS: tuple[dict[str, str], ...] = (
         "kafka": "offset look-ups, and offset ranges → chunks",
         "protocols": "chunks → events → columns, one folder a wire format",
     },
-    {"tls": "TLS contexts from the files of a client, whatever the server is"},
+    {"registries": "schemas of Avro messages, by their id"},
+    {"tls": "TLS contexts from the files of a client, whatever the server is, and requests by HTTP that end in time"},
     {"kernels": "a column of wire values → an Arrow array", "options": "what the user typed, without I/O"},
     {"schema": "what a column is, and what DDL says of it"},
     {"events": "what travels between the stages", "tso": "the parts of a TSO"},
@@ -75,7 +77,8 @@ NAMES = [name for layer in LAYERS for name in layer]
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
     "aws_msk_iam_sasl_signer": frozenset({"kafka.logins"}),
-    "botocore": frozenset({"kafka.logins"}),
+    "boto3": frozenset({"registries"}),
+    "botocore": frozenset({"kafka.logins", "registries"}),
     "cryptography": frozenset({"tls"}),
     "crc32c": frozenset({"kafka.batches"}),
     "kafka": frozenset({"kafka.kafka_python"}),
@@ -93,17 +96,19 @@ EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
 # Folders whose subfolders (not files) stay apart: one wire format does not know another.
 APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
 # The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`. What is
-# an English word too is a name in quotes, in a path and as the class.
-_WORDS = frozenset({"simple"})
-WIRE_FORMATS = {
-    decoder.__module__.split(".")[2]: re.compile(
-        rf"[`'\"/.]{name}[`'\"/.]|\b{decoder.__name__}\("
-        if (name := decoder.facts.name) in _WORDS
-        else "|".join({re.sub("[-_ ]", "[-_ ]?", name) for name in (name, decoder.__name__)}),
-        0 if name in _WORDS else re.IGNORECASE,
-    )
-    for decoder in DECODERS
-}
+# a word for something else too is a name in backticks, in a path and as the class.
+_WORDS = frozenset({"simple", "avro"})
+
+
+def names_of(decoder: type[RowDecoder]) -> tuple[str, re.RegexFlag]:
+    """Return the pattern of the name of a wire format, and how case counts in it."""
+    name = decoder.facts.name
+    if name in _WORDS:
+        return rf"`{name}`|protocols[./]{name}\b|\b{decoder.__name__}\(", re.NOFLAG
+    return "|".join({re.sub("[-_ ]", "[-_ ]?", one) for one in (name, decoder.__name__)}), re.IGNORECASE
+
+
+WIRE_FORMATS = [(decoder.__module__.split(".")[2], re.compile(*names_of(decoder))) for decoder in DECODERS]
 REGISTRY = f"{PACKAGE}.protocols.__init__"
 # Modules beside the registry and its own folder that may name a wire format, each with the reason.
 MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {}
@@ -225,7 +230,7 @@ def unnamed(sources: Sources) -> Iterator[str]:
     for module, source in sources.items():
         found = [
             (number, match[0])
-            for wire_folder, names in WIRE_FORMATS.items()
+            for wire_folder, names in WIRE_FORMATS
             if module != REGISTRY and not module.startswith(f"{PACKAGE}.protocols.{wire_folder}.")
             for number, line in enumerate(source.splitlines(), 1)
             for match in names.finditer(line)

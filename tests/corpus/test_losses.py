@@ -38,7 +38,8 @@ def avro(header: Mapping[str, Any], data: bytes) -> dict[str, Any]:
     """Return the Avro behind the id of a schema, by the schemas in the header of the file."""
     start = 18 if data[:1] == b"\x03" else 5
     schema_id = str(UUID(bytes=data[2:18])) if start > 5 else str(int.from_bytes(data[1:5], "big"))
-    row = fastavro.schemaless_reader(BytesIO(data[start:]), parsed(schemas_of(header)[schema_id]), None)
+    schema = parsed(schemas_of(header)[schema_id])
+    row = fastavro.schemaless_reader(BytesIO(data[start:]), schema, None, handle_unicode_errors="replace")
     assert isinstance(row, dict)
     return row
 

@@ -311,9 +311,20 @@ def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
 
 def test_a_secret_option_is_not_in_its_own_error() -> None:
     """The error of an option that may be secret does not repeat the text."""
-    assert [option.name for option in OPTIONS.values() if option.secret] == ["claimCheckLocation", "metricsPath"]
+    assert {option.name for option in OPTIONS.values() if option.secret} == {
+        "claimCheckLocation",
+        "metricsPath",
+        "schema.registry.url",
+        "basic.auth.user.info",
+        "bearer.auth.token",
+        "schema.registry.ssl.truststore.password",
+        "schema.registry.ssl.keystore.password",
+        "schema.registry.ssl.key.password",
+    }
     assert SECRET not in refusal("claimCheckLocation", f"s3://bucket/folder?secret-access-key={SECRET}")
     assert SECRET not in refusal("metricsPath", f"ftp://me:{SECRET}@host/folder")
+    assert SECRET not in refusal("schema.registry.url", f"ftp://me:{SECRET}@host")
+    assert SECRET not in refusal("basic.auth.user.info", SECRET)
 
 
 def test_options_travel_to_workers() -> None:

@@ -3,11 +3,13 @@
 import json
 import os
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 Json = dict[str, Any]
 
@@ -105,12 +107,24 @@ def _server() -> SchemaServer:
     return server
 
 
+WRITTEN = "written"  # stands for a scenario: schemas of messages that tests write
+
+
+@cache
+def registered(schema: str, *, glue: bool = False) -> int | UUID:
+    """Register a schema of a message that a test writes; return its id."""
+    number = zlib.crc32(schema.encode()) % (1 << 30) + 1
+    schema_id = UUID(int=number << 64) if glue else number
+    _server().schemas[f"{WRITTEN}/{schema_id}"] = schema
+    return schema_id
+
+
 def registry_options(header: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that say where the schemas of a file of the corpus are; none if it needs none."""
+    """Return the options that say where schemas are: those of a file of the corpus, or those that tests wrote."""
     schemas = schemas_of(header)
-    if not schemas:
+    if not schemas and not registered.cache_info().currsize:
         return {}
-    server, scenario = _server(), str(header["scenario"])
+    server, scenario = _server(), str(header["scenario"]) if schemas else WRITTEN
     server.schemas.update({f"{scenario}/{name}": text for name, text in schemas.items()})
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")

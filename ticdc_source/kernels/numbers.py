@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -41,12 +42,14 @@ __all__ = [
     "integers_of_numbers",
     "integers_of_text",
     "require",
+    "shortest_single",
     "text_cells",
     "text_of_numbers",
     "text_wire",
 ]
 
 _2_63, _2_64 = 1 << 63, 1 << 64
+_SINGLE_DIGITS = range(6, 10)  # so many significant digits identify a 32-bit float
 
 
 First = TypeVar("First")
@@ -138,6 +141,15 @@ def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
         return pa.array([None if number is None else _plain(number) for number in numbers], pa.string())
 
     return cast
+
+
+def shortest_single(number: float) -> str:
+    """Return the shortest text of a number that is a 32-bit float."""
+    for digits in _SINGLE_DIGITS:
+        text = f"{number:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == number:
+            return text
+    return repr(number)
 
 
 def _plain(number: float | str) -> str:

@@ -374,16 +374,10 @@ class Options:
         secret=True,
     )
     basic_auth_user_info: Secret | None = option(
-        "basic.auth.user.info",
-        parsers.user_info,
-        "`user:password` for the schema registry",
-        secret=True,
+        "basic.auth.user.info", parsers.user_info, "`user:password` for the schema registry", secret=True
     )
     bearer_auth_token: Secret | None = option(
-        "bearer.auth.token",
-        parsers.secret,
-        "bearer token for the schema registry",
-        secret=True,
+        "bearer.auth.token", parsers.secret, "bearer token for the schema registry", secret=True
     )
     schema_registry_ssl_truststore_location: str | None = option(
         "schema.registry.ssl.truststore.location",

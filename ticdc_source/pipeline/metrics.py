@@ -101,7 +101,7 @@ METRICS = (
         "lost_deletes",
         "bigint",
         _RECORDS,
-        "records that say that some row was deleted, and not which one (avro, tables without a primary key)",
+        "records that say that some row was deleted, and not which one: its table has no primary key",
     ),
     Metric("skipped", "bigint", _RECORDS, "records without events: tombstones, and messages without a body"),
     Metric("decode_errors", "bigint", "records or events", "what could not be read"),

@@ -24,8 +24,6 @@ from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol import inspection as open_protocol
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
-from ticdc_source.protocols.other_formats import looks_like
-from ticdc_source.protocols.prefix_match import object_bytes
 from ticdc_source.protocols.simple import inspection as simple
 from ticdc_source.protocols.simple.decoder import Simple
 
@@ -141,14 +139,11 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
 
 def _looks_like_nothing(value: bytes) -> bool:
     """Return whether a value that no decoder recognizes looks like no other known format either."""
-    return not (looks_like(value) or looks_like(object_bytes(value, Compression())) or looks_compressed(value))
+    return not looks_compressed(value)
 
 
 def describe_unknown(value: bytes) -> str:
     """Return what a value looks like that no decoder recognizes, for an error."""
-    other = looks_like(value) or looks_like(object_bytes(value, Compression()))
-    if other is not None:
-        return f"it looks like {other}"
     if looks_compressed(value):
         return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
     return f"the value begins {value[:40]!r}"

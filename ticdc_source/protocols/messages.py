@@ -14,7 +14,6 @@ import orjson
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.protocols.compression import looks_compressed
-from ticdc_source.protocols.other_formats import looks_like
 from ticdc_source.tso import of_ms, physical_ms
 
 __all__ = [
@@ -177,15 +176,11 @@ def failure_detail(error: Exception) -> str:
     return detail.splitlines()[0] if detail else type(error).__name__
 
 
-def parse_failure(error: Exception, what: str, value: bytes | None = None) -> DecodeError:
+def parse_failure(error: Exception, what: str) -> DecodeError:
     """Return the error for an event that is not `what` its protocol promises.
 
     Args:
         error: what parsing it has raised.
         what: what it should be.
-        value: the record's plain value, if the record may be of another protocol.
     """
-    other = looks_like(value)
-    if other is not None:
-        return DecodeError(f"not {what}: it looks like {other}, which this version does not read")
     return error if isinstance(error, DecodeError) else DecodeError(f"not {what}: {failure_detail(error)}")

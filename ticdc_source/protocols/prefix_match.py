@@ -274,7 +274,7 @@ def _parse(
             classify(split, chunk, position, plain)
     except MALFORMED as error:
         # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
-        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what, plain).at(chunk.address(position))))
+        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what).at(chunk.address(position))))
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:

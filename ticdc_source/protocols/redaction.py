@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.options.registry import RegistrySettings
@@ -102,7 +101,7 @@ class Redactor:
         """Return a number, redacted: it is not larger."""
         return self._text(text)
 
-    def cell(self, value: Any) -> Any:
+    def cell(self, value: object) -> object:
         """Return a value of a parsed message, redacted: a text, bytes or a number. Others stay."""
         if isinstance(value, bool):
             return value

@@ -2,7 +2,7 @@
 
 Confluent: `00`, the id as a big-endian int32, the body. Glue: `03`, `00` for no compression, 16 bytes of a UUID, the
 body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_schema_registry.go; docs/wire.md, item
-121).
+114).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
+from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -19,9 +20,11 @@ from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.registries.lookup import SchemaId, schema_text
 
-__all__ = ["AvroBody", "AvroSchema", "body_of", "has_header", "schema_of"]
+__all__ = ["AvroBody", "AvroSchema", "body_of", "has_header", "is_envelope", "schema_of"]
 
 _CONFLUENT, _GLUE = b"\x00", b"\x03\x00"
+# In an envelope: the end of `source.version`, the length of the next text, and `source.connector`.
+_OF_ENVELOPE = b"Final\x0aTiCDC"
 CONFLUENT_BYTES, GLUE_BYTES = 5, 18
 
 
@@ -46,7 +49,7 @@ class AvroSchema(NamedTuple):
     """
 
     declared: dict[str, Any]
-    reader: Any
+    reader: object
 
     def read(self, data: bytes, start: int) -> dict[str, Any]:
         """Read a record. Bytes that are not UTF-8 are lone surrogates in texts (PEP 383), and decimals are bytes.
@@ -77,7 +80,7 @@ class AvroSchema(NamedTuple):
         return body.getvalue()
 
 
-def _with_bytes(value: Any) -> Any:
+def _with_bytes(value: object) -> object:
     """Return what fastavro writes: a text whose bytes are not UTF-8 (PEP 383) as these bytes."""
     if isinstance(value, dict):
         return {name: _with_bytes(each) for name, each in value.items()}
@@ -94,18 +97,23 @@ def has_header(data: bytes | None) -> bool:
     return is_confluent or (data[:2] == _GLUE and len(data) >= GLUE_BYTES)
 
 
+def is_envelope(value: bytes | None) -> bool:
+    """Return whether a value looks like an envelope, and not like a row."""
+    return value is not None and _OF_ENVELOPE in value and has_header(value)
+
+
 def body_of(data: bytes) -> AvroBody:
     """Return the schema id of a key or a value, and where its body begins.
 
     Raises:
         ValueError: it has no header.
     """
-    if data[:1] == _CONFLUENT and len(data) >= CONFLUENT_BYTES:
+    if not has_header(data):
+        msg = f"no schema id: it begins {data[:8]!r}"
+        raise ValueError(msg)
+    if data[:1] == _CONFLUENT:
         return AvroBody(int.from_bytes(data[1:CONFLUENT_BYTES], "big", signed=True), CONFLUENT_BYTES)
-    if data[:2] == _GLUE and len(data) >= GLUE_BYTES:
-        return AvroBody(UUID(bytes=data[2:GLUE_BYTES]), GLUE_BYTES)
-    msg = f"no schema id: it begins {data[:8]!r}"
-    raise ValueError(msg)
+    return AvroBody(UUID(bytes=data[2:GLUE_BYTES]), GLUE_BYTES)
 
 
 @lru_cache(maxsize=4096)
@@ -128,7 +136,7 @@ def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
         raise DecodeError(msg) from None
 
 
-def _plain(schema: Any) -> Any:
+def _plain(schema: object) -> object:
     """Return a schema without logical types and defaults.
 
     TiCDC's defaults are texts for people: those of bytes are base64, those of times may be CURRENT_TIMESTAMP
@@ -141,7 +149,7 @@ def _plain(schema: Any) -> Any:
     return schema
 
 
-def _fastavro() -> Any:
+def _fastavro() -> ModuleType:
     try:
         import fastavro  # noqa: PLC0415 (only Avro needs it)
     except ImportError:

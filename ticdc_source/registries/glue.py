@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Protocol
 from uuid import UUID
 
 from ticdc_source.errors import SchemaRegistryUnavailableError
@@ -18,6 +19,12 @@ _REFUSALS = frozenset({
     "AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException",
     "InvalidClientTokenId", "IncompleteSignature", "InvalidInputException", "ValidationException",
 })  # fmt: skip
+
+
+class _Glue(Protocol):
+    """What is used of boto3's client."""
+
+    def get_schema_version(self, *, SchemaVersionId: str) -> Mapping[str, object]: ...  # noqa: N803 (AWS's name)
 
 
 def schema_by_version_id(settings: RegistrySettings, schema_id: UUID) -> str:
@@ -58,9 +65,10 @@ def schema_by_version_id(settings: RegistrySettings, schema_id: UUID) -> str:
 
 
 @lru_cache(maxsize=8)
-def _client(region: str | None, endpoint: str | None, connect_s: float, read_s: float) -> Any:
+def _client(region: str | None, endpoint: str | None, connect_s: float, read_s: float) -> _Glue:
     import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 (as above)
     from botocore.config import Config  # noqa: PLC0415
 
     waits = Config(connect_timeout=connect_s, read_timeout=read_s, retries={"max_attempts": 1})
-    return boto3.client("glue", region_name=region, endpoint_url=endpoint, config=waits)
+    client: _Glue = boto3.client("glue", region_name=region, endpoint_url=endpoint, config=waits)
+    return client

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import lru_cache
 from typing import TypeAlias
 from uuid import UUID
 
@@ -21,9 +22,36 @@ _log = logging.getLogger(__name__)
 SchemaId: TypeAlias = int | UUID
 _ASKS_AGAIN_S = 30.0  # for a schema that the registry did not have
 
-_known: dict[tuple[RegistrySettings, SchemaId], str] = {}
-_missing: dict[tuple[RegistrySettings, SchemaId], tuple[float, DecodeError]] = {}
-_lock = threading.Lock()
+
+class _Schemas:
+    """The schemas of one registry that are known in this process."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._known: dict[SchemaId, str] = {}
+        self._missing: dict[SchemaId, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+
+    def text(self, schema_id: SchemaId) -> str:
+        """Return a schema; see `schema_text`."""
+        with self._lock:  # one question at a time: many tasks want the same schema
+            text = self._known.get(schema_id)
+            if text is not None:
+                return text
+            since, reason = self._missing.get(schema_id, (float("-inf"), ""))
+            if time.monotonic() - since < _ASKS_AGAIN_S:
+                raise DecodeError(reason)
+            try:
+                text = self._known[schema_id] = _asked(self._settings, schema_id)
+            except DecodeError as error:
+                self._missing[schema_id] = (time.monotonic(), error.reason)
+                raise
+        return text
+
+
+@lru_cache(maxsize=64)
+def _schemas_of(settings: RegistrySettings) -> _Schemas:
+    return _Schemas(settings)
 
 
 def schema_text(settings: RegistrySettings, schema_id: SchemaId) -> str:
@@ -37,19 +65,7 @@ def schema_text(settings: RegistrySettings, schema_id: SchemaId) -> str:
         DecodeError: the registry has no such schema.
         SchemaRegistryUnavailableError: it does not answer, or refuses; or the options do not say where it is.
     """
-    place = (settings, schema_id)
-    with _lock:  # one question at a time: many tasks want the same schema
-        text = _known.get(place)
-        if text is None:
-            since, error = _missing.get(place, (float("-inf"), None))
-            if error is not None and time.monotonic() - since < _ASKS_AGAIN_S:
-                raise DecodeError(error.reason)
-            try:
-                text = _known[place] = _asked(settings, schema_id)
-            except DecodeError as error:
-                _missing[place] = (time.monotonic(), error)
-                raise
-    return text
+    return _schemas_of(settings).text(schema_id)
 
 
 def _asked(settings: RegistrySettings, schema_id: SchemaId) -> str:

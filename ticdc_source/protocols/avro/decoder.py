@@ -1,4 +1,4 @@
-"""The avro decoder (pingcap/ticdc pkg/sink/codec/avro; docs/wire.md, items 121 to 128).
+"""The avro decoder (pingcap/ticdc pkg/sink/codec/avro; docs/wire.md, items 114 and 121 to 128).
 
 A value is a row in Avro behind the id of its schema, and a key its primary key. A delete may have no value.
 """
@@ -21,14 +21,14 @@ from ticdc_source.events import (
     every_table,
 )
 from ticdc_source.kernels.wire import Wire
-from ticdc_source.protocols.avro.kernels import KERNELS
+from ticdc_source.protocols.avro.kernels import KERNELS, decimal_wire
 from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema, row_schema_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.registry_framing import body_of, has_header
+from ticdc_source.protocols.registry_framing import body_of, has_header, is_envelope
 from ticdc_source.protocols.templates import General, Learn
 from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column, ReadField
@@ -47,6 +47,8 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
         return has_header(key)
     if key is None and value[:1] == bytes([_WATERMARK]) and len(value) == _SHORT:
         return True
+    if is_envelope(value):
+        return False
     return has_header(value) or value.startswith(b'\x01{"query":') or (len(value) == _SHORT and has_header(key))
 
 
@@ -71,7 +73,7 @@ class Avro(RowDecoder):
             try:
                 self._classify(split, chunk, position, key, value)
             except MALFORMED as error:
-                failure = parse_failure(error, "a message of avro", value).at(chunk.address(position))
+                failure = parse_failure(error, "a message of avro").at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
         split.keep(wants)
         return split
@@ -148,6 +150,8 @@ class Avro(RowDecoder):
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         declared = read_field.type_since(column.since)
         type_ = column.type or declared or type_of(read_field.arrow)
+        if column.wire == "bytes" and type_.name == "decimal":
+            return decimal_wire(type_.scale or 0), type_
         return KERNELS.get(type_.name), type_
 
 

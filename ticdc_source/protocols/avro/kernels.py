@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 
 import pyarrow as pa
@@ -12,33 +13,49 @@ from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, INTEGERS, TEXTS, ColumnType
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "decimal_wire"]
 
 _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
 
 
-def _decimals(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read DECIMAL: a big-endian integer at the declared scale, or text (`avro-decimal-handling-mode=string`)."""
-    of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
-    return lambda cells: of_text(_decimal_texts(type_, cells))
+def decimal_wire(scale: int) -> Wire:
+    """Return how DECIMAL is written: a big-endian integer, or text (`avro-decimal-handling-mode=string`).
+
+    Args:
+        scale: that of the messages; the column may have been altered since.
+    """
+
+    def texts(cells: Cells) -> Cells:
+        if isinstance(cells, pa.StringArray):
+            whole: Cells = cells
+            return whole
+        return [_decimal_text(cell, scale) if isinstance(cell, bytes) else cell for cell in require(cells, bytes, str)]
+
+    def natural(type_: ColumnType, settings: Settings) -> Kernel:
+        of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
+        return lambda cells: of_text(texts(cells))
+
+    def text(type_: ColumnType, settings: Settings) -> Kernel:
+        of_text = numbers.DECIMAL_TEXT.text(type_, settings)
+        return lambda cells: of_text(texts(cells))
+
+    return Wire(natural, text, arrays=pa.string())
 
 
-def _decimal_text(type_: ColumnType, settings: Settings) -> Kernel:
-    of_text = numbers.DECIMAL_TEXT.text(type_, settings)
-    return lambda cells: of_text(_decimal_texts(type_, cells))
+def _decimal_text(cell: bytes, scale: int) -> str:
+    number = Decimal(int.from_bytes(cell, "big", signed=True))
+    return format(number.scaleb(-scale, _EXACT), f".{scale}f")
 
 
-def _decimal_texts(type_: ColumnType, cells: Cells) -> Cells:
-    if isinstance(cells, pa.StringArray):
-        whole: Cells = cells
-        return whole
-    scale = type_.scale or 0
-    return [
-        format(Decimal(int.from_bytes(cell, "big", signed=True)).scaleb(-scale, _EXACT), f".{scale}f")
-        if isinstance(cell, bytes)
-        else cell
-        for cell in require(cells, bytes, str)
-    ]
+def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
+    """Make the kernel for the text of a FLOAT: the digits that identify a 32-bit float, as MySQL prints it."""
+    of_text = numbers.FLOAT_NUMBER.text(type_, settings)
+
+    def cast(cells: Cells) -> pa.Array:
+        doubles = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, float)
+        return of_text([None if cell is None else float(numbers.shortest_single(cell)) for cell in doubles])
+
+    return cast
 
 
 def _bits(type_: ColumnType, _settings: Settings) -> Kernel:
@@ -77,15 +94,14 @@ def _text_of_bytes(type_: ColumnType, settings: Settings) -> Kernel:
     return cast
 
 
-_DECIMAL = Wire(_decimals, _decimal_text, arrays=pa.string())
 _BIT = Wire(_bits, _bit_text, number=_bit_numbers, arrays=pa.binary())
 _BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary())
 
 KERNELS: dict[str, Wire] = {
     **dict.fromkeys(INTEGERS, numbers.WRAPPED_INTEGER),
-    "decimal": _DECIMAL,
+    "decimal": decimal_wire(0),
     "year": numbers.YEAR_NUMBER,
-    "float": numbers.FLOAT_NUMBER,
+    "float": replace(numbers.FLOAT_NUMBER, text=_single_text),
     "double": numbers.FLOAT_NUMBER,
     "bit": _BIT,
     "date": temporal.DATE_TEXT,

@@ -15,25 +15,25 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, Wants, every_table
+from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure
-from ticdc_source.protocols.registry_framing import AvroSchema, body_of, has_header, schema_of
+from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of
 from ticdc_source.protocols.templates import General
 from ticdc_source.registries.lookup import SchemaId
 
 __all__ = ["DebeziumAvro", "message_of", "names_in_key"]
 
-_CONNECTOR = b"Final\x0aTiCDC"  # the end of `source.version`, the length of the next text, and `source.connector`
 # Avro's name of a type → Kafka Connect's.
 _CONNECT = {"int": "int32", "long": "int64"}
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    return value is not None and has_header(value) and _CONNECTOR in value
+    return is_envelope(value)
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,14 @@ class _Envelope:
 
     Attributes:
         schema: the schema.
-        names: for each record of it that holds a row, the names of its columns by those of the fields.
+        names: the names of a row's columns by those of the fields.
+        singles: the fields that are 32-bit floats.
         fields: the fields of a row; None if it holds no rows.
     """
 
     schema: AvroSchema
     names: Mapping[str, str]
+    singles: frozenset[str]
     fields: Sequence[JSONObject] | None
 
 
@@ -76,7 +78,7 @@ class DebeziumAvro(Debezium):
             try:
                 add_event(split, chunk, position, value, self._message(value)["payload"])
             except MALFORMED as error:
-                failure = parse_failure(error, "a debezium-avro message", value).at(chunk.address(position))
+                failure = parse_failure(error, "a debezium-avro message").at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
         split.keep(wants)
         return split
@@ -132,7 +134,9 @@ def message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
     for image in ("before", "after"):
         row = payload.get(image)
         if row is not None:
-            payload[image] = {envelope.names[name]: _as_json(cell) for name, cell in row.items()}
+            payload[image] = {
+                envelope.names[name]: _as_json(cell, is_single=name in envelope.singles) for name, cell in row.items()
+            }
     schema = None if envelope.fields is None else {"fields": [{"field": "after", "fields": envelope.fields}]}
     return {"payload": payload, "schema": schema}
 
@@ -149,7 +153,10 @@ def names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str
     return frozenset(str(field.get("connect.field", field["name"])) for field in fields)
 
 
-def _as_json(cell: Any) -> Any:
+def _as_json(cell: object, *, is_single: bool) -> object:
+    """Return a cell as the JSON has it."""
+    if is_single and isinstance(cell, float):
+        return float(shortest_single(cell))
     return base64.b64encode(cell).decode() if type(cell) is bytes else cell
 
 
@@ -158,23 +165,28 @@ def _envelope_of(settings: RegistrySettings, schema_id: SchemaId) -> _Envelope:
     schema = schema_of(settings, schema_id)
     row = next((_record_of(field["type"]) for field in schema.declared["fields"] if field["name"] == "before"), None)
     if row is None:
-        return _Envelope(schema, {}, None)
+        return _Envelope(schema, {}, frozenset(), None)
     names = {field["name"]: str(field.get("connect.field", field["name"])) for field in row["fields"]}
-    return _Envelope(schema, names, [_connect_field(field, names[field["name"]]) for field in row["fields"]])
+    singles = frozenset(field["name"] for field in row["fields"] if _type_of(field)["type"] == "float")
+    return _Envelope(schema, names, singles, [_connect_field(field, names[field["name"]]) for field in row["fields"]])
 
 
-def _record_of(type_: Any) -> dict[str, Any] | None:
+def _record_of(type_: object) -> dict[str, Any] | None:
     """Return the record among the branches of a union; None if there is none."""
     branches = type_ if isinstance(type_, list) else [type_]
     return next((each for each in branches if isinstance(each, dict) and each.get("type") == "record"), None)
 
 
-def _connect_field(field: Mapping[str, Any], name: str) -> JSONObject:
-    """Return a field as the schema of the JSON has it. Every column may be NULL, whatever the table says."""
+def _type_of(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the type of a column, which may be NULL."""
     branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
     (type_,) = [each for each in branches if each != "null"]
-    if not isinstance(type_, dict):
-        type_ = {"type": type_}
+    return type_ if isinstance(type_, dict) else {"type": type_}
+
+
+def _connect_field(field: Mapping[str, Any], name: str) -> JSONObject:
+    """Return a field as the schema of the JSON has it. Every column may be NULL, whatever the table says."""
+    type_ = _type_of(field)
     parameters = dict(type_.get("connect.parameters") or {})
     semantic = type_.get("connect.name")
     if semantic == DECIMAL:

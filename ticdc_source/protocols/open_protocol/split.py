@@ -49,7 +49,6 @@ from ticdc_source.protocols.messages import (
     table_name,
     tso,
 )
-from ticdc_source.protocols.other_formats import looks_like
 
 __all__ = ["ACTION_TYPES", "VERSION", "PlainKeys", "events_of", "frames", "split_frames"]
 
@@ -367,13 +366,7 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
     """
     if key is None or key[:8] != VERSION:
         start = "no key" if key is None else f"the key begins {key[:8].hex() or 'empty'}"
-        other = looks_like(value)
-        hint = (
-            "check the option 'protocol'"
-            if other is None
-            else f"it looks like {other}, which this version does not read"
-        )
-        msg = f"not open-protocol: {start}, not version 1; {hint}"
+        msg = f"not open-protocol: {start}, not version 1; check the option 'protocol'"
         raise FramingError(msg)
     unparsed = frames(key, 8, "key")
     if not unparsed and value:

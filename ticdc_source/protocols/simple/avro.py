@@ -15,6 +15,7 @@ from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
+from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
@@ -26,7 +27,6 @@ _WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in 
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
 _MOST_VARINT = 10  # bytes of 64 bits
 _2_64 = 1 << 64
-_FLOAT_DIGITS = range(6, 10)  # 6 to 9 significant digits identify a 32-bit float
 
 
 def is_avro(value: bytes) -> bool:
@@ -284,16 +284,7 @@ def _cell(cell: object, type_name: str) -> object:
         is_timestamp = "location" in cell
         return cell if is_timestamp else str(cell["value"] % _2_64)  # an UnsignedBigint is a long that wraps around
     if isinstance(cell, float):
-        return _shortest(cell) if type_name == "float" else repr(cell)
+        return shortest_single(cell) if type_name == "float" else repr(cell)
     if isinstance(cell, int):
         return str(cell % _2_64 if type_name in ("set", "bit") else cell)  # negative for 64 members or bits
     return cell
-
-
-def _shortest(number: float) -> str:
-    """Return the shortest text of a number that is a 32-bit float."""
-    for digits in _FLOAT_DIGITS:
-        text = f"{number:.{digits}g}"
-        if unpack("f", pack("f", float(text)))[0] == number:
-            return text
-    return repr(number)
