@@ -11,6 +11,7 @@ from tests.support.captured import Captured, Record, load
 from tests.support.corpus import scenarios
 from tests.support.messages import TSO, Message, canal, cell, open_message, open_row
 from ticdc_source.inspection.capture import CapturedRecord, redacted
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.redaction import Redactor, Treatment
 
 MOST = 40  # records of a topic partition
@@ -37,7 +38,8 @@ def redacted_capture(captured: Captured) -> Captured:
             CapturedRecord(topic="t", partition=number, offset=at, timestamp=0, key=record.key, value=record.value)
             for at, record in enumerate(records)
         )
-        partitions[number] = [Record(each.key, each.value) for each in redacted(file, SALT)]
+        registry = RegistrySettings.of(captured.options())
+        partitions[number] = [Record(each.key, each.value) for each in redacted(file, SALT, registry)]
     return replace(captured, partitions=partitions)
 
 

@@ -57,10 +57,16 @@ def doubles(chooser: random.Random) -> list[float]:
     return [0.0, 0.1, 1.0, -0.01, 1e-30, 1e21, 1e300, 3.1415927, 16777217.0, 9007199254740991.0, *prices]
 
 
+def binaries(chooser: random.Random) -> list[bytes]:
+    """Make bytes, of text and of no text."""
+    return [b"", b"\0", b"\x01", b"abc", "é".encode(), b"\xff\xfe", *(chooser.randbytes(n) for n in (1, 2, 7, 8))]
+
+
 CELLS: dict[pa.DataType, Callable[[random.Random], Any]] = {
     pa.string(): texts,
     pa.int64(): numbers,
     pa.float64(): doubles,
+    pa.binary(): binaries,
 }
 
 

@@ -68,6 +68,33 @@ CASES = [(text, protocol, cells[protocol], written) for text, cells, written in 
 CASES += [
     (text, SIMPLE, _IN_SIMPLE.get(text, cells[CANAL]), written) for text, cells, written in FORMS if CANAL in cells
 ]
+# avro writes numbers as debezium does, labels too, dates and times as canal-json does, and bytes as they are;
+# debezium-avro is debezium.
+_BINARIES = ("binary(2)", "varbinary(2)", "tinyblob", "blob", "mediumblob", "longblob")
+_IN_AVRO = {
+    **dict.fromkeys(_BINARIES, b"\x00\xff"),
+    "bit(1)": b"\x01",
+    "bit(9)": b"\x01\x01",
+    "decimal(60,10)": "9" * 50 + ".5000000000",
+    "decimal(10,2)": "12.50",
+    "decimal(10,2) unsigned": "12.50",
+}
+
+
+def _as_avro(text: str, cells: Mapping[str, object]) -> object:
+    """Return a value as avro has it."""
+    kind = parse_type(text)
+    if kind.family in ("datetime", "timestamp", "time") or kind.name == "decimal":
+        return cells.get(CANAL)
+    return cells.get(DEBEZIUM)
+
+
+CASES += [(text, "debezium-avro", cells[DEBEZIUM], written) for text, cells, written in FORMS if DEBEZIUM in cells]
+CASES += [
+    (text, "avro", value, written)
+    for text, cells, written in FORMS
+    if (value := _IN_AVRO.get(text, _as_avro(text, cells))) is not None
+]
 SETTINGS = Settings(time_zone="Asia/Shanghai")
 
 

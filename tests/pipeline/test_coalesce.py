@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, Sizes, make_options, single
+from tests.encoders.avro import Avro, DebeziumAvro
+from tests.encoders.tables import Column, Table
+from tests.support.captured import Captured, Sizes, single
 from tests.support.messages import (
     TSO,
     Message,
@@ -36,8 +38,26 @@ INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 FORMATS = ("changelog", "envelope", "event")
 
 
+REGISTERED = {"avro": Avro(extension=True, watermarks=True), "debezium-avro": DebeziumAvro(extension=True)}
+
+
+def registered(protocol: str, number: int, table: str, op: str = "insert") -> Message:
+    """Return a row, a DDL event or a watermark in Avro behind the id of a schema."""
+    columns = (Column("id", "int", nullable=False), Column("n", "int"))
+    values = [
+        {"name": "id", "mysql_type": "int", "after": "1"},
+        {"name": "n", "mysql_type": "int", "after": str(number)},
+    ]
+    event = {"op": op, "schema": "test", "table": table, "commit_ts": TSO + number, "columns": values,
+             "ddl_query": "ALTER TABLE t COMMENT 'x'", "ddl_type": "modify table comment", "ddl_type_code": 15}  # fmt: skip
+    described = None if op == "watermark" else Table("test", table, columns, ("id",), ("id",))
+    return REGISTERED[protocol].message([event], [described])
+
+
 def row(protocol: str, number: int, table: str) -> Message:
     """Return a row that holds its number."""
+    if protocol in REGISTERED:
+        return registered(protocol, number, table)
     if protocol == "canal-json":
         types, stamp = {"id": "int", "n": "int"}, {"commitTs": TSO + number}
         return canal("INSERT", [{"id": "1", "n": str(number)}], None, types, table=table, _tidb=stamp)
@@ -54,6 +74,8 @@ def row(protocol: str, number: int, table: str) -> Message:
 def ddl_or_watermark(protocol: str, number: int) -> Message:
     """Return a DDL event or a watermark."""
     stamp = TSO + number
+    if protocol in REGISTERED:
+        return registered(protocol, number, "t", "watermark" if number % 2 or protocol != "avro" else "ddl")
     if number % 2:
         return {
             "canal-json": canal("TIDB_WATERMARK", _tidb={"watermarkTs": stamp}),
@@ -89,7 +111,7 @@ def topic(protocol: str, chooser: random.Random, count: int = 400) -> Captured:
 
 def read_all(captured: Captured, sizes: Sizes, **given: str) -> tuple[pa.Table, Any, int]:
     """Read all records; return the rows, the counters, and the number of record batches."""
-    options = make_options(**given)
+    options = captured.options(**given)
     schema = captured.schema(**given)
     context = (
         captured.context(schema, options) if given["outputFormat"] == "event" else context_of_schema(schema, options)

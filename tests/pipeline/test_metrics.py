@@ -54,7 +54,7 @@ def test_everything_of_a_range_is_counted_once() -> None:
                    "watermark": 2,
                    "other_tables": 1},
         "claim_checks": 0, "key_only": 0, "checksums": 0, "wrong_checksums": 0,
-        "skipped": 0, "decode_errors": 2, "dropped": 2,
+        "lost_deletes": 0, "skipped": 0, "decode_errors": 2, "dropped": 2,
         "rescued": 0, "invalid_utf8": 0,
         "min_commit_ts": TSO, "max_commit_ts": TSO + 5,
         "watermark": TSO + 9, "ending_commit_ts": None,

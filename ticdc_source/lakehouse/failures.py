@@ -15,6 +15,7 @@ from ticdc_source.errors import (
     KafkaUnavailableError,
     OptionError,
     SchemaError,
+    SchemaRegistryUnavailableError,
     TiCDCSourceError,
 )
 
@@ -22,7 +23,8 @@ __all__ = ["Shared", "cause_of", "shared_cause", "text_of"]
 
 # What Spark says of an error of ours that one of its Python processes has raised.
 _OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
-_OF_EVERY_TABLE = (ClaimCheckUnavailableError, KafkaUnavailableError)  # what all of them are read from
+# What all of them are read from.
+_OF_EVERY_TABLE = (ClaimCheckUnavailableError, KafkaUnavailableError, SchemaRegistryUnavailableError)
 _OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
 
 
