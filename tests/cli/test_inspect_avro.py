@@ -7,7 +7,7 @@ from tests.support.captured import load
 from tests.support.corpus import Line
 from tests.support.registry import registry_options
 
-SHOWN = ("enable-tidb-extension", "avro-include-before-value", "avro-enable-watermark", "debezium.output-old-value")
+SHOWN = {"enable-tidb-extension", "avro-include-before-value", "avro-enable-watermark", "debezium.output-old-value"}
 DEFAULTS = {"debezium.output-old-value": True}
 
 

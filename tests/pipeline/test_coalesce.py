@@ -38,7 +38,10 @@ INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 FORMATS = ("changelog", "envelope", "event")
 
 
-REGISTERED = {"avro": Avro(extension=True, watermarks=True), "debezium-avro": DebeziumAvro(extension=True)}
+REGISTERED: dict[str, Avro | DebeziumAvro] = {
+    "avro": Avro(extension=True, watermarks=True),
+    "debezium-avro": DebeziumAvro(extension=True),
+}
 
 
 def registered(protocol: str, number: int, table: str, op: str = "insert") -> Message:
@@ -48,8 +51,15 @@ def registered(protocol: str, number: int, table: str, op: str = "insert") -> Me
         {"name": "id", "mysql_type": "int", "after": "1"},
         {"name": "n", "mysql_type": "int", "after": str(number)},
     ]
-    event = {"op": op, "schema": "test", "table": table, "commit_ts": TSO + number, "columns": values,
-             "ddl_query": "ALTER TABLE t COMMENT 'x'", "ddl_type": "modify table comment", "ddl_type_code": 15}  # fmt: skip
+    event = {
+        "op": op,
+        "schema": "test",
+        "table": table,
+        "commit_ts": TSO + number,
+        "columns": values,
+        "ddl_query": "ALTER TABLE t COMMENT 'x'",
+        "ddl_type_code": 15,
+    }
     described = None if op == "watermark" else Table("test", table, columns, ("id",), ("id",))
     return REGISTERED[protocol].message([event], [described])
 

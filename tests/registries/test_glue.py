@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from uuid import UUID, uuid4
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 import pytest
 from moto.server import ThreadedMotoServer
 

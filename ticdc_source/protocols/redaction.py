@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -100,18 +99,6 @@ class Redactor:
     def number(self, text: str) -> str:
         """Return a number, redacted: it is not larger."""
         return self._text(text)
-
-    def cell(self, value: object) -> object:
-        """Return a value of a parsed message, redacted: a text, bytes or a number. Others stay."""
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, int):
-            return int(self.number(str(value)))
-        if isinstance(value, float):
-            return float(self.number(f"{value:.6e}")) if math.isfinite(value) else value
-        if isinstance(value, bytes):
-            return self.text(value)
-        return self._text(value, raw=True) if isinstance(value, str) else value
 
     def _json(self, text: bytes, wanted: Wanted) -> bytes:
         try:

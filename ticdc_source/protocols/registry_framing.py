@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from types import ModuleType
@@ -72,21 +71,6 @@ class AvroSchema(NamedTuple):
             msg = f"{len(data) - start - body.tell()} bytes behind the Avro"
             raise ValueError(msg)
         return row
-
-    def written(self, row: Mapping[str, Any]) -> bytes:
-        """Return the body of a record."""
-        body = BytesIO()
-        _fastavro().schemaless_writer(body, self.reader, _with_bytes(row))
-        return body.getvalue()
-
-
-def _with_bytes(value: object) -> object:
-    """Return what fastavro writes: a text whose bytes are not UTF-8 (PEP 383) as these bytes."""
-    if isinstance(value, dict):
-        return {name: _with_bytes(each) for name, each in value.items()}
-    if isinstance(value, str) and not value.isascii():
-        return value.encode(errors="surrogateescape")
-    return value
 
 
 def has_header(data: bytes | None) -> bool:

@@ -82,9 +82,8 @@ def _schema_of(url: str, settings: RegistrySettings, schema_id: int) -> str:
         msg = f"{url} answers, but not as a schema registry. Check schema.registry.url: is it the URL of the API?"
         raise SchemaRegistryUnavailableError(msg) from None
     if kind != "AVRO" or references:
-        msg = (
-            f"schema {schema_id} in {url} is {kind if kind != 'AVRO' else 'one with references'}: TiCDC wrote none such"
-        )
+        what = "has references" if references else f"is {kind}, and not Avro"
+        msg = f"schema {schema_id} in {url} {what}: TiCDC did not write it"
         raise DecodeError(msg)
     return schema_in(content.get("schema"), schema_id, url)
 

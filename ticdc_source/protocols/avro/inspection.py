@@ -9,6 +9,7 @@ from typing import ClassVar
 from ticdc_source.events import Chunk, Split, TableEvents
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.row_schema import BEFORE, CHECKSUM, OP, row_schema_of
+from ticdc_source.protocols.avro_bytes import redacted
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.redaction import Redactor
@@ -82,13 +83,8 @@ def _redacted_part(data: bytes | None, redactor: Redactor) -> bytes | None:
         return data
     schema_id, start = body_of(data)
     schema = row_schema_of(redactor.registry, schema_id)
-    row = schema.schema.read(data, start)
-    labels = {column.name for column in schema.columns if column.type is not None and column.type.labels is not None}
-    hidden = {name: cell if name in schema.own or name in labels else redactor.cell(cell) for name, cell in row.items()}
-    before = row.get(BEFORE)
-    if BEFORE in schema.own and before is not None:
-        hidden[BEFORE] = {name: cell if name in labels else redactor.cell(cell) for name, cell in before.items()}
-    return data[:start] + schema.schema.written(hidden)
+    own = schema.own - {BEFORE}
+    return redacted(schema.schema.declared, data, start, redactor, lambda path: path[0] not in own)
 
 
 INSPECTION = Inspection(lambda registry: AvroSettings(registry=registry), _redacted)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ticdc_source.events import TableEvents
 from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.avro_bytes import redacted
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting
 from ticdc_source.protocols.debezium.avro import message_of, names_in_key
@@ -52,18 +53,8 @@ def _redacted_part(data: bytes | None, redactor: Redactor, rows: tuple[str, ...]
     if data is None or not has_header(data):
         return data
     schema_id, start = body_of(data)
-    schema = schema_of(redactor.registry, schema_id)
-    record = schema.read(data, start)
-    if not rows:
-        hidden = {name: redactor.cell(cell) for name, cell in record.items()}
-    else:
-        hidden = {
-            name: {column: redactor.cell(cell) for column, cell in part.items()}
-            if name in rows and part is not None
-            else part
-            for name, part in record.items()
-        }
-    return data[:start] + schema.written(hidden)
+    declared = schema_of(redactor.registry, schema_id).declared
+    return redacted(declared, data, start, redactor, lambda path: not rows or path[0] in rows)
 
 
 INSPECTION = Inspection(lambda registry: DebeziumAvroSettings(registry=registry), _redacted)

@@ -10,12 +10,12 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from io import BytesIO
-from struct import pack, unpack
 from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.kernels.numbers import shortest_single
+from ticdc_source.protocols.avro_bytes import REDACTED, read_varint, text_bounds
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
@@ -25,7 +25,6 @@ __all__ = ["commit_ts_of_row", "is_avro", "message_of", "parse_avro", "redacted_
 
 _WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # zig-zag of branch 11
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
-_MOST_VARINT = 10  # bytes of 64 bits
 _2_64 = 1 << 64
 
 
@@ -141,9 +140,9 @@ def table_of_row(value: bytes) -> TableName | None:
     """
     if not value.startswith(_ROW):
         return None
-    position = _read_varint(value, len(_ROW))[1]  # the version
-    database, end = _text_bounds(value, position)
-    table, end_of_table = _text_bounds(value, end)
+    position = read_varint(value, len(_ROW))[1]  # the version
+    database, end = text_bounds(value, position)
+    table, end_of_table = text_bounds(value, end)
     return TableName(value[database:end].decode(), value[table:end_of_table].decode())
 
 
@@ -152,34 +151,14 @@ def commit_ts_of_row(value: bytes) -> int | None:
     if not value.startswith(_ROW):
         return None
     try:
-        position = _read_varint(value, len(_ROW))[1]
+        position = read_varint(value, len(_ROW))[1]
         for _ in ("database", "table"):
-            position = _text_bounds(value, position)[1]
+            position = text_bounds(value, position)[1]
         for _ in ("tableID", "type"):
-            position = _read_varint(value, position)[1]
-        return _read_varint(value, position)[0]
+            position = read_varint(value, position)[1]
+        return read_varint(value, position)[0]
     except ValueError:
         return None
-
-
-def _text_bounds(value: bytes, position: int) -> tuple[int, int]:
-    """Return where the bytes of a text begin and end."""
-    length, position = _read_varint(value, position)
-    if not 0 <= length <= len(value) - position:
-        msg = "the Avro is broken: a text of that length does not fit"
-        raise ValueError(msg)
-    return position, position + length
-
-
-def _read_varint(value: bytes, position: int) -> tuple[int, int]:
-    """Decode a zig-zag varint; return it and the position after it."""
-    number = 0
-    for index, byte in enumerate(value[position : position + _MOST_VARINT]):
-        number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:  # noqa: PLR2004 (the last byte of a varint)
-            return (number >> 1) ^ -(number & 1), position + index + 1
-    msg = "the Avro is broken: an integer has no end"
-    raise ValueError(msg)
 
 
 def redacted_avro(value: bytes, redactor: Redactor) -> bytes:
@@ -196,66 +175,54 @@ def redacted_avro(value: bytes, redactor: Redactor) -> bytes:
     return bytes(redacted)
 
 
-def _redacted_long(data: bytes, redactor: Redactor) -> bytes:
-    number = _read_varint(data, 0)[0]
-    smaller = int(redactor.number(str(number)))
-    bits = (smaller << 1) ^ (smaller >> 63)
-    # Padded with continuation bytes, so that the length stays.
-    return bytes([bits >> 7 * index & 0x7F | (0x80 if index < len(data) - 1 else 0) for index in range(len(data))])
-
-
-def _redacted_float(form: str) -> Callable[[bytes, Redactor], bytes]:
-    return lambda data, redactor: pack(form, float(redactor.number(f"{unpack(form, data)[0]:.6e}")))
-
-
 # By branch of a cell; texts of a TIMESTAMP are redacted alone, as its zone stays.
 _LONG, _FLOAT, _DOUBLE, _TEXT, _BYTES, _TIMESTAMP, _UNSIGNED = range(1, 8)
 _REDACT: Mapping[int, Callable[[bytes, Redactor], bytes]] = {
-    _LONG: _redacted_long,
-    _FLOAT: _redacted_float("<f"),
-    _DOUBLE: _redacted_float("<d"),
-    _TEXT: lambda data, redactor: redactor.text(data),
-    _BYTES: lambda data, redactor: redactor.text(data),
-    _UNSIGNED: _redacted_long,
+    _LONG: REDACTED["long"],
+    _FLOAT: REDACTED["float"],
+    _DOUBLE: REDACTED["double"],
+    _TEXT: REDACTED["string"],
+    _BYTES: REDACTED["bytes"],
+    _UNSIGNED: REDACTED["long"],
 }
 
 
 def _values(value: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield the values of a row message and its address in claim-check storage: (branch, first byte, end)."""
-    position = _read_varint(value, len(_ROW))[1]  # the version
+    position = read_varint(value, len(_ROW))[1]  # the version
     for _ in ("database", "table"):
-        position = _text_bounds(value, position)[1]
+        position = text_bounds(value, position)[1]
     for _ in ("tableID", "type", "commitTs", "buildTs", "schemaVersion"):
-        position = _read_varint(value, position)[1]
-    has_address, position = _read_varint(value, position)
+        position = read_varint(value, position)[1]
+    has_address, position = read_varint(value, position)
     if has_address:
-        start, position = _text_bounds(value, position)
+        start, position = text_bounds(value, position)
         yield _TEXT, start, position
-    key_only, position = _read_varint(value, position)
+    key_only, position = read_varint(value, position)
     position += bool(key_only)
-    has_checksum, position = _read_varint(value, position)
+    has_checksum, position = read_varint(value, position)
     if has_checksum:
-        position = _read_varint(value, position)[1] + 1
+        position = read_varint(value, position)[1] + 1
         for _ in ("current", "previous"):
-            position = _read_varint(value, position)[1]
+            position = read_varint(value, position)[1]
     for _ in ("data", "old"):
-        has_row, position = _read_varint(value, position)
+        has_row, position = read_varint(value, position)
         count = -1 if has_row else 0
         while count:
-            count, position = _read_varint(value, position)
+            count, position = read_varint(value, position)
             if count < 0:  # the size of the block follows
-                count, position = -count, _read_varint(value, position)[1]
+                count, position = -count, read_varint(value, position)[1]
             for _ in range(count):
-                position = _text_bounds(value, position)[1]
-                branch, position = _read_varint(value, position)
+                position = text_bounds(value, position)[1]
+                branch, position = read_varint(value, position)
                 if branch in (_LONG, _UNSIGNED):
-                    start, position = position, _read_varint(value, position)[1]
+                    start, position = position, read_varint(value, position)[1]
                 elif branch in (_FLOAT, _DOUBLE):
                     start, position = position, position + (4 if branch == _FLOAT else 8)
                 elif branch in (_TEXT, _BYTES):
-                    start, position = _text_bounds(value, position)
+                    start, position = text_bounds(value, position)
                 elif branch == _TIMESTAMP:
-                    start, position = _text_bounds(value, _text_bounds(value, position)[1])
+                    start, position = text_bounds(value, text_bounds(value, position)[1])
                     branch = _TEXT
                 else:
                     continue
