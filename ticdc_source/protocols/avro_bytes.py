@@ -72,7 +72,7 @@ def value_spans(schema: Mapping[str, Any], data: bytes, start: int) -> Iterator[
     Raises:
         ValueError, KeyError, IndexError: the body is not what the schema says.
     """
-    records: dict[str, Mapping[str, Any]] = {}
+    records = _named(schema)
 
     def walk(type_: Type, position: int, path: Path) -> Iterator[ValueSpan | int]:
         """Yield values, and at last the position after them."""
@@ -84,7 +84,6 @@ def value_spans(schema: Mapping[str, Any], data: bytes, start: int) -> Iterator[
             return
         kind = type_["type"]
         if kind == "record":
-            records[f"{type_.get('namespace')}.{type_['name']}"] = type_
             for field in type_["fields"]:
                 for found in walk(field["type"], position, (*path, field["name"])):
                     if isinstance(found, int):
@@ -109,6 +108,17 @@ def value_spans(schema: Mapping[str, Any], data: bytes, start: int) -> Iterator[
         yield position
 
     yield from (found for found in walk(schema, start, ()) if isinstance(found, ValueSpan))
+
+
+def _named(type_: Type) -> dict[str, Mapping[str, Any]]:
+    """Return the records in a type by their full names."""
+    if isinstance(type_, str):
+        return {}
+    if not isinstance(type_, Mapping):
+        return {name: record for branch in type_ for name, record in _named(branch).items()}
+    parts = [type_.get("items", ""), *(field["type"] for field in type_.get("fields", ()))]
+    found = {name: record for part in parts for name, record in _named(part).items()}
+    return found | ({f"{type_.get('namespace')}.{type_['name']}": type_} if type_["type"] == "record" else {})
 
 
 def _bounds(kind: str, data: bytes, position: int) -> tuple[int, int]:

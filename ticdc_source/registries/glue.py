@@ -70,5 +70,6 @@ def _client(region: str | None, endpoint: str | None, connect_s: float, read_s: 
     from botocore.config import Config  # noqa: PLC0415
 
     waits = Config(connect_timeout=connect_s, read_timeout=read_s, retries={"max_attempts": 1})
-    client: _Glue = boto3.client("glue", region_name=region, endpoint_url=endpoint, config=waits)
+    session = boto3.session.Session()  # of its own: the default one keeps the credentials that it found first
+    client: _Glue = session.client("glue", region_name=region, endpoint_url=endpoint, config=waits)
     return client
