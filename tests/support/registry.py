@@ -119,6 +119,11 @@ def registered(schema: str, *, glue: bool = False) -> int | UUID:
     return schema_id
 
 
+def written_schema(schema_id: object) -> str:
+    """Return a schema that a test has registered."""
+    return _server().schemas[f"{WRITTEN}/{schema_id}"]
+
+
 def registry_options(header: Mapping[str, Any]) -> dict[str, str]:
     """Return the options that say where schemas are: those of a file of the corpus, or those that tests wrote."""
     schemas = schemas_of(header)
