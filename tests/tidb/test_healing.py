@@ -320,16 +320,16 @@ def test_a_sync_heals_after_each_cause(
 
 # Keys of messages with nothing else, and whether those rows alone are read.
 LARGE = {
-    "integer": ("n INT PRIMARY KEY", True),
-    "text": ("n INT, k VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY", True),
-    "several": ("n INT UNSIGNED, k DECIMAL(50,2), d DATE, b VARBINARY(20), PRIMARY KEY (k, d, b)", True),
-    "moment": ("n INT, k DATETIME(6) PRIMARY KEY", False),
+    "by_number": ("n INT PRIMARY KEY", True),
+    "by_text": ("n INT, k VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY", True),
+    "by_several": ("n INT UNSIGNED, k DECIMAL(50,2), d DATE, b VARBINARY(20), PRIMARY KEY (k, d, b)", True),
+    "by_moment": ("n INT, k DATETIME(6) PRIMARY KEY", False),
 }
 KEYS = {
-    "integer": {},
-    "text": {"k": "CONCAT(x'5c', 'o''', {n}, 'é')"},
-    "several": {"k": "{n} + 0.25", "d": "'2026-01-01' + INTERVAL {n} DAY", "b": "CONCAT(X'00FF', {n})"},
-    "moment": {"k": "'2026-01-01 00:00:00.000001' + INTERVAL {n} SECOND"},
+    "by_number": {},
+    "by_text": {"k": "CONCAT(x'5c', 'o''', {n}, 'é')"},
+    "by_several": {"k": "{n} + 0.25", "d": "'2026-01-01' + INTERVAL {n} DAY", "b": "CONCAT(X'00FF', {n})"},
+    "by_moment": {"k": "'2026-01-01 00:00:00.000001' + INTERVAL {n} SECOND"},
 }
 
 

@@ -438,7 +438,9 @@ class _MicroBatch:
         earlier_tables = [parse_table(name) for name in sorted(self._before.tables | known)]
         records = surveyed(undecoded, self._options, self._held_from)
         reports = on_table_error == "report"
-        options = replace(self._options, mode="DROPMALFORMED") if reports else self._options
+        # Messages with only the key tell the key at least; decoding them is what fails.
+        tolerant = replace(self._options, mode="DROPMALFORMED", on_handle_key_only="null")
+        options = tolerant if reports else self._options
         content = find_tables(
             records, earlier_ddl, options, earlier_tables, self._before.column_types,
             options_of=self.options_of, known_ddl=self._known_ddl,
