@@ -366,6 +366,8 @@ def readable_as_text(column: Mapping[str, Any], variant: Variant) -> bool:
         return False  # messages do not have the number of digits of a second, and have floats as doubles
     if isinstance(variant.encoder, DebeziumAvro) and type_name in ("datetime", "timestamp", "time"):
         return False  # and no DDL has it either
+    if isinstance(variant.encoder, DebeziumAvro) and column["mysql_type"].startswith("float("):
+        return False  # a double
     return type_name in TEXT_KINDS and not (type_name == "timestamp" and variant.time_zone != "UTC")
 
 

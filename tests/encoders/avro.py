@@ -214,6 +214,11 @@ def _unscaled(text: str, scale: int) -> bytes:
     return written
 
 
+_BLOCK = {
+    "type": "record", "name": "block", "namespace": "event",
+    "fields": [{"name": "id", "type": "string"}, {"name": "total_order", "type": "long"},
+               {"name": "data_collection_order", "type": "long"}],
+}  # fmt: skip
 _AVRO = {"int8": "int", "int16": "int", "int32": "int", "int64": "long"}
 
 
@@ -239,9 +244,10 @@ class DebeziumAvro:
         """Write the record of one event: rows, and watermarks (with avro-enable-watermark)."""
         event, table = events[0], tables[0]
         inner = Debezium(extension=self.extension, old_value=self.old_value, time_zone=self.time_zone)
-        key, value = (json.loads(part or b"", parse_float=Decimal) for part in inner.message(events, tables))
+        parts = [(part or b"").decode(errors="surrogateescape") for part in inner.message(events, tables)]
+        key, value = (json.loads(part, parse_float=Decimal) for part in parts)
         payload, source = value["payload"], value["payload"]["source"]
-        source["thread"] = None
+        source |= {} if table is None else {"thread": None, "snapshot": None}
         namespace = f"default.{sanitized(source['db'])}" if table is not None else "default.watermark"
         schemas: dict[str, Any] = {"source": self._source(namespace, source)}
         if table is not None:
@@ -258,12 +264,15 @@ class DebeziumAvro:
                         sanitized(name): self._cell(columns[name], cell, (image or {}).get(name))
                         for name, cell in payload[side].items()
                     }
-        envelope = {
+        envelope: dict[str, Any] = {
             "type": "record", "name": "Envelope" if table is None else f"{sanitized(table.name)}Envelope",
             "namespace": namespace,
             "fields": [{"name": name, "type": type_} for name, type_ in schemas.items()]
             + [{"name": "op", "type": "string"}, {"name": "ts_ms", "type": "long"}],
         }  # fmt: skip
+        if table is None:
+            envelope["fields"][-1]["type"] = ["null", "long"]
+            envelope["fields"].append({"name": "transaction", "type": ["null", _BLOCK]})
         keys = [] if table is None else table.handle_key
         fields = [self._field(each, columns) for each in key["schema"]["fields"]] if table is not None else []
         key_schema = {"type": "record", "name": f"{envelope['name']}Key", "namespace": namespace, "fields": fields}
@@ -310,6 +319,8 @@ class DebeziumAvro:
             return str(cell % _2_64)
         if column.binary or (column.type_name == "bit" and isinstance(cell, str)):
             return b64decode(cell)
+        if column.type_name == "float" and column.arguments:  # a double that holds 32 bits
+            return struct.unpack("<f", struct.pack("<f", float(cell)))[0]
         if isinstance(cell, Decimal):
             return float(cell)
         return float(cell) if column.type_name in ("float", "double") else cell

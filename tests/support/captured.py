@@ -127,7 +127,7 @@ class Captured:
 
     def options(self, **options: str) -> Options:
         """Return options, and where the schemas of the messages are if they need any."""
-        return make_options(**registry_options(self.header), **options)
+        return make_options(**{**registry_options(self.header), **options})
 
     def schema(self, **options: str) -> pa.Schema:
         """Infer the read schema."""

@@ -16,13 +16,14 @@ from ticdc_source.events import (
     DDLEvent,
     Split,
     TableEvents,
+    TableName,
     Wants,
     WatermarkEvent,
     every_table,
 )
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.avro.kernels import KERNELS, decimal_wire
-from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema, row_schema_of
+from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema, row_schema_of, sanitized
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.images import Parsed
@@ -198,7 +199,7 @@ def _ddl_event(position: int, value: bytes) -> DDLEvent:
         position=position,
         index=0,
         commit_ts=tso(message["commitTs"]),
-        table=table_name(message.get("schema"), message.get("table")),
+        table=TableName(*map(sanitized, table_name(message.get("schema"), message.get("table")))),  # as rows have it
         query=readable(message.get("query") or ""),
         type="",
         type_code=type_code if type(type_code) is int else None,

@@ -6,6 +6,7 @@ to 124).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +20,7 @@ from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column, ColumnFacts
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of"]
+__all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of", "sanitized"]
 
 OP, COMMIT_TS, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
 CHECKSUM, CORRUPTED = "_tidb_row_level_checksum", "_tidb_corrupted"
@@ -55,6 +56,7 @@ _TYPES: Mapping[str, tuple[str, bool]] = {
     "TiDBVECTORFloat32": ("vector", False),
 }
 _UNSIGNED = " UNSIGNED"
+_NO_AVRO = re.compile("[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,12 @@ def row_schema_of(settings: RegistrySettings, schema_id: SchemaId) -> RowSchema:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         msg = f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}"
         raise DecodeError(msg) from None
+
+
+def sanitized(name: str) -> str:
+    """Return a name as Avro can spell it (docs/wire.md, item 122)."""
+    spelt = _NO_AVRO.sub("_", name)
+    return f"_{spelt}" if spelt[:1].isdigit() else spelt
 
 
 def _row_schema(schema: AvroSchema) -> RowSchema:

@@ -167,7 +167,7 @@ def _envelope_of(settings: RegistrySettings, schema_id: SchemaId) -> _Envelope:
     if row is None:
         return _Envelope(schema, {}, frozenset(), None)
     names = {field["name"]: str(field.get("connect.field", field["name"])) for field in row["fields"]}
-    singles = frozenset(field["name"] for field in row["fields"] if _type_of(field)["type"] == "float")
+    singles = frozenset(field["name"] for field in row["fields"] if _is_single(field))
     return _Envelope(schema, names, singles, [_connect_field(field, names[field["name"]]) for field in row["fields"]])
 
 
@@ -175,6 +175,11 @@ def _record_of(type_: object) -> dict[str, Any] | None:
     """Return the record among the branches of a union; None if there is none."""
     branches = type_ if isinstance(type_, list) else [type_]
     return next((each for each in branches if isinstance(each, dict) and each.get("type") == "record"), None)
+
+
+def _is_single(field: Mapping[str, Any]) -> bool:
+    """Return whether a column is FLOAT: FLOAT(M,D) is a double that holds 32 bits."""
+    return _type_of(field)["type"] == "float" or str(field.get("tidb_type")).startswith("float")
 
 
 def _type_of(field: Mapping[str, Any]) -> Mapping[str, Any]:
