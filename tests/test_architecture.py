@@ -104,7 +104,7 @@ def names_of(decoder: type[RowDecoder]) -> tuple[str, re.RegexFlag]:
     """Return the pattern of the name of a wire format, and how case counts in it."""
     name = decoder.facts.name
     if name in _WORDS:
-        return rf"`{name}`|protocols[./]{name}\b|\b{decoder.__name__}\(", re.NOFLAG
+        return rf"`{name}`|protocols[./]{name}\b|\b{decoder.__name__}\(", re.RegexFlag(0)
     return "|".join({re.sub("[-_ ]", "[-_ ]?", one) for one in (name, decoder.__name__)}), re.IGNORECASE
 
 
