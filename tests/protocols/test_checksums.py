@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.support.captured import Captured, load, make_options
+from tests.support.captured import Captured, load
 from tests.support.messages import dump, simple_definition
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import DecodeError
@@ -29,7 +29,7 @@ CHECKSUM, OTHER = (crc32(b"\1\0\0\0\0\0\0\0\1\0\0\0" + text) for text in (b"a", 
 
 def state_after(captured: Captured, **options: str) -> ReadState:
     """Read a table of a capture; return the state with its counters."""
-    schema, parsed = captured.schema(**options), make_options(**options)
+    schema, parsed = captured.schema(**options), captured.options(**options)
     state: ReadState | None = None
     for offset_range in captured.ranges():
         spec = captured.spec(schema, parsed, captured.context(schema, parsed), offset_range)

@@ -54,7 +54,7 @@ def _text(value: object) -> bytes:
 
 
 def _vector(value: object) -> bytes:
-    numbers = json.loads(value)  # type: ignore[arg-type]
+    numbers = json.loads(value, parse_int=float)  # type: ignore[arg-type]  # the integer -0 has no sign
     return struct.pack(f"<I{len(numbers)}f", len(numbers), *numbers)
 
 

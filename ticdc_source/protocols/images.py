@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +81,19 @@ class Images:
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
 
+    def drop(self, events: Collection[int]) -> None:
+        """Drop the images of events that have turned out to be wrong."""
+        kept = [image for image, event in enumerate(self.events) if event not in events]
+        columns_of = [columns for start, end, columns in self.spans() for _ in range(start, end)]
+        self.change_types = [self.change_types[image] for image in kept]
+        self.indexes = [self.indexes[image] for image in kept]
+        self.rows = [self.rows[image] for image in kept]
+        self.events = [self.events[image] for image in kept]
+        self.runs = []
+        for place, image in enumerate(kept):
+            if not self.runs or self.runs[-1][1] != columns_of[image]:
+                self.runs.append((place, columns_of[image]))
+
     def continue_run(self, columns: tuple[Column, ...]) -> None:
         """Continue the last run if it has these columns; else start one, for the images that are added from here on."""
         runs = self.runs
@@ -104,6 +118,7 @@ class Parsed:
         images: the row images.
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
+        stated: by event, the text of the checksum that its row states, and whether TiCDC says that it does not fit.
     """
 
     images: Images
@@ -117,6 +132,7 @@ class Parsed:
     key_only: int = 0
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
+    stated: dict[int, tuple[str, bool]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, count: int) -> Parsed:

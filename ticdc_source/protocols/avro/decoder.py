@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from ticdc_source.errors import DecodeError
 from ticdc_source.events import (
     Chunk,
     Corrupt,
@@ -22,8 +23,18 @@ from ticdc_source.events import (
     every_table,
 )
 from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.avro.checksum import Orders, checksum_rows, wrong_checksums
 from ticdc_source.protocols.avro.kernels import KERNELS, decimal_wire
-from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema, row_schema_of, sanitized
+from ticdc_source.protocols.avro.row_schema import (
+    BEFORE,
+    CHECKSUM,
+    COMMIT_TS,
+    CORRUPTED,
+    OP,
+    RowSchema,
+    row_schema_of,
+    sanitized,
+)
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.images import Parsed
@@ -109,11 +120,26 @@ class Avro(RowDecoder):
     def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         parsed = super()._parse(events, learned, learn)
         _complete_commit_ts(parsed, events)
+        if parsed.stated:
+            self._verify(parsed, events, learned)
         return parsed
+
+    def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
+        """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not fit is a failure."""
+        rows = checksum_rows(parsed, [body_of(payload).schema_id if payload else 0 for payload in events.payloads])
+        wrong, parsed.verified = wrong_checksums(rows, learned.kept(Orders), events, learned.plan.settings)
+        if self.settings.verify_checksum == "warn":
+            parsed.suspect |= wrong
+            return
+        for event, reason in wrong.items():
+            msg = f"{reason}. verifyChecksum=warn returns such rows, and counts them"
+            parsed.failures[event] = DecodeError(msg, events.address(event))
+        parsed.images.drop(wrong)
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
         plan, images = learned.plan, parsed.images
         keys = events.chunk.keys
+        verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"
         columns_of: dict[tuple[SchemaId | None, SchemaId | None], tuple[Column, ...]] = {}
 
         def columns(of: RowSchema, schema_id: SchemaId | None, key: bytes | None) -> tuple[Column, ...]:
@@ -139,6 +165,8 @@ class Avro(RowDecoder):
             own = {name: row.pop(name) for name in schema.own}
             if COMMIT_TS in own:
                 parsed.commit_ts[event] = tso(own[COMMIT_TS])
+            if verifies and CHECKSUM in own:
+                parsed.stated[event] = str(own[CHECKSUM]), bool(own.get(CORRUPTED))
             before, op = own.get(BEFORE), own.get(OP)
             images.continue_run(columns(schema, schema_id, key))
             if op == "d":
