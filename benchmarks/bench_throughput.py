@@ -30,7 +30,10 @@ from benchmarks.session import Session, session
 from examples.local_kafka import create_topic, delete_topic
 
 NAME = "throughput"
-TITLE = "Rows by CPU second and by second: Spark's Kafka source + from_json (open-protocol: mapInArrow) beside ours"
+TITLE = (
+    "Rows by CPU second and by second: Spark's Kafka source + from_json (open-protocol: mapInArrow, avro: from_avro) "
+    "beside ours"
+)
 OURS, GENERAL, THEIRS = "ticdc", "ticdc, native off", "kafka"
 RATES = {"rows_per_cpu_second": "cpu_seconds", "rows_per_second": "seconds"}
 TARGETS = {  # ticdc / kafka, per CPU second on one core
@@ -42,6 +45,8 @@ TARGETS = {  # ticdc / kafka, per CPU second on one core
     "debezium, schema": 2.2,
     "simple": 2.5,
     "simple, 60 columns": 1.8,
+    "avro": 1.5,
+    "avro, 60 columns": 1.0,
     "canal-json, native off": 1.0,
 }
 DROP = 0.15  # the most by which rows per CPU second may fall from one core to two
@@ -89,9 +94,11 @@ _RECORDS = {
     "debezium, schema": 200_000,
     "simple": 400_000,
     "simple, 60 columns": 180_000,
+    "avro": 800_000,
+    "avro, 60 columns": 360_000,
 }
 _FEW = {name: records // 6 for name, records in _RECORDS.items()}
-_EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema", "simple")
+_EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema", "simple", "avro")
 SIZES = {
     "full": Size(
         _RECORDS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.corpus import canal_json, debezium, open_protocol, simple
+from benchmarks.corpus import avro, canal_json, debezium, open_protocol, simple
 from benchmarks.corpus.tables import COLUMN_TYPES, DATABASE, LABELS, NARROW, ORDERS, WIDE, Table
 
 __all__ = [
@@ -52,6 +52,9 @@ class Work:
     @property
     def options(self) -> dict[str, str]:
         """The options that supply what the messages lack; DDL of debezium and definitions of simple lack nothing."""
+        if self.protocol == "avro":
+            hints = ", ".join(f"{name} smallint" for name, type_name in self.table.columns if type_name == "smallint")
+            return {"schema.registry.url": avro.registry_url(), **({"schemaHints": hints} if hints else {})}
         hints = "" if self.protocol in ("debezium", "simple") else self.table.hints
         return {"schemaHints": hints} if hints else {}
 
@@ -67,6 +70,8 @@ WORKS = {
         Work("debezium, schema", "debezium", ORDERS, partial(debezium.records, schema=True)),
         Work("simple", "simple", ORDERS, simple.records),
         Work("simple, 60 columns", "simple", WIDE, simple.records),
+        Work("avro", "avro", ORDERS, avro.records),
+        Work("avro, 60 columns", "avro", WIDE, avro.records),
     )
 }
 

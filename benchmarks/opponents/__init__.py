@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.corpus import Table, Work
-from benchmarks.opponents import canal_json, debezium, open_protocol, simple
+from benchmarks.opponents import avro, canal_json, debezium, open_protocol, simple
 from benchmarks.opponents.kafka_jars import opponent_jars
 
 __all__ = ["HOW", "load", "opponent_jars"]
 
 _PROTOCOLS: dict[str, Callable[[DataFrame, Table], DataFrame]] = {
+    "avro": avro.changes,
     "canal-json": canal_json.changes,
     "debezium": debezium.changes,
     "open-protocol": open_protocol.changes,
@@ -22,6 +23,7 @@ _PROTOCOLS: dict[str, Callable[[DataFrame, Table], DataFrame]] = {
 
 # How each reads its messages.
 HOW = {
+    "avro": "from_avro, casts, inline",
     "canal-json": "from_json, casts, inline",
     "debezium": "from_json, casts, inline",
     "simple": "from_json, casts, inline",

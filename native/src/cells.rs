@@ -3,6 +3,7 @@
 //! A cast accepts a strict subset of what the kernel of the same name accepts (`ticdc_source/kernels`), and gives the
 //! same values. What it declines, the general path reads or reports.
 
+use crate::avro;
 use crate::contract::{Cast, Precision};
 use crate::json::{self, Cell, Kind};
 
@@ -11,7 +12,7 @@ impl Cast {
     fn width(&self) -> Option<usize> {
         match self {
             Cast::Integer { bytes, .. } => Some(*bytes),
-            Cast::Decimal { .. } => Some(16),
+            Cast::Decimal { .. } | Cast::Unscaled { .. } => Some(16),
             Cast::Float { single, .. } => Some(if *single { 4 } else { 8 }),
             Cast::Date { .. } => Some(4),
             Cast::Datetime { .. } | Cast::Time | Cast::Bits { .. } => Some(8),
@@ -106,18 +107,29 @@ impl Builder {
         let written = cell.of(message);
         let data = &mut self.data;
         match &self.cast {
+            Cast::Json if cell.kind == Kind::Text => {
+                json::quote(written, data);
+                data.push(b',');
+            }
             Cast::Json => {
+                if matches!(cell.kind, Kind::Long | Kind::Single | Kind::Double | Kind::Bytes) {
+                    return None;
+                }
                 let quote = matches!(cell.kind, Kind::String | Kind::Escaped) as usize;
                 data.extend_from_slice(message.get(cell.start - quote..cell.end + quote)?);
                 data.push(b',');
             }
             Cast::Text => match cell.kind {
-                Kind::String => data.extend_from_slice(written),
+                Kind::String | Kind::Text => data.extend_from_slice(written),
                 Kind::Escaped => json::unescape(written, data)?,
                 _ => return None,
             },
+            Cast::Bytes => (cell.kind == Kind::Bytes).then(|| data.extend_from_slice(written))?,
             Cast::Integer { bytes, text } => {
-                let number = integer(digits(cell, written, *text)?)?;
+                let number = match cell.kind {
+                    Kind::Long if !*text => avro::whole_long(written)?,
+                    _ => integer(digits(cell, written, *text)?)?,
+                };
                 match bytes {
                     1 => data.extend_from_slice(&i8::try_from(number).ok()?.to_le_bytes()),
                     2 => data.extend_from_slice(&i16::try_from(number).ok()?.to_le_bytes()),
@@ -133,6 +145,23 @@ impl Builder {
                     return None;
                 }
                 data.extend_from_slice(&decimal(digits, *limit, *scale)?.to_le_bytes());
+            }
+            Cast::Unscaled { precision: Precision(limit), zeros } => {
+                let number = (cell.kind == Kind::Bytes).then(|| avro::unscaled(written))??;
+                let number = number.checked_mul(10i128.checked_pow(*zeros)?)?;
+                (number < *limit && number > -*limit).then(|| data.extend_from_slice(&number.to_le_bytes()))?;
+            }
+            Cast::Float { single, text: false } if matches!(cell.kind, Kind::Single | Kind::Double) => {
+                let number = match cell.kind {
+                    Kind::Single => f32::from_le_bytes(written.try_into().ok()?) as f64,
+                    _ => f64::from_le_bytes(written.try_into().ok()?),
+                };
+                if *single {
+                    let number = number as f32;
+                    number.is_finite().then(|| data.extend_from_slice(&number.to_le_bytes()))?;
+                } else {
+                    number.is_finite().then(|| data.extend_from_slice(&number.to_le_bytes()))?;
+                }
             }
             Cast::Float { single, text } => {
                 let number = number(cell, written, *text)?;
@@ -190,6 +219,13 @@ impl Builder {
                     data.extend_from_slice(label);
                 }
             }
+            Cast::Bits { text: false } if cell.kind == Kind::Bytes => {
+                data.extend_from_slice(&avro::bits(written)?.to_le_bytes());
+            }
+            Cast::Bit { text: false } if cell.kind == Kind::Bytes => {
+                let bit = avro::bits(written)?;
+                (bit <= 1).then(|| data.push(bit as u8))?;
+            }
             Cast::Bits { text } => data.extend_from_slice(&unsigned(digits(cell, written, *text)?)?.to_le_bytes()),
             Cast::Bit { text } => match digits(cell, written, *text)? {
                 b"0" => data.push(0),
@@ -236,13 +272,13 @@ fn bits(values: impl Iterator<Item = bool>) -> Vec<u8> {
 
 /// Returns the bytes of a string without escapes.
 fn text_of<'m>(cell: &Cell, written: &'m [u8]) -> Option<&'m [u8]> {
-    (cell.kind == Kind::String).then_some(written)
+    matches!(cell.kind, Kind::String | Kind::Text).then_some(written)
 }
 
 /// Returns the bytes of an integer: of a JSON number without a fraction, or of a string, as the column has it.
 #[inline]
 fn digits<'m>(cell: &Cell, written: &'m [u8], text: bool) -> Option<&'m [u8]> {
-    (cell.kind == if text { Kind::String } else { Kind::Integer }).then_some(written)
+    if text { text_of(cell, written) } else { (cell.kind == Kind::Integer).then_some(written) }
 }
 
 /// Reads `-?(0|[1-9][0-9]*)` of up to 64 bits; not -0, which may be a double.
@@ -325,7 +361,7 @@ fn digits_of(number: u64, digits: &[u8]) -> Option<u64> {
 /// Returns the text of a number: of a JSON number, or of a string that looks like one, as the column has it.
 fn number<'m>(cell: &Cell, written: &'m [u8], text: bool) -> Option<&'m str> {
     match (text, cell.kind) {
-        (true, Kind::String) => {
+        (true, Kind::String | Kind::Text) => {
             let (end, _) = json::number_end(written, 0)?;
             (end == written.len()).then_some(())?;
         }

@@ -145,6 +145,30 @@ from_python! {
 }
 
 from_python! {
+    /// A primitive type of Avro.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub enum AvroType {
+        "AvroType" {
+            Boolean = "BOOLEAN",
+            /// Also for `int`: they are written alike.
+            Long = "LONG",
+            Float = "FLOAT",
+            Double = "DOUBLE",
+            Bytes = "BYTES",
+            String = "STRING",
+        }
+    }
+}
+
+/// A field of a row in Avro.
+#[derive(Debug, FromPyObject)]
+pub struct AvroField {
+    pub avro_type: AvroType,
+    /// Of a union of two, which of them is null; None if it is no union.
+    pub null: Option<usize>,
+}
+
+from_python! {
     /// One step of a program.
     pub enum Step {
         /// These bytes.
@@ -157,6 +181,14 @@ from_python! {
         Members = "Members" { members: Members, }
         /// A row.
         Row = "Row" { image: Image, }
+        /// Forgets the row that was kept as this image; reads no bytes.
+        Forget = "Forget" { image: Image, }
+        /// A row in Avro.
+        AvroRow = "AvroRow" { image: Image, fields: Vec<AvroField>, }
+        /// An integer of Avro from 1 to `most`, kept in a slot.
+        AvroNumber = "AvroNumber" { slot: Slot, most: i64, }
+        /// Any value of this type.
+        AvroSkip = "AvroSkip" { avro_type: AvroType, }
         /// Sets the operation; reads no bytes. Every path has this step.
         SetOperation = "SetOperation" { operation: Operation, }
         /// The first way whose bytes fit; there is no way back. The steps behind this one run whichever was taken.
@@ -212,7 +244,7 @@ impl<'py> FromPyObject<'_, 'py> for Members {
 #[derive(Debug, FromPyObject)]
 pub struct Program {
     pub steps: Steps,
-    /// Of each column of a row, the bytes before its cell.
+    /// Of each column of a row in JSON, the bytes before its cell.
     pub heads: Vec<Vec<u8>>,
     /// The bytes behind each cell.
     pub tail: Vec<u8>,
@@ -236,11 +268,15 @@ from_python! {
             Base64Text = "BASE64_TEXT",
             /// Microseconds, of MySQL's text.
             Time = "TIME",
+            /// Bytes, as they are.
+            Bytes = "BYTES",
         }
-        /// A signed integer of so many bytes; of a JSON number, or of digits in text.
+        /// A signed integer of so many bytes; of a number, or of digits in text.
         Integer = "IntegerCast" { text: bool, bytes: usize, }
         /// A decimal of 128 bits, from the same.
         Decimal = "DecimalCast" { text: bool, precision: Precision, scale: u32, }
+        /// A decimal of 128 bits, from a big-endian integer to which so many zeros are added.
+        Unscaled = "UnscaledCast" { precision: Precision, zeros: u32, }
         /// A number of 32 or 64 bits with a fraction, from the same.
         Float = "FloatCast" { text: bool, single: bool, }
         /// Days since 1970, of MySQL's text.
@@ -251,9 +287,9 @@ from_python! {
         Label = "LabelCast" { text: bool, labels: Vec<Vec<u8>>, }
         /// The labels of the bits of a mask, which is written in the same ways.
         Labels = "LabelsCast" { text: bool, labels: Vec<Vec<u8>>, }
-        /// Up to 64 bits as a signed integer, written in the same ways.
+        /// Up to 64 bits as a signed integer, written in the same ways, or as bytes of Avro.
         Bits = "BitsCast" { text: bool, }
-        /// One bit, written in the same ways.
+        /// One bit, written in the same ways, or as bytes of Avro.
         Bit = "BitCast" { text: bool, }
     }
 }

@@ -25,6 +25,12 @@ pub enum Kind {
     Escaped,
     /// An object whose members are no objects; the cell has its braces.
     Object,
+    /// Of Avro: an integer, numbers of 32 and 64 bits with a fraction, a text without escapes, and bytes.
+    Long,
+    Single,
+    Double,
+    Text,
+    Bytes,
 }
 
 /// A cell: what it is, and where it stands in its message.
@@ -201,6 +207,19 @@ pub fn unescape(written: &[u8], into: &mut Vec<u8>) -> Option<()> {
         at += 2;
     }
     Some(())
+}
+
+/// Appends a text as a JSON string.
+pub fn quote(text: &[u8], into: &mut Vec<u8>) {
+    into.push(b'"');
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => into.extend_from_slice(&[b'\\', byte]),
+            0..0x20 => into.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            byte => into.push(byte),
+        }
+    }
+    into.push(b'"');
 }
 
 /// Returns the index behind a number, and whether it is an integer. It has no more than 40 characters, and an exponent

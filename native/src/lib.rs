@@ -2,7 +2,7 @@
 //!
 //! * `records`: where Kafka's records and their parts lie in the bytes of a fetch.
 //! * `prefixes`, `frames`: the tables of messages; the events of open-protocol's records.
-//! * `json`, `matching`, `template`, `cells`, `scan`: row messages into columns.
+//! * `json`, `avro`, `matching`, `template`, `cells`, `scan`: row messages into columns.
 //! * `contract`: what Python gives and gets.
 
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
+mod avro;
 mod cells;
 pub mod contract;
 mod frames;

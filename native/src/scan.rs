@@ -108,7 +108,7 @@ impl Scanner {
             operations[operation as usize] = true;
         }
         let inner = Inner {
-            contents: Contents::new(program.heads.len(), program.max_members()),
+            contents: Contents::new(program.columns(), program.max_members()),
             program,
             builders: wanted.columns.into_iter().map(|column| (column.column, Builder::new(column.cast))).collect(),
             operations,

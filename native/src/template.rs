@@ -4,6 +4,7 @@
 //! it to its last byte. Nothing is skipped: each byte of a message that fits is one that the template names, or one of a
 //! number or a cell that is JSON.
 
+use crate::avro;
 use crate::contract::{Image, Operation, Program, Slot, Step, Steps};
 use crate::json::{self, Cell};
 use crate::matching::match_at;
@@ -62,18 +63,27 @@ impl Contents {
     }
 }
 
+impl Steps {
+    /// Returns the largest of the numbers that a function has for a step.
+    fn most(&self, of: &impl Fn(&Step) -> usize) -> usize {
+        let most = |step: &Step| match step {
+            Step::Branch { ways } => ways.iter().map(|way| way.steps.most(of)).max().unwrap_or(0),
+            step => of(step),
+        };
+        self.0.iter().map(most).max().unwrap_or(0)
+    }
+}
+
 impl Program {
     /// Returns the largest number of members that a step has.
     pub fn max_members(&self) -> usize {
-        fn most(steps: &Steps) -> usize {
-            let of = |step: &Step| match step {
-                Step::Members { members } => members.count(),
-                Step::Branch { ways } => ways.iter().map(|way| most(&way.steps)).max().unwrap_or(0),
-                _ => 0,
-            };
-            steps.0.iter().map(of).max().unwrap_or(0)
-        }
-        most(&self.steps)
+        self.steps.most(&|step| if let Step::Members { members } = step { members.count() } else { 0 })
+    }
+
+    /// Returns how many columns a row has.
+    pub fn columns(&self) -> usize {
+        let fields = self.steps.most(&|step| if let Step::AvroRow { fields, .. } = step { fields.len() } else { 0 });
+        fields.max(self.heads.len())
     }
 
     /// Reads a message; returns whether it fits. If not, the contents of `contents` are undefined.
@@ -101,6 +111,26 @@ impl Program {
                 }
                 Step::Members { members } => members.match_at(message, at, contents.message_id, &mut contents.marks)?,
                 Step::Row { image } => self.row(*image, message, at, contents)?,
+                Step::AvroRow { image, fields } => {
+                    for (field, kept) in fields.iter().zip(&mut contents.cells[*image as usize]) {
+                        (*kept, at) = avro::field(field, message, at)?;
+                    }
+                    contents.has[*image as usize] = true;
+                    at
+                }
+                Step::Forget { image } => {
+                    contents.has[*image as usize] = false;
+                    at
+                }
+                Step::AvroNumber { slot, most } => {
+                    let (number, end) = avro::long(message, at)?;
+                    if number < 1 || number > *most {
+                        return None;
+                    }
+                    contents.numbers[*slot as usize] = number;
+                    end
+                }
+                Step::AvroSkip { avro_type } => avro::value(*avro_type, message, at)?.1,
                 Step::SetOperation { operation } => {
                     contents.operation = *operation;
                     at

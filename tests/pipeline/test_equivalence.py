@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.corpus import WORKS
 from benchmarks.corpus import messages as benchmark_messages
-from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
+from tests.support.captured import Captured, Record, Sizes, load, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, cell, debezium, framed, open_message, open_row
 from tests.support.mutations import MUTATIONS
 from tests.support.truth import tables_with_rows
@@ -56,7 +56,7 @@ MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extensi
 
 def outcome(captured: Captured, schema: pa.Schema, sizes: Sizes, *, native_path: bool, **given: str) -> pa.Table | str:
     """Read all records, with the native path or without; return the rows, or the error's text."""
-    options = make_options(**given)
+    options = captured.options(**given)
     context = context_of_schema(schema, options)
     assert context is not None
     spec = read_spec(schema, options, context)
@@ -122,7 +122,7 @@ def test_the_native_path_has_the_rows_of_a_stream(stream: str, options: dict[str
 
 def plan_for(captured: Captured, **given: str) -> Plan:
     """Return the plan for reading a whole table."""
-    options = make_options(**given)
+    options = captured.options(**given)
     context = context_of_schema(captured.schema(**given), options)
     assert context is not None
     return read_spec(captured.schema(**given), options, context).plan
@@ -138,7 +138,7 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
     decoder = PROTOCOLS[WORKS[work].protocol]
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    known = captured.context(captured.schema(), make_options()).definitions
+    known = captured.context(captured.schema(), captured.options()).definitions
     learned = Learned(definitions=known)
     general = decoder.decode(table_events, replace(plan, native_path=False), Learned(definitions=known))
     decoder.decode(table_events, plan, learned)
@@ -301,7 +301,7 @@ def test_mangled_rows_have_the_results_of_the_general_path(
             mangled_value = value[:start] + mutation(value[start:stop], chooser) + value[stop:]
             records[index] = Record(records[index].key, mangled_value)
         expected, found = decoded(general, None, records), decoded(plan, learned, records)
-        assert _outcome_of(found) == _outcome_of(expected), (SEED, scenario, records)
+        assert outcome_of(found) == outcome_of(expected), (SEED, scenario, records)
         if isinstance(found, Decoded):
             in_native += len(found.change_types) > 0 and not found.parsed and not found.failures
 
@@ -358,10 +358,11 @@ def test_misplaced_rows_have_the_results_of_the_general_path(
         assert part in values[index]
         values[index] = values[index].replace(part, other, 1)
 
-    assert _outcome_of(decoded(plan, values)) == _outcome_of(decoded(general, values))
+    assert outcome_of(decoded(plan, values)) == outcome_of(decoded(general, values))
 
 
-def _outcome_of(decoded: Decoded | str) -> object:
+def outcome_of(decoded: Decoded | str) -> object:
+    """Return what is compared of what was decoded."""
     if isinstance(decoded, str):
         return decoded
     failures = {event: str(error) for event, error in decoded.failures.items()}

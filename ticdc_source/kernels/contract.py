@@ -114,6 +114,60 @@ class Row:
     image: Image
 
 
+class AvroType(Enum):
+    """A primitive type of Avro."""
+
+    BOOLEAN = auto()
+    LONG = auto()  # also for `int`: they are written alike
+    FLOAT = auto()
+    DOUBLE = auto()
+    BYTES = auto()
+    STRING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class AvroField:
+    """A field of a row in Avro.
+
+    Attributes:
+        avro_type: its type.
+        null: of a union of two, which of them is null; None if it is no union.
+    """
+
+    avro_type: AvroType
+    null: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Forgets the row that was kept as this image; reads no bytes."""
+
+    image: Image
+
+
+@dataclass(frozen=True, slots=True)
+class AvroRow:
+    """Matches a row in Avro, and keeps its cells as this image."""
+
+    image: Image
+    fields: Sequence[AvroField]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroNumber:
+    """Matches an integer of Avro from 1 to `most`, and keeps it in a slot."""
+
+    slot: Slot
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSkip:
+    """Matches any value of a type of Avro."""
+
+    avro_type: AvroType
+
+
 @dataclass(frozen=True, slots=True)
 class SetOperation:
     """Sets the operation; reads no bytes. Every path has this step."""
@@ -128,7 +182,9 @@ class Branch:
     ways: Sequence[Way]
 
 
-Step: TypeAlias = Const | Choice | Number | Members | Row | SetOperation | Branch
+Step: TypeAlias = (
+    Const | Choice | Number | Members | Row | Forget | AvroRow | AvroNumber | AvroSkip | SetOperation | Branch
+)
 
 
 class Way(NamedTuple):
@@ -144,7 +200,7 @@ class Program:
 
     Attributes:
         steps: the steps.
-        heads: for each column of a row, the bytes before its cell.
+        heads: for each column of a row in JSON, the bytes before its cell.
         tail: the bytes after each cell.
         partial: whether a preimage may lack columns, which then have the values of the main image.
     """
@@ -164,11 +220,12 @@ class PlainCast(Enum):
     BASE64 = auto()  # bytes in base64
     BASE64_TEXT = auto()  # UTF-8 text in base64
     TIME = auto()  # microseconds, from MySQL's TIME text
+    BYTES = auto()  # bytes of Avro
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerCast:
-    """A signed integer of so many bytes; of a JSON number, or of digits in text."""
+    """A signed integer of so many bytes; of a number, or of digits in text."""
 
     text: bool
     bytes: int
@@ -181,6 +238,14 @@ class DecimalCast:
     text: bool
     precision: int
     scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnscaledCast:
+    """A decimal of 128 bits, from a big-endian integer in bytes of Avro, to which so many zeros are added."""
+
+    precision: int
+    zeros: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +288,14 @@ class LabelsCast:
 
 @dataclass(frozen=True, slots=True)
 class BitsCast:
-    """Up to 64 bits as a signed integer, written in the same ways."""
+    """Up to 64 bits as a signed integer, written in the same ways, or as bytes of Avro."""
 
     text: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BitCast:
-    """One bit, written in the same ways."""
+    """One bit, written in the same ways, or as bytes of Avro."""
 
     text: bool
 
@@ -240,6 +305,7 @@ Cast: TypeAlias = (
     PlainCast
     | IntegerCast
     | DecimalCast
+    | UnscaledCast
     | FloatCast
     | DateCast
     | DatetimeCast

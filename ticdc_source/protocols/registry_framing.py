@@ -19,7 +19,16 @@ from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.registries.lookup import SchemaId, schema_text
 
-__all__ = ["AvroBody", "AvroSchema", "body_of", "has_header", "is_envelope", "schema_of"]
+__all__ = [
+    "CONFLUENT_BYTES",
+    "GLUE_BYTES",
+    "AvroBody",
+    "AvroSchema",
+    "body_of",
+    "has_header",
+    "is_envelope",
+    "schema_of",
+]
 
 _CONFLUENT, _GLUE = b"\x00", b"\x03\x00"
 # In an envelope: the end of `source.version`, the length of the next text, and `source.connector`.
@@ -65,7 +74,8 @@ class AvroSchema(NamedTuple):
         try:
             row: dict[str, Any] = schemaless_reader(body, self.reader, None, handle_unicode_errors="surrogateescape")
         except (EOFError, IndexError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
-            msg = f"the Avro is broken: {str(error) or type(error).__name__}"
+            reason = str(error).partition(" from <")[0]  # fastavro names the stream by its address in memory
+            msg = f"the Avro is broken: {reason or type(error).__name__}"
             raise ValueError(msg) from None
         if body.tell() < len(data) - start:
             msg = f"{len(data) - start - body.tell()} bytes behind the Avro"

@@ -202,6 +202,8 @@ class _Reader:
             return PlainCast.TEXT
         if column.arrays == pa.int64():
             return IntegerCast(text=False, bytes=8)
+        if column.arrays == pa.binary():
+            return PlainCast.BYTES
         return FloatCast(text=False, single=False) if column.arrays == pa.float64() else PlainCast.JSON
 
     def scan(

@@ -5,13 +5,16 @@ A value is a row in Avro behind the id of its schema, and a key its primary key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import (
+    Binaries,
     Chunk,
     Corrupt,
     DDLEvent,
@@ -24,7 +27,7 @@ from ticdc_source.events import (
 )
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.avro.checksum import Orders, checksum_rows, wrong_checksums
-from ticdc_source.protocols.avro.kernels import KERNELS, decimal_wire
+from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
     CHECKSUM,
@@ -35,15 +38,16 @@ from ticdc_source.protocols.avro.row_schema import (
     row_schema_of,
     sanitized,
 )
+from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.registry_framing import body_of, has_header, is_envelope
-from ticdc_source.protocols.templates import General, Learn
+from ticdc_source.protocols.registry_framing import CONFLUENT_BYTES, GLUE_BYTES, body_of, has_header, is_envelope
+from ticdc_source.protocols.templates import General, Learn, Templates
 from ticdc_source.registries.lookup import SchemaId
-from ticdc_source.schema.model import Column, ReadField
+from ticdc_source.schema.model import Column, ReadField, TypeVersions
 from ticdc_source.schema.types import ColumnType, type_of
 from ticdc_source.tso import of_ms
 
@@ -80,6 +84,9 @@ class Avro(RowDecoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Identify the table of a row by the id of its schema."""
+        split = self._of_one_table(chunk, wants)
+        if split is not None:
+            return split
         split = Split()
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
             try:
@@ -88,6 +95,31 @@ class Avro(RowDecoder):
                 failure = parse_failure(error, "a message of avro").at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
         split.keep(wants)
+        return split
+
+    def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
+        """Split a chunk of rows of one table; None if there is anything else in it."""
+        values = chunk.values
+        if not isinstance(values, Binaries):
+            return None
+        tables = set()
+        for width in (CONFLUENT_BYTES, GLUE_BYTES):
+            heads = pc.unique(pc.binary_slice(values.array, 0, width)).to_pylist()
+            if all(has_header(head) and body_of(head).start == width for head in heads):
+                break
+        else:
+            return None
+        try:
+            tables = {self._schema(head)[0].table for head in heads}
+        except MALFORMED:
+            return None
+        if len(tables) != 1:
+            return None
+        table = tables.pop()
+        if not wants(table):
+            return Split(others=len(values))
+        split = Split()
+        split.tables[table] = TableEvents.of_records(chunk, table, range(len(values)), values)
         return split
 
     def _classify(self, split: Split, chunk: Chunk, position: int, key: bytes | None, value: bytes | None) -> None:
@@ -105,8 +137,33 @@ class Avro(RowDecoder):
             schema = self._schema(value)[0]
             split.table_events(chunk, schema.table).append(position, 0, value)
 
-    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:  # noqa: ARG002
-        return general(events, None)
+    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
+        """Complete the commit-ts of what was decoded."""
+        decoded = super().decode(events, plan, learned)
+        commit_ts = decoded.commit_ts
+        if commit_ts.null_count or (len(commit_ts) and pc.min(commit_ts).as_py() < 0):
+            known = [None if ts is None or ts < 0 else ts for ts in commit_ts.to_pylist()]
+            decoded.commit_ts = pa.array(_completed(known, events, decoded.failures), pa.int64())
+        return decoded
+
+    def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
+        """Read rows by the templates of their schemas.
+
+        Which columns belong to the key is in the schema of the key alone, so templates are learned for each.
+        """
+        if self.settings.verify_checksum != "off":
+            return general(events, None)
+        keys, positions = events.chunk.keys, events.positions
+        whole = isinstance(positions, range)
+        heads = {_head(key) for key in (keys if whole else map(keys.__getitem__, positions))}
+        if len(heads) != 1:
+            return general(events, None)
+        templates = learned.kept(_TemplatesByKey).of(heads.pop())
+        candidates = None
+        if not whole or not isinstance(events.payloads, Binaries):
+            with_row = [event for event, payload in enumerate(events.payloads) if has_header(payload)]
+            candidates = None if len(with_row) == len(events) else pa.array(with_row, pa.int32())
+        return templates.decode(events, learned, self._wire_of, general, candidates=candidates)
 
     def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
         """Return the schema of a key or a value, its id, and where the body begins."""
@@ -114,14 +171,19 @@ class Avro(RowDecoder):
         return row_schema_of(self.settings.registry, schema_id), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Parse the rows: the commit-ts is behind the columns."""
-        return pa.array(self._parse(events, LearnedTable(Plan(()))).commit_ts, pa.int64())
+        """Decode the rows without their columns: the commit-ts is behind these."""
+        return self.decode(events, Plan(())).commit_ts
 
     def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         parsed = super()._parse(events, learned, learn)
-        _complete_commit_ts(parsed, events)
         if parsed.stated:
             self._verify(parsed, events, learned)
+        return parsed
+
+    def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
+        """Complete the commit-ts of what was parsed."""
+        parsed = super()._sampled(events, declared)
+        parsed.commit_ts = _completed(parsed.commit_ts, events, parsed.failures)
         return parsed
 
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
@@ -136,7 +198,7 @@ class Avro(RowDecoder):
             parsed.failures[event] = DecodeError(msg, events.address(event))
         parsed.images.drop(wrong)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         keys = events.chunk.keys
         verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"
@@ -173,12 +235,16 @@ class Avro(RowDecoder):
                 images.add(event, 0, row, None, plan, update=False)
             else:
                 images.add(event, 0, before, row, plan, update=op == "u" or before is not None)
+            if learn is not None:
+                learn(template_of(payload[:start], schema), 0, columns(schema, schema_id, key))
 
         return read
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         declared = read_field.type_since(column.since)
         type_ = column.type or declared or type_of(read_field.arrow)
+        if column.wire == "string" and type_.name in IN_TEXT:
+            return IN_TEXT[type_.name], type_
         if column.wire == "bytes" and type_.name == "decimal":
             return decimal_wire(type_.scale or 0), type_
         return KERNELS.get(type_.name), type_
@@ -192,7 +258,28 @@ def _marked(column: Column, keys: frozenset[str]) -> Column:
     return replace(column, key=is_key, facts=replace(column.facts, handle_key=is_key))
 
 
-def _complete_commit_ts(parsed: Parsed, events: TableEvents) -> None:
+def _head(key: bytes | None) -> bytes | None:
+    """Return the bytes that name a key's schema; None if there is no key."""
+    if not key:
+        return None
+    return key[:CONFLUENT_BYTES] if key[:1] == b"\0" else key[:GLUE_BYTES]
+
+
+class _TemplatesByKey:
+    """The templates that were learned of one table's rows, by the bytes that name the schema of the key."""
+
+    __slots__ = ("_templates",)
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes | None, Templates] = {}
+
+    def of(self, head: bytes | None) -> Templates:
+        return self._templates.setdefault(head, Templates())
+
+
+def _completed(
+    known: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError]
+) -> list[int | None]:
     """Give events without a commit-ts one that keeps them in their place (docs/wire.md, item 127).
 
     A delete without a value has none. TiCDC sends the changes of a table in a topic partition by their commit-ts: that
@@ -200,24 +287,25 @@ def _complete_commit_ts(parsed: Parsed, events: TableEvents) -> None:
     one commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB extension, no row has a
     commit-ts, and the time of the Kafka record stands for it.
     """
-    commit_ts, timestamps = parsed.commit_ts, events.chunk.timestamps
+    commit_ts, timestamps = list(known), events.chunk.timestamps
     following: int | None = None
     for event in range(len(commit_ts) - 1, -1, -1):
-        if event in parsed.failures:
+        if event in failures:
             continue
         if commit_ts[event] is not None:
             following = commit_ts[event]
         else:
             commit_ts[event] = following
     before: int | None = None
-    for event, known in enumerate(commit_ts):
-        if event in parsed.failures:
+    for event, ts in enumerate(commit_ts):
+        if event in failures:
             continue
-        if known is None:
+        if ts is None:
             time = timestamps[events.positions[event]]
             commit_ts[event] = before if before is not None else of_ms(time) if time >= 0 else None
         else:
-            before = known
+            before = ts
+    return commit_ts
 
 
 def _ddl_event(position: int, value: bytes) -> DDLEvent:

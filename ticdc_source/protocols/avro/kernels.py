@@ -9,27 +9,27 @@ from decimal import Context, Decimal
 import pyarrow as pa
 
 from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels.contract import BitCast, BitsCast, Cast, PlainCast, UnscaledCast
 from ticdc_source.kernels.numbers import require
-from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
+from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, INTEGERS, TEXTS, ColumnType
 
-__all__ = ["KERNELS", "decimal_wire"]
+__all__ = ["IN_TEXT", "KERNELS", "decimal_wire"]
 
 _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
 
 
 def decimal_wire(scale: int) -> Wire:
-    """Return how DECIMAL is written: a big-endian integer, or text (`avro-decimal-handling-mode=string`).
+    """Return how DECIMAL is written with `avro-decimal-handling-mode=precise`: a big-endian integer.
 
     Args:
         scale: that of the messages; the column may have been altered since.
     """
 
     def texts(cells: Cells) -> Cells:
-        if isinstance(cells, pa.StringArray):
-            whole: Cells = cells
-            return whole
-        return [_decimal_text(cell, scale) if isinstance(cell, bytes) else cell for cell in require(cells, bytes, str)]
+        if isinstance(cells, pa.BinaryArray):
+            cells = cells.to_pylist()
+        return [None if cell is None else _decimal_text(cell, scale) for cell in require(cells, bytes)]
 
     def natural(type_: ColumnType, settings: Settings) -> Kernel:
         of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
@@ -39,7 +39,13 @@ def decimal_wire(scale: int) -> Wire:
         of_text = numbers.DECIMAL_TEXT.text(type_, settings)
         return lambda cells: of_text(texts(cells))
 
-    return Wire(natural, text, arrays=pa.string())
+    def cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+        arrow = type_.arrow
+        if not pa.types.is_decimal(arrow) or arrow.scale < scale:
+            return None
+        return UnscaledCast(arrow.precision, arrow.scale - scale)
+
+    return Wire(natural, text, arrays=pa.binary(), cast=cast)
 
 
 def _decimal_text(cell: bytes, scale: int) -> str:
@@ -94,11 +100,23 @@ def _text_of_bytes(type_: ColumnType, settings: Settings) -> Kernel:
     return cast
 
 
-_BIT = Wire(_bits, _bit_text, number=_bit_numbers, arrays=pa.binary())
-_BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary())
+def _integers_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+    return integer_cast(type_.arrow, text=False) if pa.types.is_integer(type_.arrow) else None
+
+
+def _bits_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+    return BitCast(text=False) if type_.length == 1 else BitsCast(text=False)
+
+
+_INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
+_BIT = Wire(_bits, _bit_text, number=_bit_numbers, arrays=pa.binary(), cast=_bits_cast)
+_BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=lambda _type, _settings: PlainCast.BYTES)
+
+# How types are written with the modes `string`.
+IN_TEXT: dict[str, Wire] = {"bigint": numbers.INTEGER_TEXT, "decimal": numbers.DECIMAL_TEXT}
 
 KERNELS: dict[str, Wire] = {
-    **dict.fromkeys(INTEGERS, numbers.WRAPPED_INTEGER),
+    **dict.fromkeys(INTEGERS, _INTEGER),
     "decimal": decimal_wire(0),
     "year": numbers.YEAR_NUMBER,
     "float": replace(numbers.FLOAT_NUMBER, text=_single_text),
