@@ -90,6 +90,7 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
         large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
         options.verify_checksum,
         RegistrySettings.of(options),
+        options.table_ddl,
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 

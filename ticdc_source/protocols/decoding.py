@@ -46,12 +46,14 @@ class DecoderSettings:
         large: how messages are read that were too large for Kafka.
         verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
         registry: where the schemas of Avro messages are.
+        table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
     """
 
     compression: Compression = field(default_factory=Compression)
     large: LargeMessages = field(default_factory=LargeMessages)
     verify_checksum: str = "off"
     registry: RegistrySettings = field(default_factory=RegistrySettings)
+    table_ddl: str | None = None
 
 
 @dataclass(frozen=True)

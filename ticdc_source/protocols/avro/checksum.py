@@ -1,9 +1,9 @@
 """Verifying the checksums of avro: those in the fields of a row, over the columns in the order of the table.
 
 The fields of a schema with checksums are in the order of the columns' ids (docs/wire.md, item 50). It is that of the
-table, unless DDL with FIRST or AFTER has put a column elsewhere. Messages do not give the order of the table, but rows
-show it: it is the one in which all rows of a schema fit their checksums. Orders that differ in one column from that of
-the fields, or from that of a schema before it, are tried.
+table, unless DDL with FIRST or AFTER has put a column elsewhere. Messages do not give the order of the table, but
+`tableDDL` may, and rows show it: it is the one in which all rows of a schema fit their checksums. Orders that differ in
+one column from that of the fields, or from that of a schema before it, are tried.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Orders:
 
     Attributes:
         possible: the orders that its rows allow, by the id of the schema.
-        last_names: the names of the columns, in the order that was learned last.
+        last_names: the names of the columns in lower case, in the order that was learned last; at first, that of
+            `tableDDL`.
         tries: how many rows with a schema fitted no order that was tried.
         has_warned: whether it was said that rows cannot be verified.
     """
@@ -86,10 +87,10 @@ class Orders:
         elif not _fits(row, cells, possible[0]):
             possible = [order for order in possible[1:] if _fits(row, cells, order)] or possible
         self.possible[row.schema_id] = possible
-        self.last_names = tuple(row.columns[index].name for index in possible[0])
+        self.last_names = tuple(row.columns[index].name.lower() for index in possible[0])
 
     def _tried(self, row: ChecksumRow) -> Iterator[Order]:
-        names = [column.name for column in row.columns]
+        names = [column.name.lower() for column in row.columns]
         kept = [names.index(name) for name in self.last_names if name in names]
         added = [index for index in range(len(names)) if index not in kept]
         for order in (tuple(range(len(names))), (*kept, *added)):

@@ -36,8 +36,8 @@ from ticdc_source.protocols.avro.row_schema import (
     OP,
     RowSchema,
     row_schema_of,
-    sanitized,
 )
+from ticdc_source.protocols.avro.spelling import column_order, sanitized, table_named
 from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
@@ -132,7 +132,7 @@ class Avro(RowDecoder):
         elif len(value) == _SHORT and value[0] == _WATERMARK:
             split.watermarks.append(WatermarkEvent(position, 0, tso(int.from_bytes(value[1:], "big"))))
         elif value[0] == _DDL:
-            split.ddl.append(_ddl_event(position, value))
+            split.ddl.append(_ddl_event(position, value, self.settings.table_ddl))
         else:
             schema = self._schema(value)[0]
             split.table_events(chunk, schema.table).append(position, 0, value)
@@ -168,7 +168,7 @@ class Avro(RowDecoder):
     def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
         """Return the schema of a key or a value, its id, and where the body begins."""
         schema_id, start = body_of(data)
-        return row_schema_of(self.settings.registry, schema_id), schema_id, start
+        return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Decode the rows without their columns: the commit-ts is behind these."""
@@ -189,7 +189,9 @@ class Avro(RowDecoder):
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
         """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not fit is a failure."""
         rows = checksum_rows(parsed, [body_of(payload).schema_id if payload else 0 for payload in events.payloads])
-        wrong, parsed.verified = wrong_checksums(rows, learned.kept(Orders), events, learned.plan.settings)
+        orders = learned.kept(Orders)
+        orders.last_names = orders.last_names or tuple(column_order(events.table, self.settings.table_ddl))
+        wrong, parsed.verified = wrong_checksums(rows, orders, events, learned.plan.settings)
         if self.settings.verify_checksum == "warn":
             parsed.suspect |= wrong
             return
@@ -220,7 +222,7 @@ class Avro(RowDecoder):
                     parsed.commit_ts[event] = tso(int.from_bytes(payload[1:], "big"))
                 schema, _, start = self._schema(key or b"")
                 images.continue_run(columns(schema, None, key))
-                images.add(event, 0, schema.schema.read(key or b"", start), None, plan, update=False)
+                images.add(event, 0, schema.row(schema.schema.read(key or b"", start)), None, plan, update=False)
                 return
             schema, schema_id, start = self._schema(payload)
             row = schema.schema.read(payload, start)
@@ -230,6 +232,8 @@ class Avro(RowDecoder):
             if verifies and CHECKSUM in own:
                 parsed.stated[event] = str(own[CHECKSUM]), bool(own.get(CORRUPTED))
             before, op = own.get(BEFORE), own.get(OP)
+            if schema.renamed:
+                row, before = schema.row(row), before and schema.row(before)
             images.continue_run(columns(schema, schema_id, key))
             if op == "d":
                 images.add(event, 0, row, None, plan, update=False)
@@ -308,14 +312,15 @@ def _completed(
     return commit_ts
 
 
-def _ddl_event(position: int, value: bytes) -> DDLEvent:
+def _ddl_event(position: int, value: bytes, table_ddl: str | None) -> DDLEvent:
     message = parse_object(value[1:])
+    spelt = TableName(*map(sanitized, table_name(message.get("schema"), message.get("table"))))  # as rows have it
     type_code = message.get("type")
     return DDLEvent(
         position=position,
         index=0,
         commit_ts=tso(message["commitTs"]),
-        table=TableName(*map(sanitized, table_name(message.get("schema"), message.get("table")))),  # as rows have it
+        table=table_named(spelt, table_ddl),
         query=readable(message.get("query") or ""),
         type="",
         type_code=type_code if type(type_code) is int else None,

@@ -6,21 +6,22 @@ to 124).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.avro.spelling import column_names, table_named
+from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, schema_of
 from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column, ColumnFacts
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of", "sanitized"]
+__all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of"]
 
 OP, COMMIT_TS, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
 CHECKSUM, CORRUPTED = "_tidb_row_level_checksum", "_tidb_corrupted"
@@ -56,7 +57,6 @@ _TYPES: Mapping[str, tuple[str, bool]] = {
     "TiDBVECTORFloat32": ("vector", False),
 }
 _UNSIGNED = " UNSIGNED"
-_NO_AVRO = re.compile("[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +65,32 @@ class RowSchema:
 
     Attributes:
         schema: the schema.
-        table: the table, as far as Avro can spell it.
+        table: the table.
         columns: the columns, in the order of the fields.
         own: the names of TiCDC's own fields.
+        renamed: the names of columns by those of their fields, where they differ.
     """
 
     schema: AvroSchema
     table: TableName
     columns: tuple[Column, ...]
     own: frozenset[str]
+    renamed: Mapping[str, str]
+
+    def row(self, fields: Row) -> Row:
+        """Return the cells of a row by column."""
+        renamed = self.renamed
+        return {renamed.get(name, name): cell for name, cell in fields.items()} if renamed else fields
 
 
 @lru_cache(maxsize=4096)
-def row_schema_of(settings: RegistrySettings, schema_id: SchemaId) -> RowSchema:
+def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: str | None = None) -> RowSchema:
     """Return what the schema says that an id names.
+
+    Args:
+        settings: where the schema is.
+        schema_id: the id.
+        table_ddl: the option `tableDDL`, which may know names that Avro cannot spell.
 
     Raises:
         DecodeError: the registry has no such schema, or TiCDC did not make it.
@@ -86,26 +98,23 @@ def row_schema_of(settings: RegistrySettings, schema_id: SchemaId) -> RowSchema:
     """
     schema = schema_of(settings, schema_id)
     try:
-        return _row_schema(schema)
+        return _row_schema(schema, table_ddl)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         msg = f"schema {schema_id} is none of TiCDC's avro protocol: {error!r:.100}"
         raise DecodeError(msg) from None
 
 
-def sanitized(name: str) -> str:
-    """Return a name as Avro can spell it (docs/wire.md, item 122)."""
-    spelt = _NO_AVRO.sub("_", name)
-    return f"_{spelt}" if spelt[:1].isdigit() else spelt
-
-
-def _row_schema(schema: AvroSchema) -> RowSchema:
+def _row_schema(schema: AvroSchema, table_ddl: str | None) -> RowSchema:
     declared = schema.declared
     # Behind `<keyspace>.`; the names cannot have dots.
     database = str(declared["namespace"]).rpartition(".")[2]
     fields: Sequence[Mapping[str, Any]] = declared["fields"]
     own = frozenset(field["name"] for field in fields if _is_own(field))
+    table = table_named(TableName(database, declared["name"]), table_ddl)
     columns = tuple(_column(field) for field in fields if field["name"] not in own)
-    return RowSchema(schema, TableName(database, declared["name"]), columns, own)
+    renamed = column_names(table, [column.name for column in columns], table_ddl)
+    columns = tuple(replace(column, name=renamed.get(column.name, column.name)) for column in columns)
+    return RowSchema(schema, table, columns, own, renamed)
 
 
 def _is_own(field: Mapping[str, Any]) -> bool:

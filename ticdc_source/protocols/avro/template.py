@@ -53,7 +53,7 @@ def template_of(header: bytes, schema: RowSchema) -> Template | None:
     fields: Sequence[Mapping[str, Any]] = schema.schema.declared["fields"]
     count = len(schema.columns)
     row = [_field(field["type"]) for field in fields[:count]]
-    if None in row or [field["name"] for field in fields[:count]] != [column.name for column in schema.columns]:
+    if None in row or not schema.own.issuperset(field["name"] for field in fields[count:]):
         return None
     columns = [field for field in row if field is not None]
     steps: list[Step] = [Const(header), AvroRow(Image.MAIN, columns)]
