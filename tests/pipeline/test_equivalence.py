@@ -20,7 +20,7 @@ from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.native import native
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.plan import Plan
 
@@ -134,11 +134,12 @@ def test_ticdcs_own_messages_take_the_native_path(work: str) -> None:
     """The native path reads all of TiCDC's own messages once a template is learned, with the general path's values."""
     messages = list(islice(benchmark_messages(work), 300))
     captured = Captured.of(*((message.key, message.value) for message in messages))
-    plan = plan_for(captured)
-    decoder = PROTOCOLS[WORKS[work].protocol]
+    given = WORKS[work].options
+    plan = plan_for(captured, **given)
+    decoder = decoder_of(WORKS[work].protocol, captured.options(**given))
     (chunk,) = captured.fetch(captured.ranges()[0])
     (table_events,) = decoder.split(chunk).tables.values()
-    known = captured.context(captured.schema(), captured.options()).definitions
+    known = captured.context(captured.schema(**given), captured.options(**given)).definitions
     learned = Learned(definitions=known)
     general = decoder.decode(table_events, replace(plan, native_path=False), Learned(definitions=known))
     decoder.decode(table_events, plan, learned)

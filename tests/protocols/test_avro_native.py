@@ -57,10 +57,7 @@ def decoded(decoder: Decoder, records: list[Record], plan: Plan, learned: Learne
 
 def retyped(plan: Plan, chooser: random.Random) -> Plan:
     """Return a plan that reads some columns as another type."""
-    fields = [
-        ReadField(each.name, chooser.choice(TARGETS)) if chooser.random() < 0.3 else each  # type: ignore[arg-type]
-        for each in plan.fields
-    ]
+    fields = [ReadField(each.name, chooser.choice(TARGETS)) if chooser.random() < 0.3 else each for each in plan.fields]
     return replace(plan, fields=tuple(fields))
 
 

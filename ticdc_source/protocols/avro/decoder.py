@@ -151,11 +151,11 @@ class Avro(RowDecoder):
 
         Which columns belong to the key is in the schema of the key alone, so templates are learned for each.
         """
-        if self.settings.verify_checksum != "off":
+        if not len(events) or self.settings.verify_checksum != "off":
             return general(events, None)
         keys, positions = events.chunk.keys, events.positions
         whole = isinstance(positions, range)
-        heads = {_head(key) for key in (keys if whole else map(keys.__getitem__, positions))}
+        heads = _heads(keys if whole else list(map(keys.__getitem__, positions)))
         if len(heads) != 1:
             return general(events, None)
         templates = learned.kept(_TemplatesByKey).of(heads.pop())
@@ -262,11 +262,10 @@ def _marked(column: Column, keys: frozenset[str]) -> Column:
     return replace(column, key=is_key, facts=replace(column.facts, handle_key=is_key))
 
 
-def _head(key: bytes | None) -> bytes | None:
-    """Return the bytes that name a key's schema; None if there is no key."""
-    if not key:
-        return None
-    return key[:CONFLUENT_BYTES] if key[:1] == b"\0" else key[:GLUE_BYTES]
+def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
+    """Return the bytes that name the schemas of keys, b"" for no key; more than one if their headers have two forms."""
+    width = CONFLUENT_BYTES if (keys[0] or b"\0").startswith(b"\0") else GLUE_BYTES
+    return {(key or b"")[:width] for key in keys}
 
 
 class _TemplatesByKey:
@@ -275,9 +274,9 @@ class _TemplatesByKey:
     __slots__ = ("_templates",)
 
     def __init__(self) -> None:
-        self._templates: dict[bytes | None, Templates] = {}
+        self._templates: dict[bytes, Templates] = {}
 
-    def of(self, head: bytes | None) -> Templates:
+    def of(self, head: bytes) -> Templates:
         return self._templates.setdefault(head, Templates())
 
 
