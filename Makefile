@@ -84,7 +84,7 @@ endif
 types: $(READY)  ## Check types
 	$(RUN) $(PY) -m mypy
 
-bench: $(VENV)/.benchmarks $(READY)  ## Measure, 15 minutes; results into benchmarks/results; `make bench docs` also writes the pages
+bench: $(VENV)/.benchmarks $(READY)  ## Measure, 18 minutes; results into benchmarks/results; `make bench docs` also writes the pages
 	$(call timed,$(PY) -m benchmarks)
 
 bench-quick: $(VENV)/.benchmarks $(READY)  ## Measure less, two minutes

@@ -136,7 +136,7 @@ def test_the_benchmarks_are_listed() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(BENCHMARKS)
 
 
-@pytest.mark.parametrize(("size", "minutes"), [("full", 15), ("quick", 2)])
+@pytest.mark.parametrize(("size", "minutes"), [("full", 18), ("quick", 2)])
 def test_the_plan_keeps_its_time(size: str, minutes: int) -> None:
     """The planned seconds of all benchmarks fit into what `make help` says."""
     assert PLANNED.keys() <= BENCHMARKS.keys()

@@ -11,6 +11,11 @@ import pytest
 
 from ticdc_source.kernels.contract import (
     CHANGE_TYPES,
+    AvroField,
+    AvroNumber,
+    AvroRow,
+    AvroSkip,
+    AvroType,
     BitCast,
     BitsCast,
     Branch,
@@ -22,6 +27,7 @@ from ticdc_source.kernels.contract import (
     DatetimeCast,
     DecimalCast,
     FloatCast,
+    Forget,
     Image,
     IntegerCast,
     LabelCast,
@@ -36,6 +42,7 @@ from ticdc_source.kernels.contract import (
     SetOperation,
     Slot,
     Step,
+    UnscaledCast,
     Wanted,
     Way,
 )
@@ -165,6 +172,10 @@ EVERY_STEP: list[Step] = [
     *(Number(slot, 9) for slot in Slot),
     Members([b'"a":"b"']),
     *map(Row, Image),
+    *map(Forget, Image),
+    *(AvroRow(image, [AvroField(kind, null) for kind in AvroType for null in (None, 0, 1)]) for image in Image),
+    *(AvroNumber(slot, 9) for slot in Slot),
+    *map(AvroSkip, AvroType),
     *map(SetOperation, Operation),
     Branch([Way(b"}", [Const(b",")]), Way(b"]", [])]),
 ]
@@ -172,6 +183,7 @@ EVERY_CAST: list[Cast] = [
     *PlainCast,
     IntegerCast(text=True, bytes=4),
     DecimalCast(text=True, precision=38, scale=2),
+    UnscaledCast(precision=38, zeros=2),
     FloatCast(text=False, single=True),
     DateCast(zero_is_null=True),
     DatetimeCast(zero_is_null=False),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tests.encoders.avro import Avro
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.debezium import Debezium
 from tests.encoders.open_protocol import OpenProtocol
@@ -201,7 +202,8 @@ class DatabaseFeed:
             name: DatabaseTable(seed * 1000 + number, name, self._clock, self.truth, keyless=name == KEYLESS)
             for number, name in enumerate((*KEYED, KEYLESS))
         }
-        encoders: dict[str, tuple[OpenProtocol | CanalJSON | Debezium | Simple, int, int]] = {
+        encoders: dict[str, tuple[OpenProtocol | CanalJSON | Debezium | Simple | Avro, int, int]] = {
+            "avro": (Avro(extension=True, before=True, watermarks=True), 1, PARTITIONS),
             "open-protocol": (OpenProtocol(), 8, PARTITIONS),
             "canal-json": (CanalJSON(extension=True), 1, 1),
             "debezium": (Debezium(extension=True), 1, PARTITIONS),
