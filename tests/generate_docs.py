@@ -272,7 +272,8 @@ def speed() -> str:
     cpu, clock = next(ratios for name, ratios in _ratios().items() if "native off" in name)
     return (
         f"- Per CPU second, {by_cpu} times as many rows as Spark's Kafka source with hand-written `from_json` or\n"
-        f"  `from_avro`, and {by_clock} times by the clock. Without the optional native path in Rust: {cpu:.1f} and {clock:.1f} times."
+        f"  `from_avro`, and {by_clock} times by the clock. Without the optional native path in Rust: {cpu:.1f} and\n"
+        f"  {clock:.1f} times."
     )
 
 
