@@ -1,6 +1,7 @@
 """`Binaries` holds the values of many records in one array, and is a sequence of bytes."""
 
 from array import array
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -44,6 +45,19 @@ def test_they_become_an_array(*, spans: bool) -> None:
         assert part.array.offset == 0
         assert len(part) == after - first
     assert whole.array.to_pylist() == VALUES
+
+
+@pytest.mark.parametrize("spans", [False, True])
+@pytest.mark.parametrize("wanted", [[], [0], [2], [0, 2], [1, 2], [0, 1, 2], range(3)], ids=str)
+def test_some_can_be_picked(wanted: Sequence[int], *, spans: bool) -> None:
+    """Picked values are the values at the wanted positions, also of a part, and as an array."""
+    expected = [VALUES[position] for position in wanted]
+    for whole in (binaries(spans=spans), binaries(spans=spans).part(0, 3)):
+        picked = whole.picked(wanted)
+        assert picked.array.to_pylist() == picked.as_list() == expected
+        assert (len(picked), picked.nbytes) == (len(wanted), sum(map(len, expected)))
+    if len(wanted) == 2:
+        assert binaries(spans=spans).part(1, 3).picked([1]).as_list() == VALUES[2:]
 
 
 def test_records_can_be_appended_to_them() -> None:
