@@ -57,6 +57,14 @@ def test_each_column_is_found() -> None:
     assert found(*messages).schemas[TableName("shop", "a")].names[-2:] == ["id", "c"]
 
 
+def test_table_ddl_of_one_table_leaves_the_others_as_they_are() -> None:
+    """`tableDDL` types its own tables, and is no error for the others."""
+    there = found(row("a", id="1"), row("b", id="1"), tableDDL="CREATE TABLE shop.a (id BIGINT PRIMARY KEY)")
+
+    assert not there.errors
+    assert [there.schemas[TableName("shop", name)].field("id").type for name in "ab"] == [pa.int64(), pa.int32()]
+
+
 def test_ddl_comes_once_and_in_order() -> None:
     """Copies of a DDL event count once, also over micro-batches, and DDL of one commit-ts stays in its order."""
     queries = ["ALTER TABLE a ADD c INT", "ALTER TABLE a DROP c", "ALTER TABLE a ADD c BIGINT"]

@@ -57,7 +57,7 @@ def test_the_example_is_a_configuration() -> None:
 
 
 def test_each_option_goes_where_it_has_a_meaning() -> None:
-    """The reader gets options of Kafka, the decoder those of columns, and both those of the wire."""
+    """The reader gets options of Kafka, the decoder those of columns, and both those of messages."""
     config = read_toml(FILE)
 
     assert config.reader_options() == {
@@ -65,6 +65,7 @@ def test_each_option_goes_where_it_has_a_meaning() -> None:
         "kafka.bootstrap.servers": "localhost:9092",
         "maxOffsetsPerTrigger": "1000",
         "protocol": "canal-json",
+        "tableDDL": "CREATE TABLE shop.orders (id bigint PRIMARY KEY)",
         "subscribe": "tidb-shop",
         "outputFormat": "record",
     }

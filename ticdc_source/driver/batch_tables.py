@@ -18,6 +18,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import lower_case
 from ticdc_source.pipeline.metadata import metadata_columns
+from ticdc_source.schema.ddl import creates
 from ticdc_source.schema.ddl_kinds import removes_rows_of
 
 __all__ = ["FoundTables", "find_tables", "metadata_schema"]
@@ -158,7 +159,7 @@ def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sam
         ddl=[*known_ddl, *sample.ddl],
         definitions=sample.definitions,
         scanned=sample.scanned,
-        table_ddl=sample.table_ddl,
+        table_ddl=sample.table_ddl if creates(sample.table_ddl, name) else None,
     )
 
 

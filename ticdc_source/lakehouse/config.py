@@ -244,7 +244,8 @@ class SyncConfig:
             given["subscribePattern"] = "|".join(
                 topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
             )
-        return {"startingOffsets": "earliest", **given, "outputFormat": "record"}
+        ddl = {name: text for name, text in self.decode_options().items() if name == "tableDDL"}
+        return {"startingOffsets": "earliest", **given, **ddl, "outputFormat": "record"}
 
     def decode_options(self) -> dict[str, str]:
         """Return the options with which the records of all tables are decoded."""

@@ -24,6 +24,7 @@ from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.status import Kind, TableStatus
 from ticdc_source.lakehouse.views import Views
+from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.protocols import PROTOCOLS
@@ -43,7 +44,6 @@ __all__ = ["MicroBatch", "Outcome", "summed"]
 
 _LONGEST_REASON = 2000  # characters
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
-_RECORD_OPTIONS = ("maxMessageBytes", "valueCompression")  # how a record is parsed, whatever its table
 _METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
 
 
@@ -124,8 +124,8 @@ class MicroBatch:
             raise self.changes.bad_record_error
         bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
         protocol = self.changes.protocol or next(iter(PROTOCOLS))
-        given = {name: text for name in _RECORD_OPTIONS if (text := self.config.source_option(name, ""))}
-        rows = decode(bad, outputFormat="event", mode="PERMISSIVE", protocol=protocol, **given)
+        given = {name: text for name, text in self.config.decode_options().items() if is_of_messages(name)}
+        rows = decode(bad, outputFormat="event", mode="PERMISSIVE", **{**given, "protocol": protocol})
         facts = replace(self.facts, app_id=f"{self.facts.app_id}/unreadable")
         count = self.quarantine.add(rows, _CORRUPT, facts)
         if count == 0:  # otherwise the record would be lost silently

@@ -15,6 +15,7 @@ from ticdc_source.options.options import OPTIONS, Options
 __all__ = [
     "HIDDEN",
     "edit_distance",
+    "is_of_messages",
     "is_option",
     "refuse_misspelt",
     "refuse_unknown",
@@ -24,6 +25,8 @@ __all__ = [
 
 HIDDEN = "…"  # stands for a value that may be secret
 
+_OF_MESSAGES = frozenset({"protocol", "valuecompression", "maxmessagebytes", "tableddl"})
+_OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.", "proxy.", "http.", "glue.")
 _OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
 _SECRET = {option.name.lower() for option in OPTIONS.values() if option.secret}
 _REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_settings` says why
@@ -38,6 +41,11 @@ _SPARKS_PATHS = frozenset({"path", "paths"})
 _PREFIX = "kafka."
 _MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
 _SHORT = 5  # letters; two letters are too much of a name like `mode`
+
+
+def is_of_messages(name: str) -> bool:
+    """Return whether an option, in any case, says how messages are parsed, whatever their table."""
+    return name.lower() in _OF_MESSAGES or name.lower().startswith(_OF_REGISTRY)
 
 
 def refuse_misspelt(given: Iterable[str]) -> None:

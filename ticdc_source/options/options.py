@@ -242,8 +242,7 @@ class Options:
         "tableDDL",
         parsers.text,
         "`CREATE TABLE` statements, as printed by `SHOW CREATE TABLE`; they supply precisions, labels and lengths that "
-        "the messages do not carry",
-        outputs=DECODED,
+        "the messages do not carry, and names that avro cannot spell",
     )
     unspecified_decimal: str | None = option(
         "unspecifiedDecimal",

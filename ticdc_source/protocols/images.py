@@ -118,7 +118,7 @@ class Parsed:
         images: the row images.
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
-        stated: by event, the text of the checksum that its row states, and whether TiCDC says that it does not fit.
+        stated: the rows whose checksums are to be verified; the decoder knows their type.
     """
 
     images: Images
@@ -132,7 +132,7 @@ class Parsed:
     key_only: int = 0
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
-    stated: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    stated: list[Any] = field(default_factory=list)
 
     @classmethod
     def of(cls, count: int) -> Parsed:

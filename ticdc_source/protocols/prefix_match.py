@@ -242,10 +242,11 @@ def _add_selected(
         within = positions[bisect_left(positions, start) : bisect_left(positions, end)]
         if not len(within):
             continue
-        payloads = messages
-        if len(within) < len(messages):
-            is_packed = isinstance(messages, Binaries)
-            payloads = messages.picked(within) if is_packed else list(map(messages.__getitem__, within))
+        payloads: Sequence[bytes] = messages
+        if len(within) < len(messages) and isinstance(messages, Binaries):
+            payloads = messages.picked(within)
+        elif len(within) < len(messages):
+            payloads = [messages[position] for position in within]
         events, more = TableEvents.of_records(chunk, table, within, payloads), split.tables.get(table)
         split.tables[table] = events if more is None else merged([events, more])
     split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))

@@ -30,6 +30,7 @@ from ticdc_source.schema.types import TYPES, ColumnType, merge_types
 
 __all__ = [
     "check_table_ddl",
+    "creates",
     "completed",
     "ddl_types",
     "ddl_types_of_tables",
@@ -241,6 +242,11 @@ def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnT
     """
     tables = declared_tables(text) if text else {}
     return {TableName(name.database.lower(), name.table.lower()): table.columns for name, table in tables.items()}
+
+
+def creates(text: str | None, table: TableName) -> bool:
+    """Return whether the option `tableDDL` creates a table."""
+    return bool(text) and _created(declared_tables(text or ""), table) is not None
 
 
 def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = True) -> TableSchema:

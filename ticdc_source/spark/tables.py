@@ -19,6 +19,7 @@ from ticdc_source.driver.frame_sample import frame_options
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from_one_frame, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.monitoring.watermarks import Progress
+from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
@@ -33,8 +34,6 @@ __all__ = ["Tables", "replayed", "tables"]
 
 Consistency = Literal["latest", "resolved"]
 OnTableError = Literal["fail", "skip", "report"]
-# The options that `outputFormat=record` has too: how a record is parsed, and not how its rows are typed.
-_RECORD_OPTIONS = frozenset({"protocol", "valuecompression", "maxmessagebytes"})
 _LONGEST_REASON = 2000  # characters of an error of Spark that are kept
 
 
@@ -352,7 +351,7 @@ def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFra
     """Return the frame as `outputFormat=record` has it."""
     if {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns):
         return frame
-    own_options = {name: value for name, value in options.items() if name.lower() in _RECORD_OPTIONS}
+    own_options = {name: value for name, value in options.items() if is_of_messages(name)}
     return decode(frame, outputFormat="record", **own_options)
 
 

@@ -26,7 +26,7 @@ from ticdc_source.events import (
     every_table,
 )
 from ticdc_source.kernels.wire import Wire
-from ticdc_source.protocols.avro.checksum import Orders, checksum_rows, wrong_checksums
+from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
@@ -54,7 +54,7 @@ from ticdc_source.tso import of_ms
 __all__ = ["Avro"]
 
 _DDL, _WATERMARK, _DELETE = 1, 2, 3  # the first byte of messages that are no rows (`avro-enable-watermark`)
-_SHORT = 9  # bytes of a watermark, and of such a delete: the first byte and a TSO
+_SHORT = 9  # bytes of a watermark, and of a delete without a row: the first byte and a TSO
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:
@@ -98,11 +98,10 @@ class Avro(RowDecoder):
         return split
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
-        """Split a chunk of rows of one table; None if there is anything else in it."""
+        """Split a chunk of rows of one table, without a look at each; None if there is anything else in it."""
         values = chunk.values
         if not isinstance(values, Binaries):
             return None
-        tables = set()
         for width in (CONFLUENT_BYTES, GLUE_BYTES):
             heads = pc.unique(pc.binary_slice(values.array, 0, width)).to_pylist()
             if all(has_header(head) and body_of(head).start == width for head in heads):
@@ -124,7 +123,7 @@ class Avro(RowDecoder):
 
     def _classify(self, split: Split, chunk: Chunk, position: int, key: bytes | None, value: bytes | None) -> None:
         value = value or b""
-        if not value or (len(value) == _SHORT and value[0] == _DELETE):
+        if _has_no_row(value):
             if key is None:
                 split.lost_deletes += 1
             else:
@@ -149,7 +148,7 @@ class Avro(RowDecoder):
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
         """Read rows by the templates of their schemas.
 
-        Which columns belong to the key is in the schema of the key alone, so templates are learned for each.
+        Only the schema of a key says which columns are key columns, so each has templates of its own.
         """
         if not len(events) or self.settings.verify_checksum != "off":
             return general(events, None)
@@ -159,9 +158,9 @@ class Avro(RowDecoder):
         if len(heads) != 1:
             return general(events, None)
         templates = learned.kept(_TemplatesByKey).of(heads.pop())
-        candidates = None
+        candidates = None  # all
         if not whole or not isinstance(events.payloads, Binaries):
-            with_row = [event for event, payload in enumerate(events.payloads) if has_header(payload)]
+            with_row = [event for event, payload in enumerate(events.payloads) if not _has_no_row(payload)]
             candidates = None if len(with_row) == len(events) else pa.array(with_row, pa.int32())
         return templates.decode(events, learned, self._wire_of, general, candidates=candidates)
 
@@ -171,7 +170,7 @@ class Avro(RowDecoder):
         return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Decode the rows without their columns: the commit-ts is behind these."""
+        """Decode the rows without building columns: the commit-ts comes after them."""
         return self.decode(events, Plan(())).commit_ts
 
     def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
@@ -187,11 +186,10 @@ class Avro(RowDecoder):
         return parsed
 
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
-        """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not fit is a failure."""
-        rows = checksum_rows(parsed, [body_of(payload).schema_id if payload else 0 for payload in events.payloads])
-        orders = learned.kept(Orders)
+        """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not match is a failure."""
+        orders = learned.kept(ColumnOrders)
         orders.last_names = orders.last_names or tuple(column_order(events.table, self.settings.table_ddl))
-        wrong, parsed.verified = wrong_checksums(rows, orders, events, learned.plan.settings)
+        wrong, parsed.verified = verify_checksums(parsed.stated, orders, events, learned.plan.settings)
         if self.settings.verify_checksum == "warn":
             parsed.suspect |= wrong
             return
@@ -217,7 +215,7 @@ class Avro(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             key = keys[events.positions[event]]
-            if len(payload) in (0, _SHORT) and not has_header(payload):
+            if _has_no_row(payload):
                 if payload:
                     parsed.commit_ts[event] = tso(int.from_bytes(payload[1:], "big"))
                 schema, _, start = self._schema(key or b"")
@@ -229,18 +227,30 @@ class Avro(RowDecoder):
             own = {name: row.pop(name) for name in schema.own}
             if COMMIT_TS in own:
                 parsed.commit_ts[event] = tso(own[COMMIT_TS])
-            if verifies and CHECKSUM in own:
-                parsed.stated[event] = str(own[CHECKSUM]), bool(own.get(CORRUPTED))
             before, op = own.get(BEFORE), own.get(OP)
             if schema.renamed:
                 row, before = schema.row(row), before and schema.row(before)
-            images.continue_run(columns(schema, schema_id, key))
+            of_row = columns(schema, schema_id, key)
+            images.continue_run(of_row)
+            images_before = len(images.rows)
             if op == "d":
                 images.add(event, 0, row, None, plan, update=False)
             else:
                 images.add(event, 0, before, row, plan, update=op == "u" or before is not None)
+            if verifies and CHECKSUM in own and len(images.rows) > images_before:
+                text, is_corrupted = str(own[CHECKSUM]), bool(own.get(CORRUPTED))
+                parsed.stated.append(
+                    ChecksumRow(
+                        event=event,
+                        schema_id=schema_id,
+                        columns=of_row,
+                        row=row,
+                        expected=int(text) if text.isdecimal() else None,
+                        is_corrupted=is_corrupted,
+                    )
+                )
             if learn is not None:
-                learn(template_of(payload[:start], schema), 0, columns(schema, schema_id, key))
+                learn(template_of(payload[:start], schema), 0, of_row)
 
         return read
 
@@ -252,6 +262,11 @@ class Avro(RowDecoder):
         if column.wire == "bytes" and type_.name == "decimal":
             return decimal_wire(type_.scale or 0), type_
         return KERNELS.get(type_.name), type_
+
+
+def _has_no_row(value: bytes) -> bool:
+    """Return whether a value is that of a delete without a row."""
+    return not value or (len(value) == _SHORT and value[0] == _DELETE)
 
 
 def _marked(column: Column, keys: frozenset[str]) -> Column:
