@@ -30,8 +30,8 @@ from ticdc_source.schema.types import TYPES, ColumnType, merge_types
 
 __all__ = [
     "check_table_ddl",
-    "creates",
     "completed",
+    "creates",
     "ddl_types",
     "ddl_types_of_tables",
     "declared_tables",
