@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.encoders.avro import Avro
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.debezium import Debezium
 from tests.encoders.open_protocol import OpenProtocol
@@ -189,7 +190,7 @@ class Feed:
 
     topic: str
     protocol: str
-    encoder: OpenProtocol | CanalJSON | Debezium | Simple
+    encoder: OpenProtocol | CanalJSON | Debezium | Simple | Avro
     batch: int
     ddl_partitions: int
     truths: Truths
