@@ -5,7 +5,7 @@ import pytest
 from tests.support.captured import load, sanitized
 from tests.support.corpus import scenario
 from ticdc_source.events import TableName
-from ticdc_source.protocols.avro.spelling import column_names, table_named
+from ticdc_source.protocols.avro.names import original_columns, original_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
@@ -52,14 +52,14 @@ def test_names_that_avro_spells_alike_stay_as_they_are() -> None:
     """Of two tables, or two columns, with one spelling nobody knows which one messages mean."""
     ddl = "CREATE TABLE `a-b` (id int, `x y` int, `x-y` int, `z z` int); CREATE TABLE `A.b` (id int)"
 
-    assert table_named(TableName("d", "a_b"), ddl) == TableName("d", "a_b")
-    assert column_names(TableName("d", "a-b"), ["id", "x_y", "Z_z"], ddl) == {"Z_z": "Z z"}
+    assert original_table(TableName("d", "a_b"), ddl) == TableName("d", "a_b")
+    assert original_columns(TableName("d", "a-b"), ["id", "x_y", "Z_z"], ddl) == {"Z_z": "Z z"}
 
 
 def test_a_name_has_the_case_of_the_messages() -> None:
     """Characters that Avro can spell are as in the messages: SQL has names of columns in any case."""
     ddl = "CREATE TABLE `My-Shop`.`1 order` (id int, `sub total` int, `9é` int)"
-    table = table_named(TableName("My_Shop", "_1_Order"), ddl)
+    table = original_table(TableName("My_Shop", "_1_Order"), ddl)
 
     assert table == TableName("My-Shop", "1 Order")
-    assert column_names(table, ["Sub_Total", "_9_"], ddl) == {"Sub_Total": "Sub Total", "_9_": "9é"}
+    assert original_columns(table, ["Sub_Total", "_9_"], ddl) == {"Sub_Total": "Sub Total", "_9_": "9é"}

@@ -1,25 +1,27 @@
 """Verify the row checksums of avro.
 
 TiDB computes a checksum over the columns in the order of the table. The fields of Avro are in the order of the columns'
-ids (docs/wire.md, item 50). The two differ after DDL with FIRST or AFTER. Messages do not give the order of the table.
-We take it from `tableDDL`, or find it from the rows: we try the order of the fields and the last known order, each with
-at most one column moved, and keep the orders in which the rows match.
+ids (docs/wire.md, item 50). The two differ after DDL with FIRST or AFTER. Messages do not give the order of the table:
+`tableDDL` does. Without it, the order of the fields is tried. A row that does not match in it is wrong only if rows
+that match have proved this order for each two of its columns.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timezone
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.events import TableEvents
 from ticdc_source.kernels.wire import Settings, text_bytes
-from ticdc_source.protocols.checksums import row_checksum
+from ticdc_source.protocols.checksums import summed
 from ticdc_source.protocols.images import Row
 from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column
@@ -29,13 +31,10 @@ __all__ = ["ChecksumRow", "ColumnOrders", "verify_checksums"]
 
 _log = logging.getLogger(__name__)
 _2_64 = 1 << 64
-_MOST_UNMATCHED = 16  # rows of a schema: a row that matches in no order costs some 2n² checksums
-_MOST_NARROWING = 64  # rows of a schema that are compared with all orders that are left
-_TIME_ZONE_HINT = " (or the changefeed writes TIMESTAMP in another time zone than {!r}: see the option timeZone)"
-
-ColumnOrder = tuple[int, ...]
-# A value as it is summed, and its type.
-Value = tuple[ColumnType, object]
+_TIME_ZONE_HINT = " The changefeed may write TIMESTAMP in another time zone than {!r}: see the option timeZone."
+_CORRUPTED = "TiCDC found that the row does not match its checksum (_tidb_corrupted), and sent it anyway"
+_DDL_HINT = " If FIRST or AFTER has moved a column, set tableDDL to a CREATE TABLE that has all of these columns."
+_BAD_CELL = (ValueError, TypeError, KeyError, ArithmeticError, struct.error, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,119 +63,116 @@ class ColumnOrders:
     """What a read has learned of the order of a table's columns.
 
     Attributes:
-        possible: the orders in which rows have matched, by the id of the schema.
-        last_names: the names of the columns in lower case, in the order that was learned last; at first, that of
-            `tableDDL`.
-        unmatched: how many rows of a schema matched in no order that was tried.
-        narrowed: how many rows of a schema were compared with all orders that were left.
+        behind: for each schema and each of its columns, the columns that are behind it in the table, as bits.
         has_warned: whether it was said that rows cannot be verified.
     """
 
-    possible: dict[SchemaId, list[ColumnOrder]] = field(default_factory=dict)
-    last_names: tuple[str, ...] = ()
-    unmatched: Counter[SchemaId] = field(default_factory=Counter)
-    narrowed: Counter[SchemaId] = field(default_factory=Counter)
+    behind: dict[SchemaId, list[int]] = field(default_factory=dict)
     has_warned: bool = False
 
-    def learn(self, row: ChecksumRow, values: Sequence[Value]) -> None:
-        """Learn from a row. A row that matches in no order that is left changes nothing: its values are wrong."""
-        schema_id = row.schema_id
-        possible = self.possible.get(schema_id)
-        if possible is None:
-            if self.unmatched[schema_id] >= _MOST_UNMATCHED:
-                return
-            possible = [order for order in dict.fromkeys(self._candidates(row)) if _matches(row, values, order)]
-            if not possible:
-                self.unmatched[schema_id] += 1
-                return
-        elif len(possible) == 1:
-            return
-        elif self.narrowed[schema_id] < _MOST_NARROWING or not _matches(row, values, possible[0]):
-            self.narrowed[schema_id] += 1
-            possible = [order for order in possible if _matches(row, values, order)] or possible
-        self.possible[schema_id] = possible
-        self.last_names = tuple(row.columns[index].name.lower() for index in possible[0])
+    def learn(self, schema_id: SchemaId, parts: Sequence[bytes]) -> None:
+        """Learn from a row that matches in the order of the fields: columns whose values it has once are in order."""
+        behind = self.behind.setdefault(schema_id, [0] * len(parts))
+        counts = Counter(parts)
+        later = 0
+        for column in reversed(range(len(parts))):
+            if parts[column] and counts[parts[column]] == 1:
+                behind[column] |= later
+                later |= 1 << column
 
-    def _candidates(self, row: ChecksumRow) -> Iterator[ColumnOrder]:
-        names = [column.name.lower() for column in row.columns]
-        kept = [names.index(name) for name in self.last_names if name in names]
-        added = [index for index in range(len(names)) if index not in kept]
-        for order in (tuple(range(len(names))), (*kept, *added)):
-            yield order
-            for moved in order:
-                others = tuple(index for index in order if index != moved)
-                for place in range(len(order)):
-                    yield (*others[:place], moved, *others[place:])
+    def proves(self, schema_id: SchemaId, parts: Sequence[bytes]) -> bool:
+        """Return whether the order of the fields is that of the table for each two columns with different values."""
+        behind = self.behind.get(schema_id)
+        return behind is not None and all(
+            not first or not second or first == second or behind[column] >> other & 1
+            for column, first in enumerate(parts)
+            for other, second in enumerate(parts[column + 1 :], column + 1)
+        )
 
 
 def verify_checksums(
-    rows: Sequence[ChecksumRow], orders: ColumnOrders, events: TableEvents, settings: Settings
+    rows: Sequence[ChecksumRow],
+    orders: ColumnOrders,
+    declared: Sequence[str],
+    events: TableEvents,
+    settings: Settings,
 ) -> tuple[dict[int, str], int]:
-    """Verify the checksums of rows of one table. The orders of its columns are learned from all rows first.
+    """Verify the checksums of rows of one table.
 
     Args:
         rows: the rows.
         orders: what is known of the table; gets what these rows show.
+        declared: the columns of the table, in lower case and in its order, if `tableDDL` has it.
         events: the events of the rows.
         settings: the time zone of TIMESTAMP.
 
     Returns:
         The reason for each event whose row is wrong, and the number of rows verified. A row that TiCDC marked as
         corrupted counts as verified. Not verified are rows whose order of columns is not known, which is logged once,
-        and rows with a value that cannot be summed: casting reports it, or a TIMESTAMP is an ambiguous local time.
+        and rows with a value that cannot be summed: casting reports it, or it stands for several values.
     """
     wrong: dict[int, str] = {}
-    summed: list[tuple[ChecksumRow, list[Value]]] = []
+    left: list[tuple[ChecksumRow, list[bytes], bool]] = []
+    verified = 0
     for row in rows:
         if row.is_corrupted:
             wrong[row.event] = (
                 "TiCDC found that the row does not match its checksum (_tidb_corrupted), and sent it anyway"
             )
-        elif row.expected is not None:
-            values = _values(row, settings)
-            summed += [] if values is None else [(row, values)]
-    verified = len(wrong)
-    for row, values in summed:
-        orders.learn(row, values)
-    for row, values in summed:
-        hint = _TIME_ZONE_HINT.format(settings.time_zone) if any(each.name == "timestamp" for each, _ in values) else ""
-        if row.schema_id not in orders.possible:
-            if not orders.has_warned:
-                orders.has_warned = True
-                _log.warning(
-                    "verifyChecksum: rows of %s match their checksums in no order of columns that was tried, and are "
-                    "not verified. FIRST or AFTER has moved several columns (set tableDDL), or all rows so far are "
-                    "wrong%s (%s)",
-                    events.table,
-                    hint,
-                    events.address(row.event),
-                )
             continue
-        order = orders.possible[row.schema_id][0]
+        order = _declared_order(row, declared)
+        parts = None if row.expected is None else _parts(row, order, settings)
+        if parts is None:
+            continue
+        if crc32(b"".join(parts)) != row.expected:
+            left.append((row, parts, order is not None))
+            continue
         verified += 1
-        if not _matches(row, values, order):
-            computed = row_checksum(values[index] for index in order)
+        if order is None:
+            orders.learn(row.schema_id, parts)
+    for row, parts, is_declared in left:
+        has_timestamp = any(column.type is not None and column.type.name == "timestamp" for column in row.columns)
+        hints = (_TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else "") + (
+            "" if is_declared else _DDL_HINT
+        )
+        if is_declared or orders.proves(row.schema_id, parts):
             wrong[row.event] = (
-                f"the row does not match its checksum: TiDB computed {row.expected}, its values give {computed}{hint}"
+                f"the row does not match its checksum: TiDB computed {row.expected}, its values give "
+                f"{crc32(b''.join(parts))}.{hints}"
+            ).removesuffix(".")
+        elif not orders.has_warned:
+            orders.has_warned = True
+            _log.warning(
+                "verifyChecksum: rows of %s do not match their checksums in the order in which Avro has the columns. "
+                "They are not verified.%s (%s)",
+                events.table,
+                hints,
+                events.address(row.event),
             )
-    return wrong, verified
+    return wrong, verified + len(wrong)
 
 
-def _matches(row: ChecksumRow, values: Sequence[Value], order: ColumnOrder) -> bool:
-    return row_checksum(values[index] for index in order) == row.expected
+def _declared_order(row: ChecksumRow, declared: Sequence[str]) -> list[int] | None:
+    """Return the columns in the order of the table; None if `tableDDL` does not have them all."""
+    places = {name: place for place, name in enumerate(declared)}
+    names = [column.name.lower() for column in row.columns]
+    if not places.keys() >= set(names):
+        return None
+    return sorted(range(len(names)), key=lambda column: places[names[column]])
 
 
-def _values(row: ChecksumRow, settings: Settings) -> list[Value] | None:
-    """Return what is summed; None if a TIMESTAMP is an ambiguous or nonexistent local time, or a cell is wrong."""
-    values = []
-    for column in row.columns:
-        if column.type is None:
-            return None
+def _parts(row: ChecksumRow, order: Sequence[int] | None, settings: Settings) -> list[bytes] | None:
+    """Return what each value adds; None if a value stands for several, or a cell is wrong."""
+    parts = []
+    for index in range(len(row.columns)) if order is None else order:
+        column = row.columns[index]
+        if column.type is None or (column.type.name == "enum" and any("," in label for label in _labels(column.type))):
+            return None  # a label that ends in a backslash looks like a comma in a label (docs/wire.md, item 123)
         try:
-            values.append((column.type, _value(row.row[column.name], column.type, settings)))
-        except (ValueError, TypeError, KeyError):  # casting reports the cell
+            parts.append(summed(column.type, _value(row.row[column.name], column.type, settings)))
+        except _BAD_CELL:  # casting reports the cell, or a TIMESTAMP is an ambiguous or nonexistent local time
             return None
-    return values
+    return parts
 
 
 def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
@@ -196,10 +192,6 @@ def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
             return int(str(cell)) % _2_64
         case "float" | "double":
             return cell
-        case "vector":
-            text = str(cell).encode()
-            row_checksum([(type_, text)])  # raises ValueError if it is no vector
-            return text
         case _:
             return cell if isinstance(cell, bytes) else text_bytes(str(cell))
 

@@ -28,6 +28,7 @@ from ticdc_source.events import (
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
+from ticdc_source.protocols.avro.names import column_order, original_table, sanitized
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
     CHECKSUM,
@@ -37,7 +38,6 @@ from ticdc_source.protocols.avro.row_schema import (
     RowSchema,
     row_schema_of,
 )
-from ticdc_source.protocols.avro.spelling import column_order, sanitized, table_named
 from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
@@ -137,12 +137,13 @@ class Avro(RowDecoder):
             split.table_events(chunk, schema.table).append(position, 0, value)
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Complete the commit-ts of what was decoded."""
+        """Fill in the commit-ts that messages lack."""
         decoded = super().decode(events, plan, learned)
         commit_ts = decoded.commit_ts
+        # The general path has NULL for what is missing, and the native path -1.
         if commit_ts.null_count or (len(commit_ts) and pc.min(commit_ts).as_py() < 0):
             known = [None if ts is None or ts < 0 else ts for ts in commit_ts.to_pylist()]
-            decoded.commit_ts = pa.array(_completed(known, events, decoded.failures), pa.int64())
+            decoded.commit_ts = pa.array(_filled(known, events, decoded.failures), pa.int64())
         return decoded
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
@@ -180,16 +181,17 @@ class Avro(RowDecoder):
         return parsed
 
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
-        """Complete the commit-ts of what was parsed."""
+        """Fill in the commit-ts that messages lack."""
         parsed = super()._sampled(events, declared)
-        parsed.commit_ts = _completed(parsed.commit_ts, events, parsed.failures)
+        parsed.commit_ts = _filled(parsed.commit_ts, events, parsed.failures)
         return parsed
 
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
         """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not match is a failure."""
-        orders = learned.kept(ColumnOrders)
-        orders.last_names = orders.last_names or tuple(column_order(events.table, self.settings.table_ddl))
-        wrong, parsed.verified = verify_checksums(parsed.stated, orders, events, learned.plan.settings)
+        declared = column_order(events.table, self.settings.table_ddl)
+        wrong, parsed.verified = verify_checksums(
+            parsed.stated, learned.kept(ColumnOrders), declared, events, learned.plan.settings
+        )
         if self.settings.verify_checksum == "warn":
             parsed.suspect |= wrong
             return
@@ -210,7 +212,7 @@ class Avro(RowDecoder):
             found = columns_of.get(place)
             if found is None:
                 names = frozenset(one.name for one in self._schema(key)[0].columns) if key else frozenset()
-                found = columns_of[place] = tuple(_marked(one, names) for one in of.columns)
+                found = columns_of[place] = tuple(_with_key_flag(one, names) for one in of.columns)
             return found
 
         def read(event: int, payload: bytes) -> None:
@@ -269,8 +271,8 @@ def _has_no_row(value: bytes) -> bool:
     return not value or (len(value) == _SHORT and value[0] == _DELETE)
 
 
-def _marked(column: Column, keys: frozenset[str]) -> Column:
-    """Return a column that says whether it is part of the key; without a key, messages say nothing of it."""
+def _with_key_flag(column: Column, keys: frozenset[str]) -> Column:
+    """Set whether the column is part of the handle key. Without a message key, this is not known."""
     if not keys:
         return column
     is_key = column.name in keys
@@ -278,7 +280,7 @@ def _marked(column: Column, keys: frozenset[str]) -> Column:
 
 
 def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
-    """Return the bytes that name the schemas of keys, b"" for no key; more than one if their headers have two forms."""
+    """Return the distinct schema headers of keys, b"" for no key. The first key decides how long a header is."""
     width = CONFLUENT_BYTES if (keys[0] or b"\0").startswith(b"\0") else GLUE_BYTES
     return {(key or b"")[:width] for key in keys}
 
@@ -295,15 +297,13 @@ class _TemplatesByKey:
         return self._templates.setdefault(head, Templates())
 
 
-def _completed(
-    known: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError]
-) -> list[int | None]:
-    """Give events without a commit-ts one that keeps them in their place (docs/wire.md, item 127).
+def _filled(known: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError]) -> list[int | None]:
+    """Fill in missing commit-ts (docs/wire.md, item 127).
 
-    A delete without a value has none. TiCDC sends the changes of a table in a topic partition by their commit-ts: that
-    of the next row is not smaller than that of the delete, and that of the row before is not larger. Among changes of
-    one commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB extension, no row has a
-    commit-ts, and the time of the Kafka record stands for it.
+    A delete without a value has none. TiCDC writes the changes of a table in the order of their commit-ts within a
+    topic partition, so the delete gets that of the next row, or else that of the row before it, or else the time of its
+    Kafka record. Among changes of one commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB
+    extension, every row gets the time of its record.
     """
     commit_ts, timestamps = list(known), events.chunk.timestamps
     following: int | None = None
@@ -328,13 +328,14 @@ def _completed(
 
 def _ddl_event(position: int, value: bytes, table_ddl: str | None) -> DDLEvent:
     message = parse_object(value[1:])
-    spelt = TableName(*map(sanitized, table_name(message.get("schema"), message.get("table"))))  # as rows have it
+    # Rows have sanitized names, and DDL the original ones.
+    table = TableName(*map(sanitized, table_name(message.get("schema"), message.get("table"))))
     type_code = message.get("type")
     return DDLEvent(
         position=position,
         index=0,
         commit_ts=tso(message["commitTs"]),
-        table=table_named(spelt, table_ddl),
+        table=original_table(table, table_ddl),
         query=readable(message.get("query") or ""),
         type="",
         type_code=type_code if type(type_code) is int else None,

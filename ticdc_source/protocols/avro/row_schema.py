@@ -14,7 +14,7 @@ from typing import Any
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro.spelling import column_names, table_named
+from ticdc_source.protocols.avro.names import original_columns, original_table
 from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, schema_of
 from ticdc_source.registries.lookup import SchemaId
@@ -110,9 +110,9 @@ def _row_schema(schema: AvroSchema, table_ddl: str | None) -> RowSchema:
     database = str(declared["namespace"]).rpartition(".")[2]
     fields: Sequence[Mapping[str, Any]] = declared["fields"]
     own = frozenset(field["name"] for field in fields if _is_own(field))
-    table = table_named(TableName(database, declared["name"]), table_ddl)
+    table = original_table(TableName(database, declared["name"]), table_ddl)
     columns = tuple(_column(field) for field in fields if field["name"] not in own)
-    renamed = column_names(table, [column.name for column in columns], table_ddl)
+    renamed = original_columns(table, [column.name for column in columns], table_ddl)
     columns = tuple(replace(column, name=renamed.get(column.name, column.name)) for column in columns)
     return RowSchema(schema, table, columns, own, renamed)
 

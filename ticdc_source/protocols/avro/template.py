@@ -1,4 +1,4 @@
-"""The template of an avro row: its schema says all of it (pingcap/ticdc pkg/sink/codec/avro/arvo.go)."""
+"""The template of avro rows, made of their schema (pingcap/ticdc pkg/sink/codec/avro/arvo.go)."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _TYPES = {
     "string": AvroType.STRING,
 }
 _INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
-# A delete may have the deleted row twice.
+# Each is a text of one letter. With avro-include-before-value, a delete has its row as the old row, too.
 _OPERATION = Branch(
     [Way(b"\x02c", [_INSERT]), Way(b"\x02u", [_UPDATE]), Way(b"\x02d", [_DELETE, Forget(Image.PREIMAGE)])]
 )
 
 
 def template_of(header: bytes, schema: RowSchema) -> Template | None:
-    """Return the template of the rows with a schema; None if TiCDC writes no such schemas.
+    """Return the template of the rows with a schema; None if TiCDC does not write such a schema.
 
     Args:
-        header: the bytes that name the schema.
-        schema: what it says.
+        header: the bytes with the id of the schema.
+        schema: the schema.
     """
     fields: Sequence[Mapping[str, Any]] = schema.schema.declared["fields"]
     count = len(schema.columns)
@@ -87,7 +87,7 @@ def _is_same_row(branches: Sequence[Any], columns: Sequence[Mapping[str, Any]]) 
 
 
 def _field(declared: object) -> AvroField | None:
-    """Return a column's field; None if it is neither a type nor a union of one with null."""
+    """Return a column's field; None unless its type is one of `_TYPES`, or a union of one with null."""
     branches = declared if isinstance(declared, list) else [declared]
     names = [each["type"] if isinstance(each, dict) else each for each in branches]
     types = [_TYPES[name] for name in names if name in _TYPES]
