@@ -16,7 +16,7 @@ EVENTS = ([INSERT], [DELETE], [UPDATE_POSTIMAGE], [UPDATE_PREIMAGE, UPDATE_POSTI
 def images(change_types: list[int], events: list[int]) -> Rows:
     """Return the rows of events; the n-th event is the n-th record."""
     count = len(change_types)
-    facts = [events, [0] * count, change_types, range(count), *[[None] * count] * 3]
+    facts = [events, [0] * count, change_types, range(count), *[[None] * count] * 3, [False] * count]
     return Rows(
         chunk=Chunk("t", 0, list(range(count))),
         protocol="canal-json",

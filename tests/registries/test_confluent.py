@@ -139,6 +139,11 @@ MISSING = 404, b'{"error_code":40403,"message":"Schema not found"}'
     [
         (MISSING, DecodeError, "schema 7 is not in the schema registry http://127"),
         ((404, b"<html>"), SchemaRegistryUnavailableError, "does not answer as a schema registry (HTTP 404 Not Found)"),
+        (
+            (404, b'{"error_code":404,"message":"HTTP 404 Not Found"}'),
+            SchemaRegistryUnavailableError,
+            "does not answer as a schema registry (HTTP 404 Not Found)",
+        ),
         ((401, b"{}"), SchemaRegistryUnavailableError, "refuses the login (HTTP 401 Unauthorized), asked for schema 7"),
         ((403, b"{}"), SchemaRegistryUnavailableError, "Check basic.auth.user.info or bearer.auth.token"),
         ((301, b""), SchemaRegistryUnavailableError, "does not answer as a schema registry (HTTP 301"),

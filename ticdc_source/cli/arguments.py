@@ -17,7 +17,7 @@ from rich.text import Text
 from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.names import HIDDEN, without_secrets
+from ticdc_source.options.names import HIDDEN, is_of_registry, without_secrets
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG, ParseError
 
@@ -72,12 +72,13 @@ _OWN_OF_TAIL = frozenset({
     "metadataColumnPrefix", "columnNameOfCorruptRecord", "variantJson", "minPartitions", "maxRecordsPerPartition",
     "metricsPath",
 })  # fmt: skip
+_OF_REGISTRY = frozenset(row.name for row in OPTIONS.values() if is_of_registry(row.name))
 _EVENTS = {row.name for row in OPTIONS.values() if "event" in row.outputs and row.only != "stream"}
 # The options that have an effect, by command. `inspect` repeats all of them in the code that it prints, and `doctor`
 # checks all of them.
 EFFECTIVE: Mapping[str, frozenset[str]] = {
     "tail": frozenset(_EVENTS - _OWN_OF_TAIL),
-    "lag": _RECORDS | {"protocol", "valueCompression", "inferSchema.timeoutMs"},
+    "lag": _RECORDS | _OF_REGISTRY | {"protocol", "valueCompression", "inferSchema.timeoutMs"},
     "capture": _RECORDS,
     "replay": _LOOK_UPS,
 }
@@ -267,7 +268,7 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
     given: dict[str, object] = {}
     if arguments.properties is not None:
         for name, value in _properties(_text_of(arguments.properties)):
-            given["source." + (name if name.startswith(_KAFKA) else _KAFKA + name)] = value
+            given["source." + _full(name)] = value
     for name, value in arguments.conf:
         if without_secrets({name: value})[name] == HIDDEN:
             msg = (
@@ -310,11 +311,16 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     options = dict(_DEFAULTS)
     if arguments.properties is not None:
         for name, value in _properties(_text_of(arguments.properties)):
-            options[name if name.startswith(_KAFKA) else _KAFKA + name] = value
+            options[_full(name)] = value
     options.update((name, value) for name, value in arguments.conf if _has_effect(name, arguments.command))
     options["kafka.bootstrap.servers"] = arguments.bootstrap_servers
     options["subscribe"] = arguments.topic
     return options
+
+
+def _full(name: str) -> str:
+    """Return the name of an option in a file of properties: one of the schema registry, or else of the Kafka client."""
+    return name if name.startswith(_KAFKA) or name in _OF_REGISTRY else _KAFKA + name
 
 
 def _has_effect(name: str, command: str) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.driver.ddl_copies import Coverage, DDLEdges, by_topic, lower_partitions
-from ticdc_source.driver.definition_search import DefinitionSearch
+from ticdc_source.driver.definition_search import Bounds, DefinitionSearch
 from ticdc_source.driver.inference import (
     Fetch,
     MakesSearch,
@@ -28,6 +28,7 @@ from ticdc_source.driver.inference import (
     nothing_there,
     take_sample,
 )
+from ticdc_source.driver.previous_rows import PreviousRows
 from ticdc_source.driver.read_context import (
     context_of_sample,
     context_of_schema,
@@ -66,6 +67,7 @@ __all__ = [
     "fetch_settings",
     "infer_schema",
     "plan_batch",
+    "previous_rows",
     "schema_of_ranges",
     "stream_options",
 ]
@@ -212,6 +214,32 @@ def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> 
         options: the options.
         driver: whether this is the driver.
     """
+    fetch, bounds = _elsewhere(options, driver=driver)
+    return DefinitionSearch(
+        decoder,
+        fetch,
+        bounds,
+        limit=options.infer_schema_max_scanned_records,
+        timeout_s=options.infer_schema_timeout_ms / 1000,
+        wait_s=options.kafka_consumer_poll_timeout_ms / 1000 if options.is_stream and not driver else 0,
+    )
+
+
+def previous_rows(decoder: Decoder, options: Options, *, driver: bool = True) -> PreviousRows:
+    """Return what looks in a topic partition for the row before an offset; it connects when it is needed.
+
+    Args:
+        decoder: the decoder of the protocol.
+        options: the options.
+        driver: whether this is the driver.
+    """
+    fetch, bounds = _elsewhere(options, driver=driver)
+    timeout_s = options.infer_schema_timeout_ms / 1000
+    return PreviousRows(decoder, fetch, bounds, limit=options.infer_schema_max_scanned_records, timeout_s=timeout_s)
+
+
+def _elsewhere(options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
+    """Return what fetches records beside those of a read, and what returns the bounds of topic partitions."""
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
         with KafkaFetcher(client_settings(options, driver=driver), fetch_settings(options)) as fetcher:
@@ -222,14 +250,7 @@ def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> 
             earliest, latest = cluster.earliest(topic_partitions), cluster.latest(topic_partitions)
         return {each: (earliest[each], latest[each]) for each in earliest.keys() & latest.keys()}
 
-    return DefinitionSearch(
-        decoder,
-        fetch,
-        bounds,
-        limit=options.infer_schema_max_scanned_records,
-        timeout_s=options.infer_schema_timeout_ms / 1000,
-        wait_s=options.kafka_consumer_poll_timeout_ms / 1000 if options.is_stream and not driver else 0,
-    )
+    return fetch, bounds
 
 
 class BatchPlan(NamedTuple):

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ticdc_source.driver.inference import no_row_of
-from ticdc_source.driver.load import ReadContexts, batch_options, driver_fetcher, infer_schema, topic_search
+from ticdc_source.driver.load import (
+    ReadContexts,
+    batch_options,
+    driver_fetcher,
+    infer_schema,
+    previous_rows,
+    topic_search,
+)
 from ticdc_source.errors import warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import KafkaCluster
@@ -142,6 +149,8 @@ class Tail(AbstractContextManager["Tail"]):
         search = None
         if spec.decoder.facts.definitions is not None:
             search = self._state.learned.search = topic_search(spec.decoder, self._options)
+        if spec.decoder.facts.lacks_commit_ts:
+            self._state.learned.previous = previous_rows(spec.decoder, self._options)
         waiting: list[deque[Event]] = []
         for offset_range in ranges:
             if search is not None:

@@ -189,7 +189,9 @@ def _text_or_bytes(data: bytes) -> str:
 
 
 def _as_it_is(value: Cell) -> str:
-    """Write what the JSON of the message held, whatever it is."""
+    """Write what the message held, whatever it is."""
+    if isinstance(value, bytes):
+        return base64_object(value)
     try:
         text = _finite(value)
         text.encode()

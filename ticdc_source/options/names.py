@@ -16,6 +16,7 @@ __all__ = [
     "HIDDEN",
     "edit_distance",
     "is_of_messages",
+    "is_of_registry",
     "is_option",
     "refuse_misspelt",
     "refuse_unknown",
@@ -45,7 +46,12 @@ _SHORT = 5  # letters; two letters are too much of a name like `mode`
 
 def is_of_messages(name: str) -> bool:
     """Return whether an option, in any case, says how messages are parsed, whatever their table."""
-    return name.lower() in _OF_MESSAGES or name.lower().startswith(_OF_REGISTRY)
+    return name.lower() in _OF_MESSAGES or is_of_registry(name)
+
+
+def is_of_registry(name: str) -> bool:
+    """Return whether an option, in any case, is about the schema registry."""
+    return name.lower().startswith(_OF_REGISTRY)
 
 
 def refuse_misspelt(given: Iterable[str]) -> None:

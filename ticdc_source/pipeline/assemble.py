@@ -31,8 +31,8 @@ _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 # By change type (`CHANGE_TYPES`, then DDL, watermark and bootstrap). At one commit-ts old rows come first and DDL after
 # the rows, because a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
 _RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
-# If deletes may lack a commit-ts (`ProtocolFacts.ordered_deletes`), the offset alone orders them and the rows.
-_RANKS_OF_ORDERED = pa.array([1, 0, 1, 1, 2, 3, 2], pa.int32())
+# Of a delete whose commit-ts is that of a row before it: the offset alone orders the two (`Decoded.placed`).
+_RANKS_OF_PLACED = pa.array([1, 0, 1, 1, 2, 3, 2], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark", "bootstrap"], pa.string())
 _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None, None], pa.string())
@@ -55,6 +55,7 @@ ROW_FACTS = pa.schema(
         pa.field("start_ts", pa.int64()),
         pa.field("build_ts", pa.int64()),
         pa.field("cluster_id", pa.string()),
+        pa.field("placed", pa.bool_()),  # as in `Decoded`
     ]
 )
 
@@ -69,7 +70,6 @@ class Rows:
         table: the table, None for bad records alone.
         facts: what is known of each row beside its columns (`ROW_FACTS`).
         columns: what the table, or `outputFormat`, brings, by its name in the read schema.
-        ordered_deletes: as in `ProtocolFacts`.
     """
 
     chunk: Chunk
@@ -77,7 +77,6 @@ class Rows:
     table: TableName | None
     facts: pa.RecordBatch
     columns: Mapping[str, pa.Array]
-    ordered_deletes: bool = False
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -145,9 +144,12 @@ def in_order(facts: pa.RecordBatch) -> pa.Array:
 
 
 def _sequence(rows: Rows) -> pa.Array:
+    ranks, placed = _RANKS.take(rows.change_types), rows.facts.column("placed")
+    if placed.true_count:
+        ranks = pc.if_else(placed, _RANKS_OF_PLACED.take(rows.change_types), ranks)
     children = [
         rows.commit_ts,
-        (_RANKS_OF_ORDERED if rows.ordered_deletes else _RANKS).take(rows.change_types),
+        ranks,
         rows.repeated(rows.chunk.partition, pa.int32()),
         rows.offsets(),
         rows.indexes,

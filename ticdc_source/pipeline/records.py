@@ -118,6 +118,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         pa.nulls(count, pa.int64()),
         pa.nulls(count, pa.int64()),
         pa.nulls(count, pa.string()),
+        repeated(False, pa.bool_(), count),  # noqa: FBT003 (a value)
     ]
     rows = Rows(
         chunk=chunk,

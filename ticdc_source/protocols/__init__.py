@@ -12,6 +12,7 @@ from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro import inspection as avro
 from ticdc_source.protocols.avro.decoder import Avro
+from ticdc_source.protocols.avro.names import renamed_tables
 from ticdc_source.protocols.base import Decoder, Inspection
 from ticdc_source.protocols.canal_json import inspection as canal_json
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
@@ -37,6 +38,7 @@ __all__ = [
     "detect_protocol",
     "possible_decoders",
     "recognized",
+    "renamed_tables",
     "with_likely_protocol",
 ]
 

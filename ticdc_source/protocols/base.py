@@ -67,6 +67,8 @@ class Decoded:
         key_only: number of events that have their key columns only, because they were too large.
         verified: number of events whose checksum was verified.
         suspect: what is wrong with the checksums of events that are returned, by event.
+        placed: per event, whether its commit-ts is not its own, but that of another row, or the time of its record;
+            None if none is.
     """
 
     change_types: pa.Array
@@ -85,6 +87,11 @@ class Decoded:
     key_only: int = 0
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
+    placed: pa.BooleanArray | None = None
+
+
+# A topic, and one of its partitions.
+Place: TypeAlias = tuple[str, int]
 
 
 class LearnedTable:
@@ -161,15 +168,31 @@ class Learned:
         definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
         search: looks elsewhere for a version that is not among them, and returns all that it has found; None if there
             is nowhere to look.
+        previous: looks in a topic partition, before an offset, for the last row of a table with a commit-ts, and
+            returns that; None if there is nowhere to look.
     """
 
-    __slots__ = ("_tables", "definitions", "prefixes", "search")
+    __slots__ = ("_last", "_tables", "definitions", "prefixes", "previous", "search")
 
     def __init__(self, *, native: bool = True, definitions: Definitions | None = None) -> None:
         self.prefixes = LearnedPrefixes(native=native)
         self.definitions: Definitions = dict(definitions or {})
         self.search: Callable[[TableName, int], Definitions] | None = None
+        self.previous: Callable[[TableName, Place, int], int | None] | None = None
         self._tables: dict[TableName, LearnedTable] = {}
+        self._last: dict[tuple[TableName, Place], tuple[int, int | None]] = {}
+
+    def commit_ts_before(self, table: TableName, place: Place, offset: int) -> int | None:
+        """Return the commit-ts of the last row of a table before an offset that has one; None if nobody knows it."""
+        known = self._last.get((table, place))
+        if known is None or known[0] >= offset:
+            found = None if self.previous is None else self.previous(table, place, offset)
+            known = self._last[table, place] = offset - 1, found
+        return known[1]
+
+    def remember_commit_ts(self, table: TableName, place: Place, offset: int, commit_ts: int) -> None:
+        """Keep the commit-ts of the last row of a table that was read of a topic partition."""
+        self._last[table, place] = offset, commit_ts
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
         """Return what was learned of a table; with another plan than before, nothing."""
@@ -209,8 +232,8 @@ class ProtocolFacts:
             are always sent (docs/wire.md, item 54).
         types_in_ddl: reads the types that DDL events give in a form of their own; None if they have the SQL text only.
         zoned_timestamps: whether a TIMESTAMP comes with its time zone (docs/wire.md, item 21).
-        ordered_deletes: whether deletes may lack a commit-ts, and the decoder gives them that of a row beside them.
-            Then the offset alone orders the changes of one commit-ts.
+        lacks_commit_ts: whether deletes may lack a commit-ts: they get that of the row before them
+            (`Learned.commit_ts_before`).
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
     """
@@ -224,7 +247,7 @@ class ProtocolFacts:
     watermarks_need: str | None = None
     types_in_ddl: TypesInDDL | None = None
     zoned_timestamps: bool = False
-    ordered_deletes: bool = False
+    lacks_commit_ts: bool = False
     definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
 
 

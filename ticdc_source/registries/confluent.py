@@ -123,8 +123,12 @@ def _refusal(
 
 
 def _is_of_registry(error: urllib.error.HTTPError) -> bool:
-    """Return whether an answer says that there is no such schema, and not that there is no such page."""
+    """Return whether an answer says that there is no such schema, and not that there is no such page.
+
+    Confluent's REST API has codes of its own for what is not found, such as 40403. Code 404 is that of a wrong path.
+    """
     try:
-        return "error_code" in json.loads(error.read(_MOST_SHOWN * 100))
-    except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError):
+        code = json.loads(error.read(_MOST_SHOWN * 100))["error_code"]
+        return type(code) is int and code != _NOT_FOUND
+    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, RecursionError):
         return False

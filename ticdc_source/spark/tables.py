@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from ticdc_source.driver.batch_tables import FoundTables, find_tables, metadata_schema
@@ -25,7 +25,7 @@ from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.record_frames import held_back, protocols_in
 from ticdc_source.pipeline.rows import RECORD
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import PROTOCOLS, renamed_tables
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -350,9 +350,31 @@ def _with_protocol(
 def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
     """Return the frame as `outputFormat=record` has it."""
     if {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns):
-        return frame
+        return _with_original_names(frame, options)
     own_options = {name: value for name, value in options.items() if is_of_messages(name)}
     return decode(frame, outputFormat="record", **own_options)
+
+
+def _with_original_names(records: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
+    """Return records of avro with the names that `tableDDL` has: the read of the records may not have had it."""
+    parsed = frame_options(option_texts(options))
+    renamed = renamed_tables(parsed.table_ddl)
+    if not renamed or _protocol_of(records, parsed) != "avro":
+        return records
+
+    def original(name: Column) -> Column:
+        found = name
+        for short, table in renamed.items():
+            if short.database:
+                found = sf.when(sf.lower(name) == str(short).lower(), sf.lit(str(table))).otherwise(found)
+            else:  # of any database
+                matches = sf.lower(name).endswith(f".{short.table.lower()}")
+                database = sf.substring_index(name, ".", 1)
+                own = str(TableName("a", table.table)).removeprefix("a")
+                found = sf.when(matches, sf.concat(database, sf.lit(own))).otherwise(found)
+        return found
+
+    return records.withColumn("_tables", sf.transform("_tables", original))
 
 
 def _with_held(fresh: DataFrame, held: DataFrame | None) -> DataFrame:

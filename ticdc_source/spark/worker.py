@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from ticdc_source.driver.definition_search import KnownDefinitions
-from ticdc_source.driver.load import fetch_settings, topic_search
+from ticdc_source.driver.load import fetch_settings, previous_rows, topic_search
 from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kafka import FETCHERS
 from ticdc_source.kernels.native import why_general
@@ -66,6 +66,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     if spec.decoder.facts.definitions is not None:
         state.learned.definitions |= _DEFINITIONS.of(topics)
         search = state.learned.search = topic_search(spec.decoder, options, driver=False)
+    if spec.decoder.facts.lacks_commit_ts:
+        state.learned.previous = previous_rows(spec.decoder, options, driver=False)
     task = TaskContext.get()
     is_retry = task is not None and task.attemptNumber() > 0
     kafka_settings = client_settings(options, driver=False)

@@ -79,7 +79,7 @@ class Avro(RowDecoder):
         kernels=KERNELS,
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
-        ordered_deletes=True,
+        lacks_commit_ts=True,
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
@@ -139,11 +139,21 @@ class Avro(RowDecoder):
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Fill in the commit-ts that messages lack."""
         decoded = super().decode(events, plan, learned)
-        commit_ts = decoded.commit_ts
-        # The general path has NULL for what is missing, and the native path -1.
-        if commit_ts.null_count or (len(commit_ts) and pc.min(commit_ts).as_py() < 0):
-            known = [None if ts is None or ts < 0 else ts for ts in commit_ts.to_pylist()]
-            decoded.commit_ts = pa.array(_filled(known, events, decoded.failures), pa.int64())
+        if not len(events):
+            return decoded
+        chunk, positions = events.chunk, events.positions
+        place, last = (chunk.topic, chunk.partition), chunk.offsets[positions[-1]]
+        own = pc.fill_null(pc.greater_equal(decoded.commit_ts, 0), False)  # noqa: FBT003 (-1 on the native path)
+        if own.true_count < len(events):
+            first_known = own.index(True).as_py()
+            before = None
+            if learned is not None and first_known != 0:
+                before = learned.commit_ts_before(events.table, place, chunk.offsets[positions[0]])
+            known = pc.if_else(own, decoded.commit_ts, pa.scalar(None, pa.int64())).to_pylist()
+            decoded.placed = pc.invert(own)
+            decoded.commit_ts = pa.array(_filled(known, events, decoded.failures, before), pa.int64())
+        if learned is not None and own.true_count:
+            learned.remember_commit_ts(events.table, place, last, _last_of(decoded.commit_ts, own))
         return decoded
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
@@ -171,8 +181,9 @@ class Avro(RowDecoder):
         return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Decode the rows without building columns: the commit-ts comes after them."""
-        return self.decode(events, Plan(())).commit_ts
+        """Decode the rows without building columns: the commit-ts comes after them. Return NULL where it is missing."""
+        commit_ts = super().decode(events, Plan(())).commit_ts
+        return pc.if_else(pc.greater_equal(commit_ts, 0), commit_ts, pa.scalar(None, pa.int64()))
 
     def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
         parsed = super()._parse(events, learned, learn)
@@ -297,33 +308,38 @@ class _TemplatesByKey:
         return self._templates.setdefault(head, Templates())
 
 
-def _filled(known: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError]) -> list[int | None]:
+def _filled(
+    known: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError], before: int | None = None
+) -> list[int | None]:
     """Fill in missing commit-ts (docs/wire.md, item 127).
 
     A delete without a value has none. TiCDC writes the changes of a table in the order of their commit-ts within a
-    topic partition, so the delete gets that of the next row, or else that of the row before it, or else the time of its
-    Kafka record. Among changes of one commit-ts, the offset decides (`ProtocolFacts.ordered_deletes`). Without the TiDB
+    topic partition, so the delete gets that of the row before it, and the offset orders the two (`Decoded.placed`). If
+    there is no row before it, it gets that of the next row, or else the time of its Kafka record. Without the TiDB
     extension, every row gets the time of its record.
+
+    Args:
+        known: the commit-ts that events have.
+        events: the events.
+        failures: the events that cannot be read.
+        before: the commit-ts of the last row before these events.
     """
-    commit_ts, timestamps = list(known), events.chunk.timestamps
-    following: int | None = None
-    for event in range(len(commit_ts) - 1, -1, -1):
-        if event in failures:
-            continue
-        if commit_ts[event] is not None:
-            following = commit_ts[event]
-        else:
-            commit_ts[event] = following
-    before: int | None = None
-    for event, ts in enumerate(commit_ts):
-        if event in failures:
-            continue
-        if ts is None:
-            time = timestamps[events.positions[event]]
-            commit_ts[event] = before if before is not None else of_ms(time) if time >= 0 else None
-        else:
+    filled, timestamps = list(known), events.chunk.timestamps
+    following = next((ts for ts in known if ts is not None), None)
+    for event, ts in enumerate(known):
+        if ts is not None:
             before = ts
-    return commit_ts
+        elif event not in failures:
+            time = timestamps[events.positions[event]]  # -1 for none
+            other = before if before is not None else following
+            filled[event] = other if other is not None else of_ms(time) if time >= 0 else None
+    return filled
+
+
+def _last_of(commit_ts: pa.Int64Array, own: pa.BooleanArray) -> int:
+    """Return the last commit-ts that an event has of its own."""
+    last: int = commit_ts.filter(own)[-1].as_py() if not own[-1].as_py() else commit_ts[-1].as_py()
+    return last
 
 
 def _ddl_event(position: int, value: bytes, table_ddl: str | None) -> DDLEvent:

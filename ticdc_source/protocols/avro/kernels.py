@@ -112,12 +112,12 @@ _INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
 _BIT = Wire(_bits, _bit_text, number=_bit_numbers, arrays=pa.binary(), cast=_bits_cast)
 _BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=lambda _type, _settings: PlainCast.BYTES)
 
-# How types are written with the modes `string`.
-IN_TEXT: dict[str, Wire] = {"bigint": numbers.INTEGER_TEXT, "decimal": numbers.DECIMAL_TEXT}
+# How integers are written with `avro-bigint-unsigned-handling-mode=string`.
+IN_TEXT: dict[str, Wire] = {"bigint": numbers.INTEGER_TEXT}
 
 KERNELS: dict[str, Wire] = {
     **dict.fromkeys(INTEGERS, _INTEGER),
-    "decimal": decimal_wire(0),
+    "decimal": numbers.DECIMAL_TEXT,  # with avro-decimal-handling-mode=string; otherwise `decimal_wire`
     "year": numbers.YEAR_NUMBER,
     "float": replace(numbers.FLOAT_NUMBER, text=_single_text),
     "double": numbers.FLOAT_NUMBER,

@@ -10,7 +10,7 @@ from ticdc_source.events import TableName
 from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.mysql_ddl.statements import Create
 
-__all__ = ["column_order", "original_columns", "original_table", "sanitized"]
+__all__ = ["column_order", "original_columns", "original_table", "renamed_tables", "sanitized"]
 
 _REPLACED = re.compile("[^A-Za-z0-9_]")
 
@@ -26,9 +26,7 @@ def original_table(table: TableName, table_ddl: str | None) -> TableName:
 
     It is the sanitized name if `tableDDL` declares no table, or several, that have it.
     """
-    database, name = table.database.lower(), table.table.lower()
-    by_name = _by_sanitized_name(table_ddl)
-    declared = by_name.get((database, name)) or by_name.get(("", name)) or ()  # it may name no database
+    declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
     if len(declared) != 1:
         return table
     (found,) = declared
@@ -47,6 +45,9 @@ def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | 
         table_ddl: the option `tableDDL`.
     """
     by_name: dict[str, list[str]] = {}
+    place = sanitized(table.database).lower(), sanitized(table.table).lower()
+    if len(_declared(place, table_ddl)) > 1:
+        return {}  # the columns may be those of another table
     for original in column_order(table, table_ddl):
         by_name.setdefault(sanitized(original).lower(), []).append(original)
     declared = {name: by_name.get(name.lower(), []) for name in columns}
@@ -66,6 +67,22 @@ def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
         if name.table.lower() == table.table.lower() and name.database.lower() in ("", table.database.lower()):
             return tuple(created.columns)
     return ()
+
+
+def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
+    """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
+    found = {
+        TableName(sanitized(name.database), sanitized(name.table)): name
+        for name in _tables(table_ddl)
+        if len(_declared((sanitized(name.database).lower(), sanitized(name.table).lower()), table_ddl)) == 1
+    }
+    return {short: name for short, name in found.items() if short != name}
+
+
+def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
+    """Return the tables with a sanitized name, which is in lower case. `tableDDL` may name no database."""
+    by_name = _by_sanitized_name(table_ddl)
+    return by_name.get(sanitized_name) or by_name.get(("", sanitized_name[1])) or frozenset()
 
 
 def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:

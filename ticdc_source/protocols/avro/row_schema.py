@@ -143,7 +143,11 @@ def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, 
     """Return a type with what its field says beside its name."""
     match type_.name:
         case "decimal" if "precision" in avro:
-            return ColumnType("decimal", length=avro["precision"], scale=avro.get("scale", 0))
+            precision, scale = avro["precision"], avro.get("scale", 0)
+            if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
+                msg = f"a decimal of precision {precision!r} and scale {scale!r}"
+                raise ValueError(msg)
+            return ColumnType("decimal", length=precision, scale=scale)
         case "bit":
             return ColumnType("bit", length=int(parameters["length"]))
         case "enum" | "set":
