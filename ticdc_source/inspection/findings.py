@@ -55,7 +55,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         without = [str(each.partition) for each in topic.partitions if each.scanned and each.watermark is None]
         if without and messages.tables:
             message = (
-                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and mode=resolved "
+                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and consistency=resolved "
                 f"do not work, and lag is not known; {_mend_of_watermarks(messages)}"
             )
             yield Finding(code="no-watermarks", message=message, topic=name)
@@ -66,7 +66,7 @@ def _mend_of_watermarks(messages: ProtocolReport) -> str:
     if not messages.settings:
         return "only TiCDC sends them"
     extended = any(setting.name == "enable-tidb-extension" and setting.value == "true" for setting in messages.settings)
-    if need is None or messages.watermarks or extended:
+    if need is None or messages.watermarks or (extended and need == "enable-tidb-extension=true"):
         return "wait for the first ones, or look whether the changefeed is running"
     return f"TiCDC sends them with {need}"
 
