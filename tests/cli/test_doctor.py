@@ -13,7 +13,10 @@ from examples.local_kafka import create_topic, produce
 from examples.local_kafka.broker import free_ports
 from tests.cli.conftest import Command, Done
 from tests.conftest import Kafka
+from tests.encoders.avro import Avro
+from tests.encoders.tables import Column, Table
 from tests.support.messages import TSO, canal
+from tests.support.registry import registry_options
 from tests.support.secure_kafka import SecureKafka, certificates_in, secure_kafka
 from ticdc_source.inspection.doctor import diagnose
 from ticdc_source.inspection.environment import check_worker
@@ -282,6 +285,26 @@ def test_messages_of_something_else(broker: Kafka, topic: Callable[..., str], do
     produce(broker.bootstrap_servers, name, [(0, None, b"hello", [], None)])
 
     assert failed(doctor(broker.bootstrap_servers, name))[0] == "messages"
+
+
+def test_a_schema_registry_that_does_not_answer(broker: Kafka, topic: Callable[..., str]) -> None:
+    """Messages of avro whose schema cannot be looked up fail at `messages`, with what to set."""
+    name, table = topic(), Table("shop", "t", (Column("id", "bigint", nullable=False),), ("id",), ("id",))
+    event = {"op": "insert", "schema": "shop", "table": "t", "commit_ts": TSO,
+             "columns": [{"name": "id", "mysql_type": "bigint", "after": "1"}]}  # fmt: skip
+    produce(broker.bootstrap_servers, name, [(0, *Avro(extension=True).message([event], [table]), [], None)])
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
+    dead = {"schema.registry.url": f"http://127.0.0.1:{free_ports(1)[0]}", "fetchOffset.numRetries": "0"}
+
+    found = []
+    for more in ({}, dead, {"schema.registry.url": registry_options({})["schema.registry.url"]}):
+        checks = diagnose({**given, **more}).checks
+        found += [(check.result, check.message) for check in checks if check.step == "messages"]
+
+    (none, missing), (refused, why), works = found
+    assert (none, refused, works) == ("failed", "failed", ("ok", "avro"))
+    assert "set schema.registry.url" in missing
+    assert "has not answered" in why
 
 
 def test_a_clock_that_is_behind(broker: Kafka, topic: Callable[..., str]) -> None:

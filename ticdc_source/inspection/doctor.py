@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from ticdc_source.driver.inference import find_protocol
 from ticdc_source.driver.load import batch_options, driver_fetcher
-from ticdc_source.errors import OptionError, TiCDCSourceError, counted
+from ticdc_source.errors import OptionError, SchemaRegistryUnavailableError, TiCDCSourceError, counted
 from ticdc_source.events import Chunk
 from ticdc_source.inspection import environment
 from ticdc_source.inspection.report import Check, Diagnosis, Outcome
@@ -26,6 +26,7 @@ from ticdc_source.kafka import KafkaCluster
 from ticdc_source.kafka.probe import Probe, Spoken, probe, speaks_tls
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.protocols import decoder_of
 from ticdc_source.tls.context import tls_context
 
 __all__ = ["diagnose"]
@@ -341,6 +342,7 @@ def _read(connection: _Connection) -> Outcome:
 
 
 def _recognise(connection: _Connection) -> Outcome:
+    """Tell the protocol, and look up the schema of the newest record if a registry has it."""
     if connection.newest is None:
         return Outcome("skipped", "because there is no record")
     with driver_fetcher(connection.options) as fetcher:
@@ -349,6 +351,11 @@ def _recognise(connection: _Connection) -> Outcome:
         except OptionError as error:
             mend = "does TiCDC write to this topic, in a protocol that is read? ticdc-source inspect shows more"
             return Outcome.failed(str(error), mend)
+    try:
+        decoder_of(protocol or "", connection.options).split(connection.newest)
+    except SchemaRegistryUnavailableError as error:
+        mend = "the driver and all executors ask the registry: it must answer each of them (docs/protocols/avro.md)"
+        return Outcome.failed(str(error), mend)
     return Outcome.ok(str(protocol))
 
 

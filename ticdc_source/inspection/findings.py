@@ -55,8 +55,8 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         without = [str(each.partition) for each in topic.partitions if each.scanned and each.watermark is None]
         if without and messages.tables:
             message = (
-                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and consistency=resolved "
-                f"do not work, and lag is not known; {_mend_of_watermarks(messages)}"
+                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and "
+                f"consistency=resolved do not work, and lag is not known; {_mend_of_watermarks(messages)}"
             )
             yield Finding(code="no-watermarks", message=message, topic=name)
 
