@@ -354,7 +354,7 @@ def _recognise(connection: _Connection) -> Outcome:
     try:
         decoder_of(protocol or "", connection.options).split(connection.newest)
     except SchemaRegistryUnavailableError as error:
-        mend = "the driver and all executors ask the registry: it must answer each of them (docs/protocols/avro.md)"
+        mend = "the driver and all executors ask the registry, so it must answer each of them"
         return Outcome.failed(str(error), mend)
     return Outcome.ok(str(protocol))
 
