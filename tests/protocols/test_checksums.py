@@ -137,7 +137,7 @@ def test_what_the_modes_do() -> None:
     counters = state_after(captured, verifyChecksum="warn").counters
     assert (counters.checksums, counters.wrong_checksums) == (2, 1)
     with pytest.raises(
-        DecodeError, match=rf"the current row does not fit its checksum: TiDB computed {CHECKSUM}"
+        DecodeError, match=rf"the current row does not match its checksum: TiDB computed {CHECKSUM}"
     ) as raised:
         captured.read(verifyChecksum="fail")
     assert raised.value.address.offset == 2
@@ -149,10 +149,12 @@ def test_a_wrong_checksum_is_logged_once_with_its_address(caplog: pytest.LogCapt
     """The log has the first such row and their number."""
     state_after(Captured.of(DEFINITION, *[message(GOOD, "b")] * 3), verifyChecksum="warn")
 
-    first = f"the current row does not fit its checksum: TiDB computed {CHECKSUM}, the message gives {OTHER}"
+    first = (
+        f"the current row does not match its checksum: TiDB computed {CHECKSUM}, the values in the message give {OTHER}"
+    )
     assert [each.getMessage() for each in caplog.records] == [
         f"verifyChecksum=warn: {first} (topic=captured partition=0 offset=1 table=test.t)",
-        "verifyChecksum=warn: 3 rows do not fit their checksums",
+        "verifyChecksum=warn: 3 rows do not match their checksums",
     ]
 
 

@@ -320,7 +320,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _full(name: str) -> str:
     """Return the name of an option in a file of properties: one of the schema registry, or else of the Kafka client."""
-    return name if name.startswith(_KAFKA) or name in _OF_REGISTRY else _KAFKA + name
+    return name if name.startswith(_KAFKA) or is_of_registry(name) else _KAFKA + name
 
 
 def _has_effect(name: str, command: str) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ticdc_source.driver.resolved_ts import Fetch, windows_from_end, windows_from_start
-from ticdc_source.errors import DataLossError, DecodeError
+from ticdc_source.driver.resolved_ts import Fetch, scanned, windows_from_end, windows_from_start
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -89,17 +88,13 @@ class DefinitionSearch:
             ends: the offset up to which each topic partition was scanned; empty at first.
         """
         for windows in self._parts(ends):
-            scanned, begun = 0, self._clock()
-            for window in self._readable(windows):
-                for chunk in window:
-                    scanned += len(chunk)
+            for chunks in scanned(windows, self._limit, self._timeout_s, self._clock):
+                for chunk in chunks:
                     for split in splits_of(self._decoder, chunk, lambda _: False):  # no rows: they define nothing
                         if self._decoder.facts.definitions is not None:
                             found.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
                 if wanted in found:
                     return True
-                if scanned >= self._limit or self._clock() - begun >= self._timeout_s:
-                    break
         return False
 
     def _parts(self, ends: dict[TopicPartition, int]) -> list[Iterator[Iterable[Chunk]]]:
@@ -124,14 +119,6 @@ class DefinitionSearch:
             parts.append(windows_from_end(new, self._fetch, _FIRST_WINDOW))
             ends[first] = end
         return parts
-
-    def _readable(self, windows: Iterable[Iterable[Chunk]]) -> Iterator[Iterable[Chunk]]:
-        """Stop at a window that cannot be read. If the read needs its records, the read raises the error."""
-        for window in windows:
-            try:
-                yield list(window)
-            except (DataLossError, DecodeError):
-                return
 
 
 def _range(place: TopicPartition, start: int, end: int) -> OffsetRange:

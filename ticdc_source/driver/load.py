@@ -28,7 +28,7 @@ from ticdc_source.driver.inference import (
     nothing_there,
     take_sample,
 )
-from ticdc_source.driver.previous_rows import PreviousRows
+from ticdc_source.driver.previous_rows import last_commit_ts
 from ticdc_source.driver.read_context import (
     context_of_sample,
     context_of_schema,
@@ -41,7 +41,7 @@ from ticdc_source.driver.read_context import (
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.resolved_ts import resolved_until
 from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
-from ticdc_source.events import Chunk
+from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import Fetcher, FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.kafka_client import client_settings
@@ -54,7 +54,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCopies, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.base import Decoder, Place
 from ticdc_source.schema.model import TableSchema
 
 __all__ = [
@@ -225,7 +225,9 @@ def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> 
     )
 
 
-def previous_rows(decoder: Decoder, options: Options, *, driver: bool = True) -> PreviousRows:
+def previous_rows(
+    decoder: Decoder, options: Options, *, driver: bool = True
+) -> Callable[[TableName, Place, int], int | None]:
     """Return what looks in a topic partition for the row before an offset; it connects when it is needed.
 
     Args:
@@ -234,8 +236,14 @@ def previous_rows(decoder: Decoder, options: Options, *, driver: bool = True) ->
         driver: whether this is the driver.
     """
     fetch, bounds = _elsewhere(options, driver=driver)
-    timeout_s = options.infer_schema_timeout_ms / 1000
-    return PreviousRows(decoder, fetch, bounds, limit=options.infer_schema_max_scanned_records, timeout_s=timeout_s)
+    return partial(
+        last_commit_ts,
+        decoder=decoder,
+        fetch=fetch,
+        bounds=bounds,
+        limit=options.infer_schema_max_scanned_records,
+        timeout_s=options.infer_schema_timeout_ms / 1000,
+    )
 
 
 def _elsewhere(options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:

@@ -6,10 +6,11 @@ The newest watermarks tell it, so ranges are read in windows from their ends bac
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ticdc_source.errors import SchemaError
+from ticdc_source.errors import DataLossError, DecodeError, SchemaError
 from ticdc_source.events import Chunk, Split
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -22,6 +23,7 @@ __all__ = [
     "Fetch",
     "holds_no_larger_watermark",
     "resolved_until",
+    "scanned",
     "windows_from_end",
     "windows_from_start",
 ]
@@ -69,6 +71,31 @@ def windows_from_start(offset_range: OffsetRange, fetch: Fetch, first: int = _LA
         end = min(offset_range.end, start + size)
         yield fetch(OffsetRange(offset_range.topic, offset_range.partition, start, end))
         start, size = end, min(_LARGEST, size * _GROW)
+
+
+def scanned(
+    windows: Iterable[Iterable[Chunk]], limit: int, timeout_s: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Sequence[Chunk]]:
+    """Yield the chunks of windows, a window at a time, until there were enough of them.
+
+    It stops at a window that cannot be read. If the read needs its records, the read raises the error.
+
+    Args:
+        windows: the windows.
+        limit: the number of records after which no further window is read.
+        timeout_s: the seconds after which none is.
+        clock: a monotonic clock, in seconds.
+    """
+    records, begun = 0, clock()
+    for window in windows:
+        try:
+            chunks = list(window)
+        except (DataLossError, DecodeError):
+            return
+        yield chunks
+        records += sum(map(len, chunks))
+        if records >= limit or clock() - begun >= timeout_s:
+            return
 
 
 def holds_no_larger_watermark(oldest_ms: int | None, watermark: int | None) -> bool:

@@ -22,6 +22,7 @@ from ticdc_source.kernels.wire import (
     bytes_of_texts,
     decimals_of_text,
     integer_cast,
+    no_cast,
 )
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
@@ -38,6 +39,7 @@ __all__ = [
     "YEAR_TEXT",
     "as_text",
     "bit_numbers",
+    "bit_wire",
     "bits",
     "integers_of_numbers",
     "integers_of_text",
@@ -232,6 +234,29 @@ def _bits_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
         return bits(type_, [None if c is None else int(c) for c in require(cells, str)])
 
     return cast
+
+
+def bit_wire(
+    unsigned: Callable[[Cells], Sequence[int | None]], arrays: pa.DataType | None = None, cast: CastOf = no_cast
+) -> Wire:
+    """Return the wire form of BIT.
+
+    Args:
+        unsigned: returns the numbers that cells are.
+        arrays: as in `Wire`.
+        cast: as in `Wire`.
+    """
+
+    def text(_type: ColumnType, _settings: Settings) -> Kernel:
+        return lambda cells: pa.array([None if n is None else str(n) for n in unsigned(cells)], pa.string())
+
+    return Wire(
+        lambda type_, _: lambda cells: bits(type_, unsigned(cells)),
+        text,
+        number=lambda _type, _settings: lambda cells: pa.array(unsigned(cells), BIGINT_UNSIGNED),
+        arrays=arrays,
+        cast=cast,
+    )
 
 
 def bit_numbers(read: Callable[[pa.DataType], Kernel]) -> Maker:

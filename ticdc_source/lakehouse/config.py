@@ -244,8 +244,9 @@ class SyncConfig:
             given["subscribePattern"] = "|".join(
                 topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
             )
-        ddl = {name: text for name, text in self.decode_options().items() if name == "tableDDL"}
-        return {"startingOffsets": "earliest", **given, **ddl, "outputFormat": "record"}
+        if ddl := self.decode_options().get("tableDDL"):
+            given["tableDDL"] = ddl
+        return {"startingOffsets": "earliest", **given, "outputFormat": "record"}
 
     def decode_options(self) -> dict[str, str]:
         """Return the options with which the records of all tables are decoded."""

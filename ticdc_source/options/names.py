@@ -27,8 +27,9 @@ __all__ = [
 HIDDEN = "…"  # stands for a value that may be secret
 
 _OF_MESSAGES = frozenset({"protocol", "valuecompression", "maxmessagebytes", "tableddl"})
-_OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.", "proxy.", "http.", "glue.")
 _OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
+_BEGIN_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.", "proxy.", "http.", "glue.")
+_OF_REGISTRY = {name for name in _OWN if name.startswith(_BEGIN_REGISTRY)}
 _SECRET = {option.name.lower() for option in OPTIONS.values() if option.secret}
 _REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_settings` says why
 _KAFKA = {name.lower(): name for name in (*BY_NAME, *_REFUSED, *WITHOUT_EFFECT)}
@@ -50,8 +51,8 @@ def is_of_messages(name: str) -> bool:
 
 
 def is_of_registry(name: str) -> bool:
-    """Return whether an option, in any case, is about the schema registry."""
-    return name.lower().startswith(_OF_REGISTRY)
+    """Return whether a name, in any case, is an option of the schema registry."""
+    return name.lower() in _OF_REGISTRY
 
 
 def refuse_misspelt(given: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
     if counters.invalid_utf8:
         _log.warning("%d texts are not UTF-8; U+FFFD replaces each invalid byte", counters.invalid_utf8)
     if counters.wrong_checksums:
-        _log.warning("verifyChecksum=warn: %d rows do not fit their checksums", counters.wrong_checksums)
+        _log.warning("verifyChecksum=warn: %d rows do not match their checksums", counters.wrong_checksums)
     if counters.dropped:
         _log.warning("mode=DROPMALFORMED dropped %d records or events that cannot be read", counters.dropped)
 

@@ -15,9 +15,22 @@ from zlib import crc32
 
 from ticdc_source.schema.types import INTEGERS, ColumnType
 
-__all__ = ["row_checksum", "summed"]
+__all__ = ["CORRUPTED", "WARN_INSTEAD", "mismatch", "row_checksum", "summed"]
 
 _2_64 = 1 << 64
+CORRUPTED = "TiCDC found that the row does not match its checksum (corrupted=true), and sent it anyway"
+WARN_INSTEAD = "verifyChecksum=warn returns such rows, and counts them"
+
+
+def mismatch(row: str, expected: int, computed: int) -> str:
+    """Return the reason why a row is wrong.
+
+    Args:
+        row: what the row is called.
+        expected: the checksum that TiDB computed.
+        computed: the one that the message's values have.
+    """
+    return f"{row} does not match its checksum: TiDB computed {expected}, the values in the message give {computed}"
 
 
 def row_checksum(cells: Iterable[tuple[ColumnType, object]]) -> int:

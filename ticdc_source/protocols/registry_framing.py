@@ -8,15 +8,13 @@ body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_s
 from __future__ import annotations
 
 import json
-import struct
 from functools import lru_cache
-from io import BytesIO
-from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
 from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.avro_bytes import fastavro_module, read_body
 from ticdc_source.registries.lookup import SchemaId, schema_text
 
 __all__ = [
@@ -60,7 +58,7 @@ class AvroSchema(NamedTuple):
     reader: object
 
     def read(self, data: bytes, start: int) -> dict[str, Any]:
-        """Read a record. Bytes that are not UTF-8 are lone surrogates in texts (PEP 383), and decimals are bytes.
+        """Read a record; decimals are bytes. See `read_body`.
 
         Args:
             data: a key or a value.
@@ -69,18 +67,7 @@ class AvroSchema(NamedTuple):
         Raises:
             ValueError: the body is not what the schema says.
         """
-        schemaless_reader = _fastavro().schemaless_reader
-        body = BytesIO(data[start:])
-        try:
-            row: dict[str, Any] = schemaless_reader(body, self.reader, None, handle_unicode_errors="surrogateescape")
-        except (EOFError, IndexError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
-            reason = str(error).partition(" from <")[0]  # fastavro names the stream by its address in memory
-            msg = f"the Avro is broken: {reason or type(error).__name__}"
-            raise ValueError(msg) from None
-        if body.tell() < len(data) - start:
-            msg = f"{len(data) - start - body.tell()} bytes behind the Avro"
-            raise ValueError(msg)
-        return row
+        return read_body(fastavro_module(SchemaRegistryUnavailableError), self.reader, data, start)
 
 
 def has_header(data: bytes | None) -> bool:
@@ -122,7 +109,7 @@ def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
     if not isinstance(declared, dict) or declared.get("type") != "record":
         msg = f"schema {schema_id} is no Avro record"
         raise DecodeError(msg)
-    fastavro = _fastavro()
+    fastavro = fastavro_module(SchemaRegistryUnavailableError)
     try:
         return AvroSchema(declared, fastavro.parse_schema(_plain(declared)))
     except Exception as error:  # noqa: BLE001 (of fastavro: its errors have no common class)
@@ -141,15 +128,3 @@ def _plain(schema: object) -> object:
     if isinstance(schema, dict):
         return {name: _plain(value) for name, value in schema.items() if name not in ("logicalType", "default")}
     return schema
-
-
-def _fastavro() -> ModuleType:
-    try:
-        import fastavro  # noqa: PLC0415 (only Avro needs it)
-    except ImportError:
-        msg = (
-            'The messages are Avro: install fastavro on driver and executors (pip install "ticdc-source[avro]", or '
-            "pip install fastavro)"
-        )
-        raise SchemaRegistryUnavailableError(msg) from None
-    return fastavro

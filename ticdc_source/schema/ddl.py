@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -194,6 +195,7 @@ def check_table_ddl(text: str | None) -> None:
         declared_tables(text)
 
 
+@lru_cache(maxsize=16)
 def declared_tables(text: str) -> Mapping[TableName, Create]:
     """Return the tables that `CREATE TABLE` texts create; a database may be "".
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.events import TableEvents
 from ticdc_source.kernels.wire import Settings, text_bytes
-from ticdc_source.protocols.checksums import summed
+from ticdc_source.protocols.checksums import CORRUPTED, mismatch, summed
 from ticdc_source.protocols.images import Row
 from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column
@@ -32,7 +32,6 @@ __all__ = ["ChecksumRow", "ColumnOrders", "verify_checksums"]
 _log = logging.getLogger(__name__)
 _2_64 = 1 << 64
 _TIME_ZONE_HINT = " The changefeed may write TIMESTAMP in another time zone than {!r}: see the option timeZone."
-_CORRUPTED = "TiCDC found that the row does not match its checksum (_tidb_corrupted), and sent it anyway"
 _DDL_HINT = " If FIRST or AFTER has moved a column, set tableDDL to a CREATE TABLE that has all of these columns."
 _BAD_CELL = (ValueError, TypeError, KeyError, ArithmeticError, struct.error, RecursionError)
 
@@ -116,9 +115,7 @@ def verify_checksums(
     verified = 0
     for row in rows:
         if row.is_corrupted:
-            wrong[row.event] = (
-                "TiCDC found that the row does not match its checksum (_tidb_corrupted), and sent it anyway"
-            )
+            wrong[row.event] = CORRUPTED
             continue
         order = _declared_order(row, declared)
         parts = None if row.expected is None else _parts(row, order, settings)
@@ -132,14 +129,11 @@ def verify_checksums(
             orders.learn(row.schema_id, parts)
     for row, parts, is_declared in left:
         has_timestamp = any(column.type is not None and column.type.name == "timestamp" for column in row.columns)
-        hints = (_TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else "") + (
-            "" if is_declared else _DDL_HINT
-        )
+        hints = _TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else ""
+        hints += "" if is_declared else _DDL_HINT
         if is_declared or orders.proves(row.schema_id, parts):
-            wrong[row.event] = (
-                f"the row does not match its checksum: TiDB computed {row.expected}, its values give "
-                f"{crc32(b''.join(parts))}.{hints}"
-            ).removesuffix(".")
+            reason = mismatch("the row", row.expected or 0, crc32(b"".join(parts)))
+            wrong[row.event] = f"{reason}.{hints}".removesuffix(".")
         elif not orders.has_warned:
             orders.has_warned = True
             _log.warning(

@@ -40,6 +40,7 @@ from ticdc_source.protocols.avro.row_schema import (
 )
 from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
@@ -149,9 +150,9 @@ class Avro(RowDecoder):
             before = None
             if learned is not None and first_known != 0:
                 before = learned.commit_ts_before(events.table, place, chunk.offsets[positions[0]])
-            known = pc.if_else(own, decoded.commit_ts, pa.scalar(None, pa.int64())).to_pylist()
+            stated = pc.if_else(own, decoded.commit_ts, pa.scalar(None, pa.int64())).to_pylist()
             decoded.placed = pc.invert(own)
-            decoded.commit_ts = pa.array(_filled(known, events, decoded.failures, before), pa.int64())
+            decoded.commit_ts = pa.array(_filled(stated, events, decoded.failures, before), pa.int64())
         if learned is not None and own.true_count:
             learned.remember_commit_ts(events.table, place, last, _last_of(decoded.commit_ts, own))
         return decoded
@@ -207,7 +208,7 @@ class Avro(RowDecoder):
             parsed.suspect |= wrong
             return
         for event, reason in wrong.items():
-            msg = f"{reason}. verifyChecksum=warn returns such rows, and counts them"
+            msg = f"{reason}. {WARN_INSTEAD}"
             parsed.failures[event] = DecodeError(msg, events.address(event))
         parsed.images.drop(wrong)
 
@@ -220,11 +221,11 @@ class Avro(RowDecoder):
         def columns(of: RowSchema, schema_id: SchemaId | None, key: bytes | None) -> tuple[Column, ...]:
             key_id = body_of(key).schema_id if key else None
             place = (schema_id, key_id)
-            found = columns_of.get(place)
-            if found is None:
+            marked = columns_of.get(place)
+            if marked is None:
                 names = frozenset(one.name for one in self._schema(key)[0].columns) if key else frozenset()
-                found = columns_of[place] = tuple(_with_key_flag(one, names) for one in of.columns)
-            return found
+                marked = columns_of[place] = tuple(_with_key_flag(one, names) for one in of.columns)
+            return marked
 
         def read(event: int, payload: bytes) -> None:
             key = keys[events.positions[event]]
@@ -240,9 +241,9 @@ class Avro(RowDecoder):
             own = {name: row.pop(name) for name in schema.own}
             if COMMIT_TS in own:
                 parsed.commit_ts[event] = tso(own[COMMIT_TS])
+            row = schema.row(row)
             before, op = own.get(BEFORE), own.get(OP)
-            if schema.renamed:
-                row, before = schema.row(row), before and schema.row(before)
+            before = None if before is None else schema.row(before)
             of_row = columns(schema, schema_id, key)
             images.continue_run(of_row)
             images_before = len(images.rows)
@@ -309,7 +310,7 @@ class _TemplatesByKey:
 
 
 def _filled(
-    known: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError], before: int | None = None
+    stated: Sequence[int | None], events: TableEvents, failures: Mapping[int, DecodeError], before: int | None = None
 ) -> list[int | None]:
     """Fill in missing commit-ts (docs/wire.md, item 127).
 
@@ -319,14 +320,14 @@ def _filled(
     extension, every row gets the time of its record.
 
     Args:
-        known: the commit-ts that events have.
+        stated: the commit-ts that events have.
         events: the events.
         failures: the events that cannot be read.
         before: the commit-ts of the last row before these events.
     """
-    filled, timestamps = list(known), events.chunk.timestamps
-    following = next((ts for ts in known if ts is not None), None)
-    for event, ts in enumerate(known):
+    filled, timestamps = list(stated), events.chunk.timestamps
+    following = next((ts for ts in stated if ts is not None), None)
+    for event, ts in enumerate(stated):
         if ts is not None:
             before = ts
         elif event not in failures:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ticdc_source.events import Chunk, Split, TableEvents
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro.row_schema import BEFORE, CHECKSUM, OP, row_schema_of
+from ticdc_source.protocols.avro.row_schema import BEFORE, CHECKSUM, COMMIT_TS, OP, row_schema_of
 from ticdc_source.protocols.avro_bytes import redacted
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
@@ -46,10 +46,10 @@ class AvroSettings(SettingsFinder):
         row = schema.schema.read(payload, start)
         own = {name: row.pop(name) for name in schema.own}
         self._rows += 1
-        self._with_extension += OP in own and len(own) > 1 + (BEFORE in own)
+        self._with_extension += COMMIT_TS in own
         self._with_before += BEFORE in own
         self._with_checksum += CHECKSUM in own
-        self.no_commit_ts += len(own) <= 1 + (BEFORE in own)
+        self.no_commit_ts += COMMIT_TS not in own
         key = events.chunk.keys[events.positions[index]]
         in_key = row_schema_of(self.registry, body_of(key).schema_id).columns if key else ()
         keys = frozenset(column.name for column in in_key)

@@ -12,7 +12,7 @@ from ticdc_source.kernels import numbers, strings, temporal
 from ticdc_source.kernels.contract import BitCast, BitsCast, Cast, PlainCast, UnscaledCast
 from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
-from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, INTEGERS, TEXTS, ColumnType
+from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType
 
 __all__ = ["IN_TEXT", "KERNELS", "decimal_wire"]
 
@@ -64,20 +64,8 @@ def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
     return cast
 
 
-def _bits(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read BIT: big-endian bytes."""
-    return lambda cells: numbers.bits(type_, _unsigned(cells))
-
-
-def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
-    return lambda cells: pa.array([None if bits is None else str(bits) for bits in _unsigned(cells)], pa.string())
-
-
-def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
-    return lambda cells: pa.array(_unsigned(cells), BIGINT_UNSIGNED)
-
-
 def _unsigned(cells: Cells) -> Sequence[int | None]:
+    """Read BIT: big-endian bytes."""
     if isinstance(cells, pa.BinaryArray):
         cells = cells.to_pylist()
     return [None if cell is None else int.from_bytes(cell, "big") for cell in require(cells, bytes)]
@@ -109,7 +97,7 @@ def _bits_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
 
 
 _INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
-_BIT = Wire(_bits, _bit_text, number=_bit_numbers, arrays=pa.binary(), cast=_bits_cast)
+_BIT = numbers.bit_wire(_unsigned, pa.binary(), _bits_cast)
 _BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=lambda _type, _settings: PlainCast.BYTES)
 
 # How integers are written with `avro-bigint-unsigned-handling-mode=string`.

@@ -29,10 +29,10 @@ def original_table(table: TableName, table_ddl: str | None) -> TableName:
     declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
     if len(declared) != 1:
         return table
-    (found,) = declared
+    (original,) = declared
     return TableName(
-        _original(table.database, found.database) if found.database else table.database,
-        _original(table.table, found.table),
+        _original(table.database, original.database) if original.database else table.database,
+        _original(table.table, original.table),
     )
 
 
@@ -52,9 +52,9 @@ def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | 
         by_name.setdefault(sanitized(original).lower(), []).append(original)
     declared = {name: by_name.get(name.lower(), []) for name in columns}
     return {
-        name: _original(name, found[0])
-        for name, found in declared.items()
-        if len(found) == 1 and found[0] != name.lower()
+        name: _original(name, originals[0])
+        for name, originals in declared.items()
+        if len(originals) == 1 and originals[0] != name.lower()
     }
 
 
@@ -71,12 +71,12 @@ def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
 
 def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
     """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
-    found = {
+    originals = {
         TableName(sanitized(name.database), sanitized(name.table)): name
         for name in _tables(table_ddl)
         if len(_declared((sanitized(name.database).lower(), sanitized(name.table).lower()), table_ddl)) == 1
     }
-    return {short: name for short, name in found.items() if short != name}
+    return {short: name for short, name in originals.items() if short != name}
 
 
 def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
@@ -92,11 +92,11 @@ def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
 @lru_cache(maxsize=64)
 def _by_sanitized_name(table_ddl: str | None) -> Mapping[tuple[str, str], frozenset[TableName]]:
     """Return the tables that `tableDDL` declares by their sanitized names, in lower case."""
-    found: dict[tuple[str, str], frozenset[TableName]] = {}
+    by_name: dict[tuple[str, str], frozenset[TableName]] = {}
     for name in _tables(table_ddl):
         place = sanitized(name.database).lower(), sanitized(name.table).lower()
-        found[place] = found.get(place, frozenset()) | {name}
-    return found
+        by_name[place] = by_name.get(place, frozenset()) | {name}
+    return by_name
 
 
 def _original(name: str, declared: str) -> str:

@@ -14,7 +14,7 @@ from ticdc_source.kernels import numbers, strings, temporal
 from ticdc_source.kernels.numbers import integers_of_numbers, require
 from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire, decimals_of_text
 from ticdc_source.schema import types
-from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, INTEGERS, TEXTS, TIMESTAMP_NTZ, ColumnType
+from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, TIMESTAMP_NTZ, ColumnType
 
 __all__ = ["DATETIME", "DECIMAL_DOUBLE", "KERNELS", "TIME"]
 
@@ -109,20 +109,8 @@ def _without_exponents(texts: pa.Array) -> pa.Array:
     return pa.array([None if text is None else format(Decimal(text), "f") for text in texts.to_pylist()], pa.string())
 
 
-def _bits(type_: ColumnType, _settings: Settings) -> Kernel:
-    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (docs/wire.md, item 24)."""
-    return lambda cells: numbers.bits(type_, _unsigned(cells))
-
-
-def _bit_text(_type: ColumnType, _settings: Settings) -> Kernel:
-    return lambda cells: pa.array([None if bits is None else str(bits) for bits in _unsigned(cells)], pa.string())
-
-
-def _bit_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
-    return lambda cells: pa.array(_unsigned(cells), BIGINT_UNSIGNED)
-
-
 def _unsigned(cells: Cells) -> list[int | None]:
+    """Read BIT: true and false for BIT(1), else base64 of the little-endian bytes (docs/wire.md, item 24)."""
     return [None if cell is None else _bit_number(cell) for cell in require(cells, bool, str)]
 
 
@@ -178,11 +166,7 @@ def _moment(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Wire:
 
 
 DECIMAL_DOUBLE = Wire(_decimals_of_doubles, _text_of_doubles, arrays=pa.float64())
-BIT = Wire(
-    _bits,
-    _bit_text,
-    number=_bit_numbers,
-)
+BIT = numbers.bit_wire(_unsigned)
 DATE = _moment(_days, temporal.date_text)
 DATETIME = _moment(_datetimes, temporal.datetime_text)
 TIMESTAMP = replace(_moment(_zoned_timestamps, temporal.datetime_text), arrays=pa.string())

@@ -7,15 +7,15 @@ A message is Avro without a registry's header; its schema is a union of records,
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from io import BytesIO
+from types import ModuleType
 from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.kernels.numbers import shortest_single
-from ticdc_source.protocols.avro_bytes import REDACTED, read_varint, text_bounds
+from ticdc_source.protocols.avro_bytes import Path, fastavro_module, read_body, read_varint, redacted, text_bounds
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
@@ -77,31 +77,14 @@ _SCHEMA = [
 
 
 @cache
-def _reader() -> Callable[[bytes], JSONObject]:
-    """Return a function that parses a message with fastavro.
+def _parsed_schema() -> tuple[ModuleType, object]:
+    """Return fastavro, and the schema for it.
 
     Raises:
         DecodeError: fastavro is not installed.
     """
-    try:
-        from fastavro import parse_schema, schemaless_reader  # noqa: PLC0415 (only topics in Avro need it)
-    except ImportError:
-        msg = (
-            "the message is in Avro (simple with encoding-format=avro): install fastavro on driver and executors "
-            '(pip install "ticdc-source[avro]", or pip install fastavro)'
-        )
-        raise DecodeError(msg) from None
-    schema = parse_schema(_SCHEMA)
-
-    def read(value: bytes) -> JSONObject:
-        stream = BytesIO(value)
-        message: Any = schemaless_reader(stream, schema, None, handle_unicode_errors="surrogateescape")
-        if stream.tell() != len(value):
-            msg = f"{len(value) - stream.tell()} bytes after the message"
-            raise ValueError(msg)
-        return {"type": message["type"], **message["payload"]}
-
-    return read
+    fastavro = fastavro_module(DecodeError)
+    return fastavro, fastavro.parse_schema(_SCHEMA)
 
 
 def parse_avro(value: bytes) -> JSONObject:
@@ -113,13 +96,9 @@ def parse_avro(value: bytes) -> JSONObject:
         DecodeError: fastavro is not installed.
         ValueError: the bytes are not a simple message in Avro.
     """
-    try:
-        message = _reader()(value)
-    except (EOFError, IndexError, KeyError, OverflowError, MemoryError) as error:
-        msg = f"the Avro is broken: {type(error).__name__} (is the message cut short?)"
-        raise ValueError(msg) from None
-    message.setdefault("commitTs", 0)  # JSON writes 0 for a BOOTSTRAP, Avro nothing
-    return {name: member for name, member in message.items() if member is not None}
+    message = read_body(*_parsed_schema(), value, 0)
+    members = {"type": message["type"], "commitTs": 0, **message["payload"]}  # a BOOTSTRAP in JSON has 0
+    return {name: member for name, member in members.items() if member is not None}
 
 
 def message_of(value: bytes) -> JSONObject:
@@ -165,68 +144,15 @@ def redacted_avro(value: bytes, redactor: Redactor) -> bytes:
     """Return a row message with redacted values, of the same length; other messages as they are.
 
     Raises:
-        ValueError: the bytes are not a simple message in Avro.
+        ValueError, KeyError, IndexError: the bytes are not a simple message in Avro.
     """
-    if not value.startswith(_ROW):
-        return value
-    redacted = bytearray(value)
-    for branch, start, end in _values(value):
-        redacted[start:end] = _REDACT[branch](value[start:end], redactor)
-    return bytes(redacted)
+    return redacted(_SCHEMA, value, 0, redactor, _is_redacted) if value.startswith(_ROW) else value
 
 
-# By branch of a cell; texts of a TIMESTAMP are redacted alone, as its zone stays.
-_LONG, _FLOAT, _DOUBLE, _TEXT, _BYTES, _TIMESTAMP, _UNSIGNED = range(1, 8)
-_REDACT: Mapping[int, Callable[[bytes, Redactor], bytes]] = {
-    _LONG: REDACTED["long"],
-    _FLOAT: REDACTED["float"],
-    _DOUBLE: REDACTED["double"],
-    _TEXT: REDACTED["string"],
-    _BYTES: REDACTED["bytes"],
-    _UNSIGNED: REDACTED["long"],
-}
-
-
-def _values(value: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the values of a row message and its address in claim-check storage: (branch, first byte, end)."""
-    position = read_varint(value, len(_ROW))[1]  # the version
-    for _ in ("database", "table"):
-        position = text_bounds(value, position)[1]
-    for _ in ("tableID", "type", "commitTs", "buildTs", "schemaVersion"):
-        position = read_varint(value, position)[1]
-    has_address, position = read_varint(value, position)
-    if has_address:
-        start, position = text_bounds(value, position)
-        yield _TEXT, start, position
-    key_only, position = read_varint(value, position)
-    position += bool(key_only)
-    has_checksum, position = read_varint(value, position)
-    if has_checksum:
-        position = read_varint(value, position)[1] + 1
-        for _ in ("current", "previous"):
-            position = read_varint(value, position)[1]
-    for _ in ("data", "old"):
-        has_row, position = read_varint(value, position)
-        count = -1 if has_row else 0
-        while count:
-            count, position = read_varint(value, position)
-            if count < 0:  # the size of the block follows
-                count, position = -count, read_varint(value, position)[1]
-            for _ in range(count):
-                position = text_bounds(value, position)[1]
-                branch, position = read_varint(value, position)
-                if branch in (_LONG, _UNSIGNED):
-                    start, position = position, read_varint(value, position)[1]
-                elif branch in (_FLOAT, _DOUBLE):
-                    start, position = position, position + (4 if branch == _FLOAT else 8)
-                elif branch in (_TEXT, _BYTES):
-                    start, position = text_bounds(value, position)
-                elif branch == _TIMESTAMP:
-                    start, position = text_bounds(value, text_bounds(value, position)[1])
-                    branch = _TEXT
-                else:
-                    continue
-                yield branch, start, position
+def _is_redacted(path: Path) -> bool:
+    """Return whether a text or number is a value of a row, or an address in claim-check storage; its zone is none."""
+    member = path[1] if len(path) > 1 else ""
+    return member == "claimCheckLocation" or (member in ("data", "old") and path[-1] != "location")
 
 
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:

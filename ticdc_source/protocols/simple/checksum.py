@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels.wire import Settings, text_bytes
-from ticdc_source.protocols.checksums import row_checksum
+from ticdc_source.protocols.checksums import CORRUPTED, mismatch, row_checksum
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.protocols.simple.kernels import KERNELS
 from ticdc_source.schema.model import Column
@@ -34,7 +34,7 @@ def wrong_checksum(
     """
     checksum = message["checksum"]
     if checksum.get("corrupted"):
-        return "TiCDC found that the row does not fit its checksum (corrupted=true), and sent it anyway"
+        return CORRUPTED
     for name, row in images.items():
         stated = checksum.get(name)
         if not isinstance(row, dict) or not stated:  # 0 if TiDB has computed none, and if all values are NULL
@@ -44,7 +44,7 @@ def wrong_checksum(
             continue
         computed = row_checksum((type_, _value(cell, type_, settings)) for type_, cell in cells)
         if computed != stated:
-            return f"the {name} row does not fit its checksum: TiDB computed {stated}, the message gives {computed}"
+            return mismatch(f"the {name} row", stated, computed)
     return None
 
 

@@ -25,6 +25,7 @@ from ticdc_source.events import (
 )
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
 from ticdc_source.protocols.images import Parsed, Row
@@ -214,7 +215,7 @@ class Simple(RowDecoder):
         if wrong is None:
             return
         if self.settings.verify_checksum == "fail":
-            msg = f"{wrong}. verifyChecksum=warn returns such rows, and counts them"
+            msg = f"{wrong}. {WARN_INSTEAD}"
             raise DecodeError(msg)
         parsed.suspect[event] = wrong
 
