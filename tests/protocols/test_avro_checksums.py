@@ -40,22 +40,17 @@ def counted(captured: Captured, mode: str = "fail") -> dict[tuple[str, str], tup
 
 def rows_of(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> Rows:
     """Return the rows with a checksum, a batch of events at a time."""
-    found: Rows = []
+    batches: Rows = []
 
-    def remember(
-        rows: Sequence[ChecksumRow],
-        orders: ColumnOrders,
-        declared: Sequence[str],
-        events: TableEvents,
-        settings: Settings,
-    ) -> tuple[dict[int, str], int]:
-        found.append((list(rows), events, settings))
-        return verify_checksums(rows, orders, declared, events, settings)
+    def remember(rows: Sequence[ChecksumRow], *rest: Any) -> tuple[dict[int, str], int]:
+        *_, events, settings = rest
+        batches.append((list(rows), events, settings))
+        return verify_checksums(rows, *rest)
 
     with monkeypatch.context() as patched:
         patched.setattr(decoder, "verify_checksums", remember)
         counted(captured)
-    return found
+    return batches
 
 
 def test_every_checksum_of_ticdcs_messages_fits(caplog: pytest.LogCaptureFixture) -> None:

@@ -55,13 +55,13 @@ def rows_of_keys(
     if len(columns) != len(keys) or not all(column.facts.handle_key and can_be_literal(column) for column in columns):
         return None
     alone = key_only.select(*(F.col(quoted(spelt[one.name.lower()])).alias(one.alias) for one in columns)).distinct()
-    found = alone.limit(MOST_KEYS + 1).collect()
-    if not found or len(found) > MOST_KEYS or any(value is None for key in found for value in key):
+    asked = alone.limit(MOST_KEYS + 1).collect()
+    if not asked or len(asked) > MOST_KEYS or any(value is None for key in asked for value in key):
         return None
-    values = [[bytes(value) if isinstance(value, bytearray) else value for value in key] for key in found]
-    there = rows.of_keys([one.name for one in columns], values, rank=REPAIR_RANK)
-    there = there.localCheckpoint()  # TiDB is asked once
-    theirs = there.select(*(F.col(quoted(one.name)).alias(one.alias) for one in columns))
+    values = [[bytes(value) if isinstance(value, bytearray) else value for value in key] for key in asked]
+    inserts = rows.of_keys([one.name for one in columns], values, rank=REPAIR_RANK)
+    inserts = inserts.localCheckpoint()  # TiDB is asked once
+    theirs = inserts.select(*(F.col(quoted(one.name)).alias(one.alias) for one in columns))
     gone = alone.join(theirs, [one.alias for one in columns], "left_anti")
     aliases = {one.alias for one in columns}
     read = [
@@ -69,4 +69,4 @@ def rows_of_keys(
         for one in rows.table.columns
     ]
     deletes = rows.as_changes(gone.select(*read), change_type="delete", rank=REPAIR_RANK)
-    return as_stored(there.unionByName(deletes), rows.table.columns, target.columns())
+    return as_stored(inserts.unionByName(deletes), rows.table.columns, target.columns())
