@@ -10,6 +10,7 @@
     ├── KafkaUnavailableError             the brokers did not answer in time
     ├── CheckpointError                   a stream's checkpoint does not hold offsets
     ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
+    ├── StorageUnavailableError           the files of a storage sink cannot be read
     ├── SchemaRegistryUnavailableError    the schema registry does not answer, or refuses
     └── TargetError                       a table in the lakehouse cannot take the changes
         └── UnexplainedChangeError        their types or keys are not the table's, and no DDL event has said so yet
@@ -47,6 +48,7 @@ __all__ = [
     "OptionError",
     "SchemaError",
     "SchemaRegistryUnavailableError",
+    "StorageUnavailableError",
     "TargetError",
     "TiCDCSourceError",
     "UnexplainedChangeError",
@@ -150,6 +152,10 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
     It is an error in every mode, because the message itself may be fine.
     """
+
+
+class StorageUnavailableError(TiCDCSourceError):
+    """The files of a storage sink cannot be read."""
 
 
 class SchemaRegistryUnavailableError(TiCDCSourceError):

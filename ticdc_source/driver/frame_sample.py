@@ -39,7 +39,7 @@ __all__ = [
 
 # What the program that made the frame has decided: which records, and how tasks share them.
 _OF_KAFKA = frozenset({
-    *("assign", "subscribe", "subscribePattern"),
+    *("assign", "subscribe", "subscribePattern", "path"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss"),
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition"),

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ticdc_source.driver.ddl_copies import Coverage, DDLEdges, by_topic, lower_partitions
 from ticdc_source.driver.definition_search import Bounds, DefinitionSearch
+from ticdc_source.driver.files import file_fetcher, of_ddl, packed_files, ranges_of, sampled, with_protocol
 from ticdc_source.driver.inference import (
     Fetch,
     MakesSearch,
@@ -40,7 +41,7 @@ from ticdc_source.driver.read_context import (
 )
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.resolved_ts import resolved_until
-from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
+from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, nearest, warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import Fetcher, FetchSettings, KafkaCluster, KafkaFetcher
 from ticdc_source.kernels.native import warn_of_missing
@@ -56,6 +57,7 @@ from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.protocols.base import Decoder, Place
 from ticdc_source.schema.model import TableSchema
+from ticdc_source.storage import CHECKPOINT, Changefeed
 
 __all__ = [
     "BatchPlan",
@@ -129,7 +131,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     if not options.is_typed:  # the same columns for all tables
         warn_of_implausible_times(options)
         return format_schema(options)
-    ranges = _ranges_to_sample(options)
+    ranges, options = _ranges_to_sample(options)
     with driver_fetcher(options) as fetcher:
         return schema_of_ranges(ranges, fetcher.fetch, options, partial(topic_search, options=options))
 
@@ -160,8 +162,10 @@ def schema_of_ranges(
     return read_schema(table, sample.decoder, options, definitions=sample.definitions)
 
 
-def _ranges_to_sample(options: Options) -> list[OffsetRange]:
+def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     """Return the ranges to sample: those of a batch read, or the whole log if the options are valid only for a stream.
+
+    The names of files tell the protocol, and the options have it then.
 
     At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
     here; the reader refuses those that are invalid for one.
@@ -173,8 +177,12 @@ def _ranges_to_sample(options: Options) -> list[OffsetRange]:
         batch = False
     else:
         batch = True
+    if options.path is not None:
+        look = Changefeed(options.path).look()
+        options = with_protocol(options, look)
+        return sampled(ranges_of(look, options), options), options
     with KafkaCluster(options) as cluster:
-        return cluster.resolve_ranges() if batch else cluster.everything()
+        return cluster.resolve_ranges() if batch else cluster.everything(), options
 
 
 # The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
@@ -200,7 +208,12 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
 
 
 def driver_fetcher(options: Options) -> Fetcher:
-    """Return a fetcher for the driver, which samples."""
+    """Return a fetcher for the driver, which samples: of a file only the first rows."""
+    if options.path is not None:
+        protocol = None if options.protocol == "auto" else options.protocol
+        return file_fetcher(
+            options, fetch_settings(options), protocol=protocol, most=options.infer_schema_max_records
+        )
     return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
 
 
@@ -283,6 +296,8 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
             options.
     """
     warn_of_missing(options.native_code)
+    if options.path is not None:
+        return _plan_files(schema, options, options.path)
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
@@ -298,6 +313,25 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
     scope = ReadScope(ddl_copies=copies, partitions=len(ends), commit_end=end, topic_ids=topic_ids)
     warn_of_missing_ddl(context, scope, options)
     return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context, scope)
+
+
+def _plan_files(schema: pa.Schema, options: Options, path: str) -> BatchPlan:
+    """Return what a batch of files reads; see `plan_batch`."""
+    changefeed = Changefeed(path)
+    look = changefeed.look()
+    changefeed.warn_of_uncounted(look)
+    options = with_protocol(options, look)
+    ranges = ranges_of(look, options)
+    ends = {each.topic_partition: each.end for each in ranges}
+    context = ReadContexts(schema, options, changefeed.earliest).of(ranges, ends)
+    end = None
+    if options.ending_commit_ts == "resolved":
+        if look.checkpoint is None:
+            msg = f"endingCommitTs=resolved: 'path' {changefeed} has no file {CHECKPOINT.topic} yet, which says it"
+            raise SchemaError(msg)
+        end = look.checkpoint + 1
+    scope = ReadScope(partitions=1, one_watermark=True, commit_end=end)
+    return BatchPlan(packed_files(ranges, look.sizes, options.min_partitions), context, scope)
 
 
 def _ddl_copies(
@@ -411,8 +445,10 @@ class ReadContexts:
         """
         if self._sample is not None:
             before = len(self._sample.ddl)
+            of_files = self._options.path is not None
+            with_ddl = of_ddl(ranges) if of_files else _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
             with driver_fetcher(self._options) as fetcher:
-                _add_ddl(self._sample, _ranges_of_ddl(self._sample, self._ddl_helps, ranges), fetcher)
+                _add_ddl(self._sample, with_ddl, fetcher)
             if len(self._sample.ddl) > before:
                 self._ddl_helps = ddl_texts_help(self._sample)
                 self._context = context_of_sample(self._sample)
@@ -427,6 +463,8 @@ class ReadContexts:
 
     def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         options = self._options
+        if options.path is not None:
+            ranges = sampled(ranges, options)
         if options.is_typed:
             return self._of_schema_or_sample(ranges)
         with driver_fetcher(options) as fetcher:

@@ -26,7 +26,7 @@ __all__ = [
 
 HIDDEN = "…"  # stands for a value that may be secret
 
-_OF_MESSAGES = frozenset({"protocol", "valuecompression", "maxmessagebytes", "tableddl"})
+_OF_MESSAGES = frozenset({"protocol", "valuecompression", "maxmessagebytes", "tableddl", "terminator"})
 _OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
 _BEGIN_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.", "proxy.", "http.", "glue.")
 _OF_REGISTRY = {name for name in _OWN if name.startswith(_BEGIN_REGISTRY)}
@@ -37,8 +37,8 @@ _NAMES = {**_OWN, **{f"kafka.{lowered}": f"kafka.{name}" for lowered, name in _K
 
 # What Spark itself adds: the properties of CREATE TABLE, and its own way to say where a table is.
 _SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|external|location|__.*)$")
-# `load(path)` gives these. They have a meaning for files only.
-_SPARKS_PATHS = frozenset({"path", "paths"})
+# `load([…])` gives this, with several paths.
+_SPARKS_PATHS = frozenset({"paths"})
 
 _PREFIX = "kafka."
 _MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
@@ -47,7 +47,7 @@ _SHORT = 5  # letters; two letters are too much of a name like `mode`
 
 def is_of_messages(name: str) -> bool:
     """Return whether an option, in any case, says how messages are parsed, whatever their table."""
-    return name.lower() in _OF_MESSAGES or is_of_registry(name)
+    return name.lower().startswith("csv.") or name.lower() in _OF_MESSAGES or is_of_registry(name)
 
 
 def is_of_registry(name: str) -> bool:
@@ -96,7 +96,7 @@ def warn_of_unknown(options: Options) -> None:
     """
     for name in sorted(options.given):
         if name in _SPARKS_PATHS:
-            warn(f"Option '{name}' has no effect: load() takes no path here. 'subscribe' names the topic")
+            warn(f"Option '{name}' has no effect: load() takes one path")
             continue
         if name.startswith("kafka.") and name.removeprefix("kafka.") in WITHOUT_EFFECT:
             warn(f"Option '{name}' has no effect here and is ignored")

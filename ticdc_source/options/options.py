@@ -50,6 +50,13 @@ class Options:
         parsers.text,
         "regular expression for the topics to read; it must match the whole name of a topic",
     )
+    path: str | None = option(
+        "path",
+        parsers.folder,
+        "instead of topics: folder of a changefeed with a storage sink, a path or a URL that fsspec supports, for "
+        "example `s3://bucket/changefeed`; also the argument of `load()`",
+        secret=True,
+    )
     protocol: str = option(
         "protocol",
         parsers.lower_case,
@@ -363,6 +370,30 @@ class Options:
         outputs=DECODED,
     )
 
+    # Files of a storage sink
+
+    terminator: str | None = option(
+        "terminator",
+        parsers.escaped,
+        "`terminator` of the sink, which ends a row in a file of `path`. By default `\\r\\n`, and in JSON also `\\n`",
+    )
+    csv_delimiter: str = option(
+        "csv.delimiter", parsers.escaped, "`delimiter` of the sink's CSV, between two fields", default=","
+    )
+    csv_quote: str = option("csv.quote", parsers.escaped, "`quote` of the sink's CSV, around text; may be empty", default='"')
+    csv_null: str = option("csv.null", parsers.text, "`null` of the sink's CSV, which stands for NULL", default="\\N")
+    csv_include_commit_ts: bool | None = option(
+        "csv.includeCommitTs",
+        parsers.boolean,
+        "`include-commit-ts` of the sink's CSV; by default the number of fields tells it",
+    )
+    csv_binary_encoding_method: Literal["base64", "hex"] = option(
+        "csv.binaryEncodingMethod",
+        parsers.one_of("base64", "hex"),
+        "`binary-encoding-method` of the sink's CSV",
+        default="base64",
+    )
+
     # The schema registry, of Avro messages
 
     schema_registry_url: tuple[str, ...] | None = option(
@@ -518,7 +549,9 @@ class Options:
             parsed.setdefault("rescued_data_column", "_rescued_data")
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
-        if from_kafka:
+        if options.path is not None:
+            options._check_files()
+        elif from_kafka:
             options._check_kafka()
         options._check_output()
         return options
@@ -553,6 +586,19 @@ class Options:
             msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
             raise OptionError(msg)
 
+    def _check_files(self) -> None:
+        """Refuse options of topics beside `path`."""
+        kafka = [f"kafka.{name}" for name in self.kafka]
+        refused = kafka + [row.name for row in OPTIONS.values() if self.is_given(row.name) and row.name in OF_TOPICS]
+        bounds = {"startingOffsets": self.starting_offsets, "endingOffsets": self.ending_offsets}
+        by_name = [name for name, value in bounds.items() if not isinstance(value, str)]
+        if refused or by_name:
+            msg = (
+                f"Option '{(refused + by_name)[0]}' is for topics of Kafka, and 'path' is a folder with files of a "
+                "storage sink: leave one of them out"
+            )
+            raise OptionError(msg)
+
     def _check_kafka(self) -> None:
         if not self.kafka.get("bootstrap.servers", "").strip():
             msg = (
@@ -571,6 +617,13 @@ class Options:
             msg = f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}"
             raise OptionError(msg)
 
+
+# Options that have a meaning for topics only, beside those of the Kafka client.
+OF_TOPICS = frozenset({
+    *("assign", "subscribe", "subscribePattern", "includeHeaders", "commitGroupOffsets", "groupIdPrefix"),
+    *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    *("endingTimestamp", "endingOffsetsByTimestamp", "brokerTimeoutMs", "kafkaConsumer.pollTimeoutMs"),
+})  # fmt: skip
 
 # The table of options by attribute, in the order of docs/reference/options.md.
 OPTIONS: Mapping[str, Option] = {

@@ -27,6 +27,7 @@ __all__ = [
     "broker_version",
     "buffer_bytes",
     "duration_ms",
+    "escaped",
     "folder",
     "host_check",
     "integer",
@@ -348,6 +349,11 @@ def folder(value: str) -> str:
         )
         raise ParseError(msg)
     return location
+
+
+def escaped(value: str) -> str:
+    r"""Return a text in which `\\r`, `\\n`, `\\t` and `\\\\` stand for one character each, as in TOML."""
+    return re.sub(r"\\([rnt\\])", lambda found: {"r": "\r", "n": "\n", "t": "\t"}.get(found[1], found[1]), value)
 
 
 # JSON by topic and partition, as Spark's Kafka source has it

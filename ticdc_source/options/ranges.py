@@ -115,7 +115,7 @@ def validate(options: Options, *, streaming: bool) -> None:
         OptionError: The options contradict one another, or a batch read or a stream does not support them; in Spark's
             words if Spark refuses the same.
     """
-    chosen = topic_choice(options)
+    chosen = topic_choice(options) if options.path is None else None
     start = start_spec(options, streaming=streaming)
     if streaming:
         for name, unit in (

@@ -52,8 +52,12 @@ def topic_choice(options: Options) -> TopicChoice:
     """Return which topics the options choose.
 
     Raises:
-        OptionError: The option names no topic, or the pattern is not a regular expression that Python reads.
+        OptionError: The option names no topic, or the pattern is not a regular expression that Python reads; or the
+            read is one of files.
     """
+    if options.path is not None:
+        msg = "Option 'path' names files of a storage sink, and this needs topics of Kafka: give 'subscribe' instead"
+        raise OptionError(msg)
     if options.assign is not None:
         return _assign(options.assign)
     if options.subscribe is not None:

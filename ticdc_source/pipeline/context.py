@@ -114,12 +114,14 @@ class ReadScope:
         partitions: how many topic partitions are read; None if that is not known.
         commit_end: the commit-ts to which `endingCommitTs=resolved` was resolved.
         topic_ids: the ids of the topics when the read was planned, as far as they are known.
+        one_watermark: whether one watermark speaks for all records, as the checkpoint-ts does for those of files.
     """
 
     ddl_copies: DDLCopies = field(default_factory=dict)
     partitions: int | None = None
     commit_end: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    one_watermark: bool = False
 
 
 def lower_case(table: TableName) -> TableName:

@@ -104,11 +104,14 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         event_types.add(_WATERMARK, positions)
         watermarks.add(positions, pa.array([event.ts for event in split.watermarks], pa.int64()))
         event_types.add(_CORRUPT, [item.position for item in split.corrupt])
+    marks, partitions = watermarks.array(), repeated(spec.scope.partitions, pa.int32(), count)
+    if spec.scope.one_watermark:
+        partitions = pc.if_else(marks.is_valid(), partitions, pa.scalar(0, pa.int32()))
     columns = {
         "tables": tables.array(),
         "event_types": event_types.array(),
-        "watermark_ts": watermarks.array(),
-        "partitions": repeated(spec.scope.partitions, pa.int32(), count),
+        "watermark_ts": marks,
+        "partitions": partitions,
     }
     facts = [
         row_indices(count),

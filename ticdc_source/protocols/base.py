@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
     from ticdc_source.options.registry import RegistrySettings
     from ticdc_source.protocols.changefeed import SettingsFinder
+    from ticdc_source.protocols.file_format import FileFormat
     from ticdc_source.protocols.redaction import Redactor
 
 __all__ = [
@@ -236,6 +237,7 @@ class ProtocolFacts:
             (`Learned.commit_ts_before`).
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
+        files: how a storage sink writes it; None if it does not.
     """
 
     name: str
@@ -249,6 +251,7 @@ class ProtocolFacts:
     zoned_timestamps: bool = False
     lacks_commit_ts: bool = False
     definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
+    files: FileFormat | None = None
 
 
 class Decoder(ABC):

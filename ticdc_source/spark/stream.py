@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ticdc_source.driver.ddl_copies import by_topic
+from ticdc_source.driver.files import FilePlanner, packed_files, wanted_of, with_protocol
 from ticdc_source.driver.load import ReadContexts, coverage_of_starts, ddl_passed_by
 from ticdc_source.driver.read_context import warn_of_missing_ddl
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, topic_ids_of
@@ -28,6 +29,7 @@ from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
+from ticdc_source.storage import Changefeed
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -71,7 +73,7 @@ class StreamReader(DataSourceStreamReader):
         self._options = options
         self._shown = set(shown)  # warnings of load()
         self._cluster: KafkaCluster | None = None
-        self._planner: StreamPlanner | None = None
+        self._planner: StreamPlanner | FilePlanner | None = None
         self._contexts: ReadContexts | None = None
         self._warned = False
         Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
@@ -81,23 +83,31 @@ class StreamReader(DataSourceStreamReader):
         return {**self.__dict__, "_cluster": None, "_planner": None, "_contexts": None}
 
     @property
-    def planner(self) -> StreamPlanner:
+    def planner(self) -> StreamPlanner | FilePlanner:
         """The planner; made at first use."""
         if self._planner is None:
             options = self._options
             warn_of_unknown(options)
             warn_of_missing(options.native_code)
             self._warn_of_ignored()
+            limits = StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000)
+            if options.path is not None:
+                begins_at_end = options.is_given("startingOffsets") and options.starting_offsets == "latest"
+                self._planner = FilePlanner(Changefeed(options.path), limits, self._report_loss, begins_at_end)
+                return self._planner
             self._cluster = KafkaCluster(options)
             self._planner = StreamPlanner(
                 self._cluster,
-                StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000),
-                lambda reason: report_loss(reason, fail=options.fail_on_data_loss),
+                limits,
+                self._report_loss,
                 ddl_coverage=coverage_of_starts(self._cluster, options),
                 ddl_passed=ddl_passed_by(self._cluster, options),
                 allows_loss=not options.fail_on_data_loss,
             )
         return self._planner
+
+    def _report_loss(self, reason: str) -> None:
+        report_loss(reason, fail=self._options.fail_on_data_loss)
 
     def _warn_of_ignored(self) -> None:
         """Warn about options that this PySpark has no use for."""
@@ -110,25 +120,34 @@ class StreamReader(DataSourceStreamReader):
     @_planning
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Cut what lies between two offsets into input partitions; small ranges share one."""
-        ranges = self.planner.ranges(start, end)
-        coverage = self.planner.coverage_between(start, end)  # also of an empty range: it keeps what the start says
+        planner = self.planner
+        ranges = planner.ranges(start, end)
+        coverage = planner.coverage_between(start, end)  # also of an empty range: it keeps what the start says
         if not ranges:
             return []
         if self._contexts is None:
-            self._contexts = ReadContexts(to_arrow(self._schema), self._options, self.planner.lookup.earliest)
+            options = self._options
+            if isinstance(planner, FilePlanner):
+                options = with_protocol(options, planner.look())
+            self._contexts = ReadContexts(to_arrow(self._schema), options, planner.lookup.earliest)
         ends = offsets_of(end)
+        if isinstance(planner, FilePlanner):
+            ranges = wanted_of(ranges, self._options)
+            context = self._contexts.of(ranges, ends)
+            pieces = packed_files(ranges, planner.look().sizes, self._options.min_partitions)
+            return [TiCDCPartition(piece, context, ReadScope(partitions=1, one_watermark=True)) for piece in pieces]
         covered = set(ends)
         if self._options.output_format == "record":
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
-            covered.update(self.planner.lookup.partitions(missing=True))
+            covered.update(planner.lookup.partitions(missing=True))
         context = self._contexts.of(ranges, ends)
         scope = ReadScope(ddl_copies=by_topic(ends, coverage), partitions=len(covered), topic_ids=topic_ids_of(end))
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
         pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        newest = self.planner.ends()
+        newest = planner.ends()
 
         def lag(offset_range: OffsetRange) -> int:
             return max(0, newest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)

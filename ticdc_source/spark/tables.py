@@ -401,7 +401,8 @@ def _no_records() -> pa.RecordBatch:
 
 def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
     marks = (
-        records.groupBy("_topic", "_partition")
+        records.where(sf.coalesce("_partitions", sf.lit(1)) > 0)  # 0: another record has the watermark of this one
+        .groupBy("_topic", "_partition")
         .agg(sf.max("_watermark_ts").alias("mark"), sf.max("_partitions").alias("partitions"))
         .collect()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import zip_longest
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from ticdc_source.driver.definition_search import KnownDefinitions
+from ticdc_source.driver.files import file_fetcher
 from ticdc_source.driver.load import fetch_settings, previous_rows, topic_search
 from ticdc_source.errors import SchemaError, each_from_one_frame
-from ticdc_source.kafka import FETCHERS
+from ticdc_source.kafka import FETCHERS, Fetcher
 from ticdc_source.kernels.native import why_general
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
@@ -70,9 +72,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         state.learned.previous = previous_rows(spec.decoder, options, driver=False)
     task = TaskContext.get()
     is_retry = task is not None and task.attemptNumber() > 0
-    kafka_settings = client_settings(options, driver=False)
     lines = []
-    with FETCHERS.borrow(kafka_settings, fetch_settings(options, context.protocol), fresh=is_retry) as fetcher:
+    with _fetcher(options, context.protocol, is_retry=is_retry) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
             if search is not None:
@@ -104,6 +105,14 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         query = facts.get("query")
         name = "batch" if query is None else f"{query}-{facts.get('batch') or 0:09d}"
         metric_files(options.metrics_path).write(name, lines)
+
+
+def _fetcher(options: Options, protocol: str, *, is_retry: bool) -> AbstractContextManager[Fetcher]:
+    """Return a context with what fetches records: of files, or of topics with a connection that the process keeps."""
+    settings = fetch_settings(options, protocol)
+    if options.path is not None:
+        return file_fetcher(options, settings, protocol=protocol, most=None)
+    return FETCHERS.borrow(client_settings(options, driver=False), settings, fresh=is_retry)
 
 
 def _table_of(spec: ReadSpec, state: ReadState) -> str | None:

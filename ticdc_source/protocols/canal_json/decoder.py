@@ -18,6 +18,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.canal_json.files import FILES
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
@@ -108,6 +109,7 @@ class CanalJSON(RowDecoder):
         chunk_records=4000,
         ddl_partition=0,
         watermarks_need="enable-tidb-extension=true",
+        files=FILES,
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:

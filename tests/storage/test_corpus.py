@@ -1,0 +1,35 @@
+"""Files of a storage sink, made of the corpus, have the SQL truth beside it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.files import compare
+from tests.support.corpus import scenario
+from tests.support.storage_sink import StorageSink
+
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+
+
+@pytest.mark.parametrize(
+    ("name", "sink"),
+    [
+        ("canal-json.tidb-extension.types", {}),
+        ("canal-json.tidb-extension.ops", {"date": "2026-08-18"}),
+        ("canal-json.tidb-extension.ops", {"by_id": True}),
+        ("canal-json.content-compatible.ops", {"dispatcher": "aa-1_2", "old": True}),
+        ("canal-json.output-raw-change-event.ops", {}),
+        ("canal-json.tidb-extension.tz-shanghai", {"rows": 1}),
+        ("canal-json.tidb-extension.invalid-utf8", {}),
+    ],
+)
+def test_canal_json(name: str, sink: dict[str, Any], tmp_path: Path) -> None:
+    """Each row of each table is the truth, and its address its file and its number."""
+    found = scenario(name)
+    written = StorageSink(tmp_path, found.header["tables"], **sink)
+    written.write(found.records)
+
+    assert compare(written, found.header, timeZone=found.header["time_zone"]) == len(written.placed) + sum(
+        event["op"] == "update" for *_, event in written.placed
+    )

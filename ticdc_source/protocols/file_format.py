@@ -1,0 +1,108 @@
+"""How a storage sink writes the messages of a wire format to files: rows behind one another, each with a terminator.
+
+DDL is in files of its own, one for each version of a table, and the watermark is the checkpoint-ts in `metadata`. A
+wire format turns them into the messages that it has for them in Kafka, so that all that follows reads one thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ticdc_source.options.options import Options
+from ticdc_source.protocols.messages import JSONObject
+
+__all__ = ["FileCutter", "FileFormat", "FileSettings", "LineCutter"]
+
+_CRLF, _LF, _CR = b"\r\n", b"\n", b"\r"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """The options of files; they can be pickled for the workers.
+
+    Attributes:
+        terminator: what ends a row; None for the default.
+        delimiter: what stands between two fields of CSV.
+        quote: what stands around a text in CSV; empty if special characters have a backslash instead.
+        null: what stands for NULL in CSV.
+        include_commit_ts: whether rows of CSV have their commit-ts; None if the number of fields tells it.
+        binary_encoding: how CSV writes binary values, `base64` or `hex`.
+    """
+
+    terminator: bytes | None = None
+    delimiter: str = ","
+    quote: str = '"'
+    null: str = "\\N"
+    include_commit_ts: bool | None = None
+    binary_encoding: str = "base64"
+
+    @classmethod
+    def of(cls, options: Options) -> FileSettings:
+        """Return what options say."""
+        return cls(
+            terminator=None if options.terminator is None else options.terminator.encode(),
+            delimiter=options.csv_delimiter,
+            quote=options.csv_quote,
+            null=options.csv_null,
+            include_commit_ts=options.csv_include_commit_ts,
+            binary_encoding=options.csv_binary_encoding_method,
+        )
+
+
+class FileCutter(Protocol):
+    """Cuts the bytes of one file into messages."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of the messages that were cut last."""
+
+    def cut(self, block: bytes) -> list[bytes]:
+        """Return the messages that are whole with these bytes of the file, which follow those of before."""
+
+    def rest(self) -> list[bytes]:
+        """Return the last message, at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFormat:
+    """How a storage sink writes a wire format.
+
+    Attributes:
+        extension: the end of the names of its files, with the dot.
+        cutter: makes what cuts one file, given the version of its table and the settings.
+        of_schema: returns the message for a file with a version of a table; None if it has nothing to say.
+        of_checkpoint: returns the message for a checkpoint-ts.
+    """
+
+    extension: str
+    cutter: Callable[[int, FileSettings], FileCutter]
+    of_schema: Callable[[JSONObject], bytes | None]
+    of_checkpoint: Callable[[int], bytes]
+
+
+class LineCutter:
+    """Cuts messages that do not contain the terminator.
+
+    Args:
+        terminator: what ends a message; None for a line feed, with or without a carriage return before it.
+    """
+
+    key = None
+
+    def __init__(self, terminator: bytes | None) -> None:
+        self._terminator = terminator or _LF
+        self._may_have_return = terminator is None
+        self._left = b""
+
+    def cut(self, block: bytes) -> list[bytes]:
+        """Return the messages that are whole; see `FileCutter.cut`."""
+        lines = (self._left + block).split(self._terminator)
+        self._left = lines.pop()
+        return [line.removesuffix(_CR) for line in lines] if self._may_have_return else lines
+
+    def rest(self) -> list[bytes]:
+        """Return the last message, which may lack the terminator."""
+        left, self._left = self._left, b""
+        return [left] if left else []

@@ -1,0 +1,156 @@
+"""Which files a changefeed with a storage sink has written whole.
+
+TiCDC writes a data file, then its number into the index file of the directory, and then the checkpoint-ts: all rows up
+to the checkpoint-ts are in files that index files count (pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go).
+Before it writes rows of a new version of a table it has written all rows of the version before. So the checkpoint-ts is
+read first, and index files from new versions to old ones: whoever finds rows finds what was before them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ticdc_source.errors import DecodeError, warn
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.storage.files import Folder
+from ticdc_source.storage.paths import DataFile, IndexFile, directory_of, is_schema_file, order_of, parse_path
+
+__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
+
+# The topic partition that stands for the file `metadata`: the offset is the checkpoint-ts.
+CHECKPOINT = TopicPartition("metadata", 0)
+_NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # of the data file that an index file names
+
+Files = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the changefeed has written, at one moment.
+
+    Attributes:
+        first: of the data files of a directory, the number of the first less 1; 0 for a file with a version of a table.
+            The topic of a directory is the pattern of its files.
+        last: the number of the last whole one; 1 for a file with a version of a table.
+        checkpoint: the checkpoint-ts; None if there is none yet.
+        uncounted: a directory with data files that no index file counts; None if there is none.
+        sizes: by directory, the size in bytes of each data file that is there, by its number.
+    """
+
+    first: Files = field(default_factory=dict)
+    last: Files = field(default_factory=dict)
+    checkpoint: int | None = None
+    uncounted: str | None = None
+    sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+class Changefeed:
+    """The folder of a changefeed. Each look lists all of its files.
+
+    Args:
+        location: a path, or a URL that fsspec supports.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._folder = Folder(location)
+        self._counted: dict[str, int] = {}  # by pattern: the number of the last whole file
+
+    def __str__(self) -> str:
+        """Return the location without what may be secret."""
+        return str(self._folder)
+
+    def look(self) -> Look:
+        """Return what the changefeed has written.
+
+        Raises:
+            StorageUnavailableError: the folder cannot be read.
+            DecodeError: `metadata` or an index file is broken.
+        """
+        checkpoint = checkpoint_ts(self._folder.text(CHECKPOINT.topic))
+        sizes: dict[str, dict[int, int]] = {}
+        indexes: dict[IndexFile, str] = {}
+        schemas = []
+        for file in self._folder.files():
+            found = parse_path(file.path)
+            if isinstance(found, DataFile):
+                sizes.setdefault(found.pattern, {})[found.number] = file.size
+            elif isinstance(found, IndexFile):
+                indexes[found] = file.path
+            elif is_schema_file(file.path):
+                schemas.append(TopicPartition(file.path, 0))
+        first, last = dict.fromkeys(schemas, 0), dict.fromkeys(schemas, 1)
+        uncounted = self._count(first, last, sizes, indexes)
+        return Look(first, last, checkpoint, uncounted, sizes)
+
+    def _count(
+        self, first: Files, last: Files, numbers: Mapping[str, Iterable[int]], indexes: Mapping[IndexFile, str]
+    ) -> str | None:
+        """Add the data files that index files count; return a directory of which none does."""
+        uncounted = None
+        grown: set[str] = set()  # owners of which a new directory has been found
+        for pattern in sorted(numbers, key=order_of, reverse=True):
+            place = directory_of(pattern)
+            assert place is not None  # noqa: S101 (for mypy: `parse_path` has asked)
+            counted, largest = self._counted.get(pattern, 0), max(numbers[pattern])
+            if not counted:
+                grown.add(place.owner)
+            if largest > counted or place.owner in grown:
+                counted = self._counted[pattern] = self._last_whole(pattern, indexes) or counted
+            directory = TopicPartition(pattern, 0)
+            if counted:
+                first[directory] = min(min(numbers[pattern]) - 1, counted)
+                last[directory] = counted
+            else:
+                uncounted = pattern
+        return uncounted
+
+    def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
+        """Return the number of the last file that is written whole; 0 if there is none yet."""
+        directory, _, name = pattern.rpartition("/")
+        path = indexes.get(IndexFile(directory, name.partition("%")[0]))
+        text = None if path is None else self._folder.text(path)
+        if not text:
+            return 0
+        found = _NUMBER.search(text.decode("utf-8", "replace"))
+        if found is None:
+            msg = f"'path' {self}: the index file {path} names no data file but {text[:80]!r}"
+            raise DecodeError(msg)
+        return int(found[1])
+
+    def earliest(self, places: Iterable[TopicPartition]) -> Files:
+        """Return 0 for the files with versions of tables: DDL of before a read is in no other."""
+        return {place: 0 for place in places if is_schema_file(place.topic)}
+
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:  # noqa: ARG002 (as of Kafka)
+        """Return the one topic partition that has watermarks."""
+        return [CHECKPOINT]
+
+    def warn_of_uncounted(self, look: Look) -> None:
+        """Warn about data files that no index file counts: a batch does not read them."""
+        if look.uncounted is not None:
+            warn(
+                f"'path' {self}: files such as {look.uncounted} are left out, because no index file (meta/CDC.index "
+                "beside them) counts them: TiCDC has not finished them, or the folder was copied without it"
+            )
+
+
+def checkpoint_ts(text: bytes | None) -> int | None:
+    """Return the checkpoint-ts of the file `metadata`; None if there is no such file.
+
+    Raises:
+        DecodeError: it has none.
+    """
+    if not text:
+        return None
+    try:
+        ts = json.loads(text)["checkpoint-ts"]
+    except (KeyError, TypeError, ValueError):
+        ts = None
+    if type(ts) is not int or not 0 <= ts < 1 << 63:
+        msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"
+        raise DecodeError(msg)
+    return ts or None
+

@@ -1,0 +1,173 @@
+"""A range of files → bounded chunks of their rows.
+
+A record of a file has the path of the file as its topic, the number of the file as its partition, and the number of the
+row in it, from 0, as its offset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from ticdc_source.errors import DataLossError, DecodeError, warn
+from ticdc_source.events import Chunk
+from ticdc_source.kafka.api import ClientFacts, FetchSettings
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.file_format import FileFormat, FileSettings
+from ticdc_source.protocols.messages import MALFORMED, failure_detail, parse_object
+from ticdc_source.storage.changefeed import CHECKPOINT
+from ticdc_source.storage.files import Folder
+from ticdc_source.storage.paths import data_file_name, directory_of, is_schema_file
+from ticdc_source.tso import physical_ms
+
+__all__ = ["FORMATS", "FileFetcher"]
+
+_log = logging.getLogger(__name__)
+_NO_TIME = -1
+
+# The wire format of a file, by the end of its name.
+FORMATS: dict[str, tuple[str, FileFormat]] = {
+    files.extension: (name, files)
+    for name, decoder in PROTOCOLS.items()
+    if (files := decoder.facts.files) is not None
+}
+
+
+class FileFetcher(AbstractContextManager["FileFetcher"]):
+    """The `Fetcher` for files. An offset of a directory is the number of a file, less 1.
+
+    Args:
+        location: the folder of the changefeed.
+        files: the settings of files.
+        settings: how to read.
+        protocol: the wire format, for the messages of DDL and watermarks.
+        most: how many rows of each file to read; None for all.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        files: FileSettings,
+        settings: FetchSettings,
+        *,
+        protocol: str | None = None,
+        most: int | None = None,
+    ) -> None:
+        self._folder = Folder(location)
+        self._files = files
+        self._settings = settings
+        self._protocol = protocol
+        self._most = most
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def client_facts(self) -> ClientFacts:
+        """Which client library reads: fsspec, with nothing of note."""
+        return ClientFacts("fsspec")
+
+    def close(self) -> None:
+        """Do nothing: a file is open only while it is read."""
+
+    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
+        """Do nothing: a file is never written twice."""
+
+    def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
+        """Yield the records of files in order; see `Fetcher.fetch`.
+
+        Raises:
+            StorageUnavailableError: the folder cannot be read.
+            DataLossError: a file of the range is gone, and `fail_on_data_loss` is on.
+            DecodeError: a file with a version of a table is broken.
+        """
+        topic = offset_range.topic
+        if offset_range.topic_partition == CHECKPOINT:
+            ts = offset_range.end - 1
+            yield Chunk(topic, 0, [ts], [physical_ms(ts)], [None], [self._own_format().of_checkpoint(ts)])
+        elif is_schema_file(topic):
+            yield from self._schema(topic) if offset_range.size else ()
+        else:
+            for number in range(offset_range.start + 1, offset_range.end + 1):
+                yield from self._rows(topic, number)
+
+    def _own_format(self) -> FileFormat:
+        files = None if self._protocol is None else PROTOCOLS[self._protocol].facts.files
+        return next(iter(FORMATS.values()))[1] if files is None else files
+
+    def _schema(self, path: str) -> Iterator[Chunk]:
+        data = self._folder.text(path)
+        if data is None:
+            self._lost(path)
+            return
+        try:
+            message = self._own_format().of_schema(parse_object(data))
+        except MALFORMED as error:
+            chunk = Chunk(path, 0, [0], [_NO_TIME], [None], [data])
+            msg = f"not a file with a version of a table: {failure_detail(error)}"
+            raise DecodeError(msg, chunk.address(0)) from None
+        if message is not None:
+            yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])
+
+    def _rows(self, pattern: str, number: int) -> Iterator[Chunk]:
+        path, place = data_file_name(pattern, number), directory_of(pattern)
+        assert place is not None  # noqa: S101 (for mypy: the driver has asked)
+        _, files = FORMATS["." + path.rpartition(".")[2]]
+        cutter = files.cutter(place.version, self._files)
+        first, limit = 0, self._most
+        try:
+            for block in self._folder.blocks(path):
+                messages = cutter.cut(block)
+                yield from self._chunks(path, number, first, messages[:limit], cutter.key)
+                first += len(messages)
+                if self._most is not None:
+                    limit = self._most - first
+                    if limit <= 0:
+                        return
+                del block, messages
+        except FileNotFoundError:
+            self._lost(path)
+            return
+        yield from self._chunks(path, number, first, cutter.rest(), cutter.key)
+
+    def _chunks(
+        self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None
+    ) -> Iterator[Chunk]:
+        """Yield the messages in chunks of at most so many records and bytes, but one record each."""
+        start = size = 0
+        for position, message in enumerate(messages):
+            if position > start and (
+                position - start >= self._settings.max_records or size + len(message) > self._settings.max_bytes
+            ):
+                yield self._chunk(path, number, first + start, messages[start:position], key)
+                start, size = position, 0
+            size += len(message)
+        if start < len(messages):
+            yield self._chunk(path, number, first + start, messages[start:], key)
+
+    def _chunk(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Chunk:
+        count = len(messages)
+        headers: list[list[tuple[str, bytes | None]]] | None = None
+        if self._settings.include_headers:
+            headers = [[] for _ in messages]
+        return Chunk(
+            path, number, range(first, first + count), [_NO_TIME] * count, [key] * count, list(messages), headers
+        )
+
+    def _lost(self, path: str) -> None:
+        """Report a file that is gone.
+
+        Raises:
+            DataLossError: `fail_on_data_loss` is on.
+        """
+        msg = (
+            f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a rule of the "
+            "bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"
+        )
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(msg)
+        warn(msg)
+        _log.warning("%s", msg)

@@ -1,0 +1,120 @@
+"""Files in a folder that fsspec can reach. No message shows what may be secret in its URL."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from ticdc_source.errors import StorageUnavailableError
+from ticdc_source.protocols.large_messages import redacted
+
+__all__ = ["File", "Folder"]
+
+Answer = TypeVar("Answer")
+_BLOCK = 4 << 20  # bytes of a file to read at a time
+
+
+class File(NamedTuple):
+    """A file: its path, relative to the folder, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+class Folder:
+    """A folder. It connects at first use.
+
+    Args:
+        location: a path, or a URL that fsspec supports.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._opened: tuple[Any, str] | None = None  # Any: fsspec has no types
+
+    def __str__(self) -> str:
+        """Return the location without what may be secret."""
+        return redacted(self._location)
+
+    def files(self) -> list[File]:
+        """Return all files, at any depth.
+
+        Raises:
+            StorageUnavailableError: the folder cannot be read.
+        """
+
+        def listed() -> list[File]:
+            system, root = self._system()
+            system.invalidate_cache()  # storages keep their answers
+            found = system.find(root, detail=True)
+            skipped = len(root.rstrip("/")) + 1
+            return [File(path[skipped:], entry.get("size") or 0) for path, entry in found.items()]
+
+        return self._answer(listed, "it", missing=list)
+
+    def text(self, path: str) -> bytes | None:
+        """Return a small file; None if there is none.
+
+        Raises:
+            StorageUnavailableError: it cannot be read.
+        """
+
+        def read() -> bytes:
+            system, root = self._system()
+            return bytes(system.cat_file(f"{root}/{path}"))
+
+        return self._answer(read, path, missing=lambda: None)
+
+    def blocks(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageUnavailableError: it cannot be read.
+        """
+
+        def opened() -> Any:  # noqa: ANN401 (a file of fsspec)
+            system, root = self._system()
+            return system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
+
+        def missing() -> None:
+            raise FileNotFoundError(path)
+
+        file = self._answer(opened, path, missing=missing)
+        with file:
+            while block := self._answer(lambda: bytes(file.read(_BLOCK)), path, missing=missing):
+                yield block
+
+    def _system(self) -> tuple[Any, str]:
+        if self._opened is None:
+            import fsspec  # noqa: PLC0415 (only reads of files need it)
+
+            system, root = fsspec.core.url_to_fs(self._location)
+            self._opened = system, root.rstrip("/")
+        return self._opened
+
+    def _answer(self, ask: Callable[[], Answer], what: str, *, missing: Callable[[], Answer]) -> Answer:
+        place = f"'path' {self}"
+        try:
+            return ask()
+        except (FileNotFoundError, NotADirectoryError):
+            return missing()
+        except ModuleNotFoundError as error:
+            if error.name == "fsspec":
+                msg = (
+                    "reading files of a storage sink needs fsspec on driver and executors: "
+                    'pip install "ticdc-source[storage]", or pip install fsspec'
+                )
+                raise StorageUnavailableError(msg) from None
+            msg = f"{place}: {what} cannot be read: {error}"
+            raise StorageUnavailableError(msg) from None
+        except ImportError as error:  # it names the library that is missing
+            msg = f"{place}: {what} cannot be read: {error}"
+            raise StorageUnavailableError(msg) from None
+        except Exception as error:  # noqa: BLE001 (storages may raise anything, and their texts may show secrets)
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
+            if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return missing()
+            msg = f"{place}: {what} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
+            raise StorageUnavailableError(msg) from None

@@ -1,0 +1,124 @@
+"""The paths of a storage sink (pingcap/ticdc pkg/cloudstorage/path_key.go and generator.go).
+
+    metadata                                                        the checkpoint-ts
+    <database>/meta/schema_<version>_<checksum>.json                DDL of a database
+    <database>/<table>/meta/schema_<version>_<checksum>.json        a version of a table
+    <database>/<table>/<version>[/<partition>][/<date>]/            a data directory, with
+        meta/CDC.index                                              the name of its last whole file
+        CDC<number>.<json|csv>                                      rows
+
+With `use-table-id-as-path`, `<table-id>` stands for `<database>/<table>`. If several nodes write one table, each has
+files of its own in a directory: `CDC_<dispatcher>_<number>.<json|csv>` and `meta/CDC_<dispatcher>.index`. Until v6.5 a
+version is `<database>/<table>/<version>/schema.json`, and the index stands beside its files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = [
+    "DataDirectory",
+    "DataFile",
+    "IndexFile",
+    "data_file_name",
+    "directory_of",
+    "is_schema_file",
+    "order_of",
+    "parse_path",
+]
+
+_LEAST_DIGITS = 15  # of a version, which is a TSO; a year, a partition and the id of a table have fewer
+_DATE = re.compile(r"(?:19|20)\d\d(?:-\d\d(?:-\d\d)?)?")
+_DATA = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)(?P<number>\d{6,20})(?P<extension>\.\w+)")
+_INDEX = re.compile(r"(?P<directory>.+?)/(?:meta/)?(?P<stem>CDC(?:_.+)?)\.index")
+_SCHEMA = re.compile(r"(?:.+/)?meta/schema_(?P<version>\d+)_\d{10}\.json|.+/(?P<old>\d+)/schema\.json")
+_PATTERN = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)%0(?P<width>\d+)d(?P<extension>\.\w+)")
+
+
+class DataDirectory(NamedTuple):
+    """Which rows a data directory has.
+
+    Attributes:
+        owner: the path of the table, and the partition if it has directories of its own.
+        table: the database and the table; None with `use-table-id-as-path`.
+        version: the version of the table.
+        date: the day, month or year when they were written; empty if directories have no date.
+    """
+
+    owner: str
+    table: tuple[str, str] | None
+    version: int
+    date: str
+
+
+class DataFile(NamedTuple):
+    """A file with rows: the pattern of its path, with its number as `%06d`, and the number."""
+
+    pattern: str
+    number: int
+
+
+class IndexFile(NamedTuple):
+    """An index file: the directory, and how the names of the files begin whose last one it names."""
+
+    directory: str
+    stem: str
+
+
+def parse_path(path: str) -> DataFile | IndexFile | None:
+    """Return what a path, relative to the changefeed's folder, is; None for any other file."""
+    if found := _DATA.fullmatch(path):
+        number = found["number"]
+        pattern = f"{found['directory']}/{found['stem']}%0{len(number)}d{found['extension']}"
+        return DataFile(pattern, int(number)) if directory_of(pattern) else None
+    if found := _INDEX.fullmatch(path):
+        stem = found["stem"]
+        return IndexFile(found["directory"], stem if stem == "CDC" else f"{stem}_")
+    return None
+
+
+def is_schema_file(path: str) -> bool:
+    """Return whether a path is that of a file with a version of a table, or with DDL of a database."""
+    return _SCHEMA.fullmatch(path) is not None
+
+
+def data_file_name(pattern: str, number: int) -> str:
+    """Return the path of one file of a pattern."""
+    found = _PATTERN.fullmatch(pattern)
+    if found is None:
+        msg = f"{pattern!r} is no pattern of data files"
+        raise ValueError(msg)
+    return f"{found['directory']}/{found['stem']}{number:0{found['width']}d}{found['extension']}"
+
+
+def directory_of(pattern: str) -> DataDirectory | None:
+    """Return what the path of a data directory says; None if it is none."""
+    found = _PATTERN.fullmatch(pattern)
+    parts = [] if found is None else found["directory"].split("/")
+    if len(parts) > 2 and _is_version(parts[2]):  # noqa: PLR2004 (database/table/version)
+        table, at = (parts[0], parts[1]), 2
+    elif len(parts) > 1 and _is_version(parts[1]) and parts[0].isdecimal():
+        table, at = None, 1
+    else:
+        return None
+    rest = parts[at + 1 :]
+    date = rest.pop() if rest and _DATE.fullmatch(rest[-1]) else ""
+    return DataDirectory("/".join([*parts[:at], *rest]), table, int(parts[at]), date)
+
+
+def order_of(topic: str) -> tuple[int, int, str, str]:
+    """Return where files stand in the order in which TiCDC writes them: a version of a table before its rows.
+
+    Args:
+        topic: the path of a file with a version of a table, or the pattern of data files; `metadata` is the last.
+    """
+    found = _SCHEMA.fullmatch(topic)
+    if found is not None:
+        return int(found["version"] or found["old"]), 0, "", topic
+    place = directory_of(topic)
+    return (1 << 64, 0, "", topic) if place is None else (place.version, 1, place.date, topic)
+
+
+def _is_version(part: str) -> bool:
+    return part.isdecimal() and len(part) >= _LEAST_DIGITS
