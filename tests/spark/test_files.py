@@ -1,0 +1,117 @@
+"""Files of a storage sink in Spark: batches, streams while TiCDC writes, records and their tables."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ticdc_source
+from tests.spark.streams import Stream, failure_of
+from tests.support.corpus import Scenario, scenario
+from tests.support.storage_sink import StorageSink
+
+pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def ops() -> Scenario:
+    """Return the corpus file with DDL of all kinds."""
+    return scenario("canal-json.tidb-extension.ops")
+
+
+@pytest.fixture
+def sink(ops: Scenario, tmp_path: Path) -> StorageSink:
+    """Return a sink that writes its tables."""
+    return StorageSink(tmp_path / "sink", ops.header["tables"])
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tmp_path: Path) -> Iterator[list[Stream]]:
+    """Return a list of streams; their queries end with the test."""
+    made: list[Stream] = []
+    yield made
+    for one in made:
+        for query in one.started:
+            query.stop()
+
+
+def stream_of(spark: SparkSession, sink: StorageSink, folder: Path, **options: object) -> Stream:
+    """Return a stream of all events of a changefeed."""
+    reader = spark.readStream.format("ticdc").options(outputFormat="event", includeMetadata="kafka", **{k: str(v) for k, v in options.items()})
+    return Stream(spark, reader.load(str(sink.folder)), folder)
+
+
+def test_a_stream_reads_what_ticdc_writes_while_it_runs(
+    spark: SparkSession, ops: Scenario, sink: StorageSink, streams: list[Stream], tmp_path: Path
+) -> None:
+    """Rows and DDL of new tables and versions come exactly once, over restarts and small micro-batches."""
+    third = len(ops.records) // 3
+    reader = stream_of(spark, sink, tmp_path / "stream", maxOffsetsPerTrigger=7)
+    streams.append(reader)
+
+    checkpoints = set()
+    for start in range(0, len(ops.records), third):
+        sink.write(ops.records[start : start + third])
+        reader.finish()
+        checkpoints.add((sink.folder / "metadata").read_text() if (sink.folder / "metadata").exists() else None)
+
+    rows = spark.read.parquet(str(tmp_path / "stream" / "output")).collect()
+    true = Counter(line.truth["op"] for line in ops.records)
+    found = Counter(row["_op"] if row["_event_type"] == "row" else row["_event_type"] for row in rows)
+    assert {op: found[op] for op in ("insert", "update", "delete", "ddl")} == {
+        op: true[op] for op in ("insert", "update", "delete", "ddl")
+    }
+    assert len({(row["_topic"], row["_sequence"]) for row in rows}) == len(rows)
+    assert found["watermark"] == len(checkpoints - {None}) > 1  # one at the end of a run
+    assert max(row["_commit_version"] for row in rows if row["_event_type"] == "watermark") == max(
+        line.truth["commit_ts"] for line in ops.records if line.truth["op"] == "watermark"
+    )
+
+
+def test_tables_of_records(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
+    """`outputFormat=record` and `tables` give the rows of each table, and the checkpoint-ts as resolved ts."""
+    sink.write(ops.records)
+    true = Counter(
+        f"{event['schema']}.{event['table']}" for *_, event in sink.placed for _ in range(1 + (event["op"] == "update"))
+    )
+
+    records = spark.read.format("ticdc").options(outputFormat="record").load(str(sink.folder))
+    with ticdc_source.tables(records) as changes:
+        found = {name.replace("`", ""): frame.count() for name, frame in changes.items()}
+
+    assert {name: count for name, count in found.items() if count} == true
+
+
+def test_a_batch_ends_at_the_checkpoint(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
+    """`endingCommitTs=resolved` leaves out rows above the checkpoint-ts."""
+    sink.write(ops.records)
+    all_rows = sorted(event["commit_ts"] for *_, event in sink.placed if event["table"] == "acct")
+    ts = all_rows[len(all_rows) // 2]
+    sink.checkpoint(ts)
+
+    read = spark.read.format("ticdc").options(path=str(sink.folder), tables="ops.acct")
+    assert read.load().where("_change_type != 'update_preimage'").count() == len(all_rows)
+    kept = read.option("endingCommitTs", "resolved").load().where("_change_type != 'update_preimage'")
+    assert kept.count() == sum(one <= ts for one in all_rows)
+
+
+def test_files_that_are_gone(
+    spark: SparkSession, ops: Scenario, sink: StorageSink, streams: list[Stream], tmp_path: Path
+) -> None:
+    """Files that were not read are data loss; a directory that was read to its end may go."""
+    half, sink.rows = len(ops.records) // 2, 1
+    sink.write(ops.records[:half])
+    reader = stream_of(spark, sink, tmp_path / "stream")
+    streams.append(reader)
+    reader.finish()
+    read = {path for path, *_ in sink.placed}
+    sink.write(ops.records[half:])
+    firsts = {path.replace("000002.", "000001.") for path, number, *_ in sink.placed if number == 2}
+    (sink.folder / min(firsts - read)).unlink()
+
+    failure = failure_of(reader.start(availableNow=True))
+
+    assert "are gone and were not read" in failure
+    assert "CDC%06d.json" in failure
