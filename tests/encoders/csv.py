@@ -3,7 +3,9 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 Json = Mapping[str, Any]
 _NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "year")
@@ -17,6 +19,7 @@ class CSV:
         include_commit_ts, output_old_value, output_field_header: as in TiCDC's configuration.
         quote, delimiter, null, terminator: as in TiCDC's configuration.
         binary: `base64` or `hex`.
+        time_zone: of the TiCDC server.
     """
 
     include_commit_ts: bool = True
@@ -27,6 +30,7 @@ class CSV:
     null: str = "\\N"
     terminator: str = "\r\n"
     binary: str = "base64"
+    time_zone: str = "UTC"
 
     def header(self, names: list[str]) -> bytes:
         """Return the first line of a file; nothing without `output_field_header`."""
@@ -69,7 +73,15 @@ class CSV:
             return self._text(data.hex() if self.binary == "hex" else base64.b64encode(data).decode())
         if name in _NUMBERS:
             return str(value).encode()
+        if name == "timestamp" and not value.startswith("0000"):
+            return self._text(self._local(value))
         return self._text(value)
+
+    def _local(self, text: str) -> str:
+        """Return the wall-clock time of the server for one of UTC."""
+        second, point, fraction = text.partition(".")
+        moment = datetime.fromisoformat(second).replace(tzinfo=timezone.utc).astimezone(ZoneInfo(self.time_zone))
+        return f"{moment:%Y-%m-%d %H:%M:%S}{point}{fraction}"
 
     def _text(self, text: str) -> bytes:
         return self._quoted(text.encode())

@@ -285,6 +285,7 @@ LOSSES: tuple[Loss, ...] = (
     _key_only("canal-json"),
     _invalid_text("canal-json", "canal/canal_json_encoder.go"),
     _ambiguous("simple"),
+    _ambiguous("csv"),
     _key_only("simple"),
     _invalid_text("simple", "simple/message.go"),
     *_of_debezium("debezium"),
@@ -313,6 +314,14 @@ LOSSES: tuple[Loss, ...] = (
 )
 
 MISSING: tuple[MissingImages, ...] = (
+    MissingImages(
+        "csv",
+        "csv.output-old-value",
+        "without `output-old-value`, an update has no old row: it is read as one row, `update_postimage`",
+        "pingcap/ticdc pkg/sink/codec/csv/csv_message.go, encode",
+        ("update_postimage",),
+        lambda config: not config.get("output_old_value"),
+    ),
     MissingImages(
         "open-protocol",
         "open.output-old-value",

@@ -96,7 +96,7 @@ class StorageSink:
     def ddl(self, event: Json) -> None:
         """Write the rows of before, and the file with the version that a DDL makes."""
         self.flush()
-        name, version = (event["schema"], event["table"]), event["commit_ts"]
+        name, version = self._as_spelt(event["schema"], event["table"]), event["commit_ts"]
         columns = self._columns(name, version) if event["table"] else []
         self._schema(name, version, columns, event["ddl_query"], event["ddl_type_code"])
 
@@ -151,6 +151,12 @@ class StorageSink:
         new = f"meta/schema_{version}_{version % 10**10:010d}.json"
         path = f"{folder}/{f'{version}/schema.json' if self.old else new}"
         self._put(path, json.dumps(content, indent=4).encode())
+
+    def _as_spelt(self, database: str, table: str) -> tuple[str, str]:
+        """Return a name as TiDB keeps it: the DDL may spell it in another case."""
+        names = ((one["schema"], one["table"]) for one in self.tables)
+        wanted = (database.lower(), table.lower())
+        return next((name for name in names if (name[0].lower(), name[1].lower()) == wanted), (database, table))
 
     def _columns(self, name: tuple[str, str], version: int) -> list[Json]:
         own = [one for one in self.tables if (one["schema"], one["table"]) == name]

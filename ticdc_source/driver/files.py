@@ -13,17 +13,22 @@ from dataclasses import dataclass, field, replace
 from ticdc_source.driver.ddl_copies import Coverage
 from ticdc_source.driver.streaming import INITIAL, START, OffsetJSON, StreamLimits, offsets_of
 from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
+from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import FetchSettings
 from ticdc_source.options.offsets import OffsetRange, to_json_dict
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.messages import parse_object
+from ticdc_source.schema.model import Definitions
 from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look
-from ticdc_source.storage.paths import directory_of, is_schema_file, order_of
+from ticdc_source.storage.changefeed import schema_files_of
+from ticdc_source.storage.files import Folder
+from ticdc_source.storage.paths import DataFile, directory_of, is_schema_file, order_of, parse_path
 
-__all__ = ["FilePlanner", "file_fetcher", "of_ddl", "packed_files", "ranges_of", "sampled", "wanted_of", "with_protocol"]
+__all__ = ["FilePlanner", "VersionSearch", "file_fetcher", "of_ddl", "packed_files", "ranges_of", "sampled", "wanted_of", "with_protocol"]
 
 _WORTH_A_TASK = 32 << 20  # bytes
 _MOST_SAMPLED = 30  # directories of a table, the newest
@@ -106,6 +111,38 @@ def sampled(ranges: Iterable[OffsetRange], options: Options) -> list[OffsetRange
             if each.size > 1:  # as of another partition: the sampler takes one range of each
                 chosen.append(each._replace(partition=1, start=each.end - 1))
     return chosen
+
+
+class VersionSearch:
+    """Looks in the folder of a changefeed for the version of a table that a row names.
+
+    Args:
+        options: the options.
+        decoder: the decoder of the protocol.
+    """
+
+    def __init__(self, options: Options, decoder: Decoder) -> None:
+        assert options.path is not None  # noqa: S101 (for mypy)
+        self._folder = Folder(options.path)
+        self._decoder = decoder
+        self.around: OffsetRange | None = None
+
+    def __call__(self, table: TableName, version: int) -> Definitions:  # noqa: ARG002 (the path of the rows says it)
+        """Return what the file with a version defines; nothing if there is none."""
+        file = None if self.around is None else parse_path(self.around.topic)
+        place = directory_of(file.pattern if isinstance(file, DataFile) else "" if self.around is None else self.around.topic)
+        definitions = self._decoder.facts.definitions
+        files = self._decoder.facts.files
+        if place is None or definitions is None or files is None:
+            return {}
+        found: Definitions = {}
+        for path in schema_files_of(self._folder, place, version):
+            data = self._folder.text(path)
+            message = None if data is None else files.of_schema(parse_object(data))
+            chunk = Chunk(path, 0, [0], [-1], [None], [message])
+            for split in splits_of(self._decoder, chunk):
+                found.update(definitions([*split.ddl, *split.bootstraps]))
+        return found
 
 
 def of_ddl(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:

@@ -12,6 +12,7 @@ from itertools import zip_longest
 import pyarrow as pa
 
 from ticdc_source.driver.definition_search import DefinitionSearch
+from ticdc_source.driver.files import VersionSearch
 from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName
 from ticdc_source.options.offsets import OffsetRange
@@ -55,7 +56,7 @@ _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether th
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
-MakesSearch = Callable[[Decoder], DefinitionSearch]
+MakesSearch = Callable[[Decoder], DefinitionSearch | VersionSearch]
 
 
 class Sampler:
@@ -170,7 +171,7 @@ class Sample:
     whole: bool = True
     table_ddl: str | None = None
     most_unpacked: float = _MOST_UNPACKED
-    search: DefinitionSearch | None = None
+    search: DefinitionSearch | VersionSearch | None = None
     _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ticdc_source.driver.ddl_copies import Coverage, DDLEdges, by_topic, lower_partitions
 from ticdc_source.driver.definition_search import Bounds, DefinitionSearch
-from ticdc_source.driver.files import file_fetcher, of_ddl, packed_files, ranges_of, sampled, with_protocol
+from ticdc_source.driver.files import VersionSearch, file_fetcher, of_ddl, packed_files, ranges_of, sampled, with_protocol
 from ticdc_source.driver.inference import (
     Fetch,
     MakesSearch,
@@ -217,7 +217,7 @@ def driver_fetcher(options: Options) -> Fetcher:
     return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
 
 
-def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:
+def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch | VersionSearch:
     """Return what looks in a topic for versions of tables that rows name; it connects when it is needed.
 
     A worker of a stream waits for them as long as for records (`kafkaConsumer.pollTimeoutMs`).
@@ -227,6 +227,8 @@ def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> 
         options: the options.
         driver: whether this is the driver.
     """
+    if options.path is not None:
+        return VersionSearch(options, decoder)
     fetch, bounds = _elsewhere(options, driver=driver)
     return DefinitionSearch(
         decoder,

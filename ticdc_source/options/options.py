@@ -380,12 +380,17 @@ class Options:
     csv_delimiter: str = option(
         "csv.delimiter", parsers.escaped, "`delimiter` of the sink's CSV, between two fields", default=","
     )
-    csv_quote: str = option("csv.quote", parsers.escaped, "`quote` of the sink's CSV, around text; may be empty", default='"')
+    csv_quote: str = option(
+        "csv.quote", parsers.escaped, "`quote` of the sink's CSV, around text; may be empty", default='"'
+    )
     csv_null: str = option("csv.null", parsers.text, "`null` of the sink's CSV, which stands for NULL", default="\\N")
-    csv_include_commit_ts: bool | None = option(
-        "csv.includeCommitTs",
+    csv_include_commit_ts: bool = option(
+        "csv.includeCommitTs", parsers.boolean, "`include-commit-ts` of the sink's CSV", default="true"
+    )
+    csv_output_old_value: bool | None = option(
+        "csv.outputOldValue",
         parsers.boolean,
-        "`include-commit-ts` of the sink's CSV; by default the number of fields tells it",
+        "`output-old-value` of the sink's CSV; by default the rows tell it, unless `csv.quote` is empty",
     )
     csv_binary_encoding_method: Literal["base64", "hex"] = option(
         "csv.binaryEncodingMethod",

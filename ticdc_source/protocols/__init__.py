@@ -17,11 +17,14 @@ from ticdc_source.protocols.base import Decoder, Inspection
 from ticdc_source.protocols.canal_json import inspection as canal_json
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
+from ticdc_source.protocols.csv import inspection as csv
+from ticdc_source.protocols.csv.decoder import CSV
 from ticdc_source.protocols.debezium import avro_inspection as debezium_avro
 from ticdc_source.protocols.debezium import inspection as debezium
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
 from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
+from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol import inspection as open_protocol
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
@@ -51,6 +54,7 @@ DECODERS: dict[type[RowDecoder], Inspection] = {
     Debezium: debezium.INSPECTION,
     DebeziumAvro: debezium_avro.INSPECTION,
     Avro: avro.INSPECTION,
+    CSV: csv.INSPECTION,
 }
 
 # By name; decoders with the default of each option, for what does not depend on options.
@@ -93,6 +97,7 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
         options.verify_checksum,
         RegistrySettings.of(options),
         options.table_ddl,
+        FileSettings.of(options),
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 

@@ -19,6 +19,7 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.protocols.images import Images, Parsed, Row
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_failure
@@ -47,6 +48,7 @@ class DecoderSettings:
         verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
         registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
+        files: how files of a storage sink are written.
     """
 
     compression: Compression = field(default_factory=Compression)
@@ -54,6 +56,7 @@ class DecoderSettings:
     verify_checksum: str = "off"
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     table_ddl: str | None = None
+    files: FileSettings = field(default_factory=FileSettings)
 
 
 @dataclass(frozen=True)

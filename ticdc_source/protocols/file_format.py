@@ -27,7 +27,8 @@ class FileSettings:
         delimiter: what stands between two fields of CSV.
         quote: what stands around a text in CSV; empty if special characters have a backslash instead.
         null: what stands for NULL in CSV.
-        include_commit_ts: whether rows of CSV have their commit-ts; None if the number of fields tells it.
+        include_commit_ts: whether rows of CSV have their commit-ts.
+        output_old_value: whether rows of CSV say if they are of an update; None if that is to be seen.
         binary_encoding: how CSV writes binary values, `base64` or `hex`.
     """
 
@@ -35,7 +36,8 @@ class FileSettings:
     delimiter: str = ","
     quote: str = '"'
     null: str = "\\N"
-    include_commit_ts: bool | None = None
+    include_commit_ts: bool = True
+    output_old_value: bool | None = None
     binary_encoding: str = "base64"
 
     @classmethod
@@ -47,6 +49,7 @@ class FileSettings:
             quote=options.csv_quote,
             null=options.csv_null,
             include_commit_ts=options.csv_include_commit_ts,
+            output_old_value=options.csv_output_old_value,
             binary_encoding=options.csv_binary_encoding_method,
         )
 

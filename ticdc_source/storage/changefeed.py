@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from ticdc_source.errors import DecodeError, warn
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.storage.files import Folder
-from ticdc_source.storage.paths import DataFile, IndexFile, directory_of, is_schema_file, order_of, parse_path
+from ticdc_source.storage.paths import DataDirectory, DataFile, IndexFile, directory_of, is_schema_file, order_of, parse_path
 
-__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
+__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts", "schema_files_of"]
 
 # The topic partition that stands for the file `metadata`: the offset is the checkpoint-ts.
 CHECKPOINT = TopicPartition("metadata", 0)
@@ -135,6 +135,13 @@ class Changefeed:
                 f"'path' {self}: files such as {look.uncounted} are left out, because no index file (meta/CDC.index "
                 "beside them) counts them: TiCDC has not finished them, or the folder was copied without it"
             )
+
+
+def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:
+    """Return the paths of the files with a version of the table that a data directory is of."""
+    table = "/".join(place.owner.split("/")[: 1 if place.table is None else 2])
+    found = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
+    return [path for path in found if is_schema_file(path) and order_of(path)[0] == version]
 
 
 def checkpoint_ts(text: bytes | None) -> int | None:

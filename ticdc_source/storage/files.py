@@ -37,8 +37,11 @@ class Folder:
         """Return the location without what may be secret."""
         return redacted(self._location)
 
-    def files(self) -> list[File]:
+    def files(self, below: str = "") -> list[File]:
         """Return all files, at any depth.
+
+        Args:
+            below: only those below this path.
 
         Raises:
             StorageUnavailableError: the folder cannot be read.
@@ -47,7 +50,7 @@ class Folder:
         def listed() -> list[File]:
             system, root = self._system()
             system.invalidate_cache()  # storages keep their answers
-            found = system.find(root, detail=True)
+            found = system.find(f"{root}/{below}" if below else root, detail=True)
             skipped = len(root.rstrip("/")) + 1
             return [File(path[skipped:], entry.get("size") or 0) for path, entry in found.items()]
 

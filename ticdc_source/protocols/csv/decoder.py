@@ -1,0 +1,221 @@
+"""The decoder of CSV in files of a storage sink.
+
+A row says its table, its operation and its commit-ts. What its columns are is in the file with the version of its
+table, which the key of the message names (`definitions`; docs/design/0022-storage-sink.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
+from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.csv.definitions import definitions_of, table_of
+from ticdc_source.protocols.csv.files import FILES
+from ticdc_source.protocols.csv.kernels import HEX_BINARY, KERNELS
+from ticdc_source.protocols.csv.lines import OWN_FIELDS, Key, columns_of, fields_of, has_mark, parsed_key, rows_of, with_header
+from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
+from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.images import Parsed, Row
+from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, text, tso
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import Learn
+from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.types import BINARIES, ColumnType, type_of
+
+__all__ = ["CSV"]
+
+_KEY = b'{"TableVersion":'
+_CHECKPOINT = b'{"checkpoint-ts":'
+_MOST_DIGITS = 19  # of a commit-ts
+
+
+def _recognizes(key: bytes | None, value: bytes | None) -> bool:
+    """Look at the key of a row; at the members of other messages."""
+    plain = value or b""
+    is_schema = plain[:1] == b"{" and b'"TableColumnsTotal":' in plain
+    return (key or b"").startswith(_KEY) or is_schema or plain.startswith(_CHECKPOINT)
+
+
+@dataclass(frozen=True)
+class CSV(RowDecoder):
+    """The decoder of CSV."""
+
+    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+        name="csv",
+        event="a row of CSV",
+        recognizes=_recognizes,
+        kernels=KERNELS,
+        chunk_records=4000,
+        ddl_partition=0,
+        definitions=definitions_of,
+        files=FILES,
+    )
+
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
+        """Read the table of each row; most rows of a file begin alike."""
+        split = Split()
+        delimiter = self.settings.files.delimiter.encode()
+        known: dict[bytes, TableName] = {}
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            try:
+                if key is None:
+                    _classify(split, position, value or b"")
+                    continue
+                message = value or b""
+                at = message.find(delimiter) + 1
+                table = next((each for head, each in known.items() if message.startswith(head, at)), None)
+                if table is None:
+                    table, head = self._table_of(message, at)
+                    known[head] = table
+                split.table_events(chunk, table).append(position, 0, message, parsed_key(key))
+            except MALFORMED as error:
+                failure = parse_failure(error, "a row of CSV").at(chunk.address(position))
+                split.corrupt.append(Corrupt(position, 0, failure))
+        split.keep(wants)
+        return split
+
+    def _table_of(self, message: bytes, at: int) -> tuple[TableName, bytes]:
+        """Return the table of a row, and the bytes behind its operation that say so."""
+        _, table, database, *_ = fields_of(message, self.settings.files, OWN_FIELDS)
+        name = TableName(text(database), text(table))
+        quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
+        head = delimiter.join(f"{quote}{part}{quote}" for part in (name.table, name.database)) + delimiter
+        written = head.encode()
+        return name, written if message.startswith(written, at) else message[at:]
+
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),
+        declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (definitions have all types)
+        learned: Learned | None = None,
+    ) -> list[TableSchema]:
+        """Return the columns with the types of their definitions."""
+        learned = Learned() if learned is None else learned
+        learned.definitions.update(definitions_of(ddl))
+        return describe_images(events.table, self._parse(events, LearnedTable(Plan(()), learned)).images)
+
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Read the fourth field, if rows have their commit-ts."""
+
+
+        def number(payload: bytes, key: Key) -> int | None:
+            settings = with_header(self.settings.files, key.header)
+            try:
+                return _commit_ts(fields_of(payload, settings, OWN_FIELDS + 1)) if settings.include_commit_ts else None
+            except MALFORMED:
+                return None
+
+        return pa.array(map(number, events.payloads, events.event_keys), pa.int64())
+
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+        plan, images, settings = learned.plan, parsed.images, self.settings.files
+        columns: tuple[Column, ...] = ()
+        last: Key | None = None
+
+        def read(event: int, payload: bytes) -> None:
+            nonlocal columns, last, settings
+            key = events.event_keys[event]
+            if key != last:
+                settings = with_header(self.settings.files, key.header)
+                columns, last = _columns(events.table, key, settings, learned), key
+            images.continue_run(columns)
+            rows = rows_of(payload, settings)
+            fields = [fields_of(row, settings) for row in rows]
+            if settings.include_commit_ts:
+                parsed.commit_ts[event] = _commit_ts(fields[0])
+            first = OWN_FIELDS + settings.include_commit_ts + has_mark(fields[0], settings)
+            if any(len(each) != first + len(columns) for each in fields):
+                raise _miscounted(len(fields[-1]), first, columns, key)
+            cells = [_row(each[first:], columns) for each in fields]
+            operation = text(_string(fields[0][0]))
+            if len(cells) == 2:  # noqa: PLR2004 (the old row of an update, and the new one)
+                images.add(event, 0, cells[0], cells[1], plan, update=True)
+            elif operation == "D":
+                images.add(event, 0, cells[0], None, plan, update=False)
+            elif operation in ("I", "U"):
+                images.add(event, 0, None, cells[0], plan, update=operation == "U")
+            else:
+                msg = f"operation {operation!r:.20}"
+                raise ValueError(msg)
+
+        return read
+
+    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
+        type_ = column.type or type_of(read_field.arrow)
+        if type_.name in BINARIES and self.settings.files.binary_encoding == "hex":
+            return HEX_BINARY, type_
+        return KERNELS.get(type_.name), type_
+
+
+def _classify(split: Split, position: int, value: bytes) -> None:
+    """Add the event of a message that is no row."""
+    message = parse_object(value)
+    if "checkpoint-ts" in message:
+        split.watermarks.append(WatermarkEvent(position, 0, tso(message["checkpoint-ts"])))
+        return
+    version, query = tso(message["TableVersion"]), readable(message.get("Query") or "")
+    event = DDLEvent(
+        position=position,
+        index=0,
+        commit_ts=version if query else None,
+        table=table_of(message),
+        query=query,
+        type="",
+        type_code=message.get("Type") if query else None,
+        table_changes=[message],
+    )
+    definitions_of([event])  # a broken definition makes a bad record
+    (split.ddl if query else split.bootstraps).append(event)
+
+
+def _columns(table: TableName, key: Key, settings: FileSettings, learned: LearnedTable) -> tuple[Column, ...]:
+    """Return the columns of rows, in their order.
+
+    Raises:
+        DecodeError: nobody knows the version of the table.
+        ValueError: a header names another column.
+    """
+    defined = learned.definition(table, key.version)
+    if defined is None:
+        msg = (
+            f"version {key.version} of {table} is not known: its folder 'meta' has no file with it. Has somebody "
+            "removed it, or are these records of a DataFrame without those of that file?"
+        )
+        raise DecodeError(msg)
+    if key.header is None:
+        return defined
+    return tuple(defined[index] for index in columns_of(key.header, settings, tuple(one.name for one in defined)))
+
+
+def _row(fields: Sequence[bytes | str | None], columns: Sequence[Column]) -> Row:
+    return {column.name: _string(field) for column, field in zip(columns, fields, strict=True)}
+
+
+def _string(field: bytes | str | None) -> str | None:
+    return field.decode("utf-8", "surrogateescape") if type(field) is bytes else field  # type: ignore[return-value]
+
+
+def _commit_ts(fields: Sequence[bytes | str | None]) -> int:
+    digits = _string(fields[OWN_FIELDS]) if len(fields) > OWN_FIELDS else None
+    if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
+        msg = f"{digits!r:.40} where the commit-ts is expected: is include-commit-ts off? Then set csv.includeCommitTs=false"
+        raise ValueError(msg)
+    return tso(int(digits))
+
+
+def _miscounted(found: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
+    """Return the error for a row with another number of fields than its table has."""
+    return DecodeError(
+        f"{found} fields, and {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "
+        f"version {key.version}. Are csv.includeCommitTs and csv.outputOldValue as for the changefeed? Has the table "
+        "virtual columns, or the changefeed column selectors? Then set output-field-header=true for the changefeed: a "
+        "header names the columns"
+    )

@@ -1,0 +1,239 @@
+r"""Rows of CSV as TiCDC's storage sink writes them: cut out of a file, and cut into fields.
+
+With a quote, every text stands in quotes, and a quote in it is written twice; NULL and numbers have no quotes. Without
+one, a backslash stands before a backslash and each character of the delimiter, and line ends are `\r` and `\n`
+(pingcap/ticdc pkg/sink/codec/csv/csv_message.go, formatWithQuotes and formatWithEscapes).
+
+An update with its old row is two rows, one behind the other: they are one message here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import orjson
+
+from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.messages import parse_object, text, tso
+
+__all__ = ["OWN_FIELDS", "CSVCutter", "Key", "columns_of", "fields_of", "has_mark", "parsed_key", "rows_of", "with_header"]
+
+_HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `output-field-header`
+_COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
+OWN_FIELDS = 3  # operation, table and schema
+_TRUE = (b"true", "true")  # without a quote, every field is text
+_MARKS = (*_TRUE, b"false", "false")
+_CRLF = b"\r\n"
+_UNESCAPED = {b"n": b"\n", b"r": b"\r"}
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+
+
+class Key(NamedTuple):
+    """What a row does not say itself.
+
+    Attributes:
+        version: the version of its table.
+        header: the first line of its file, if that is a header.
+    """
+
+    version: int
+    header: str | None = None
+
+
+class CSVCutter:
+    """Cuts a file into messages; see `FileCutter`.
+
+    Args:
+        version: the version of the table.
+        settings: how the file is written.
+    """
+
+    def __init__(self, version: int, settings: FileSettings) -> None:
+        self._settings = settings
+        self._terminator = settings.terminator or _CRLF
+        self._quote = settings.quote.encode()
+        self._deleted = self._quote + b"D" + self._quote + settings.delimiter.encode()
+        self._left = b""
+        self._open: bytes | None = None  # a row whose last text has no end yet
+        self._old: bytes | None = None  # the old row of an update
+        self._is_first = True
+        self._version = version
+        self.key: bytes | None = _key(version)
+
+    def cut(self, block: bytes) -> list[bytes]:
+        """Return the messages that are whole."""
+        pieces = (self._left + block).split(self._terminator)
+        self._left = pieces.pop()
+        return self._messages(pieces)
+
+    def rest(self) -> list[bytes]:
+        """Return the last message: the last row, which may lack the terminator, or what is left of one."""
+        left, self._left = self._left, b""
+        messages = self._messages([left]) if left or self._open is not None else []
+        return messages + [each for each in (self._old, self._open) if each is not None]
+
+    def _messages(self, pieces: list[bytes]) -> list[bytes]:
+        messages = []
+        if self._is_first and pieces:
+            self._is_first = False
+            if pieces[0].startswith(_HEADER):  # before rows are cut: no quotes are around its names
+                header = pieces.pop(0).decode()
+                self.key = _key(self._version, header=header)
+                self._settings = with_header(self._settings, header)
+        rows, self._open = _whole_rows(pieces, self._open, self._quote, self._terminator)
+        for row in rows:
+            if self._old is not None:
+                messages.append(self._old + self._terminator + row)
+                self._old = None
+            elif row.startswith(self._deleted) and self._is_of_update(row):
+                self._old = row
+            else:
+                messages.append(row)
+        return messages
+
+    def _is_of_update(self, row: bytes) -> bool:
+        at = OWN_FIELDS + self._settings.include_commit_ts
+        fields = fields_of(row, self._settings, at + 1)
+        return len(fields) > at and fields[at] in _TRUE and has_mark(fields, self._settings)
+
+
+def _whole_rows(
+    pieces: list[bytes], begun: bytes | None, quote: bytes, terminator: bytes
+) -> tuple[list[bytes], bytes | None]:
+    """Return whole rows, and the row whose last text has no end yet: a text in quotes may have the terminator in it."""
+    if not quote:
+        return pieces, None
+    rows = []
+    for piece in pieces:
+        whole = piece if begun is None else begun + terminator + piece
+        begun = whole if whole.count(quote) % 2 else None
+        if begun is None:
+            rows.append(whole)
+    return rows, begun
+
+
+def has_mark(fields: list[bytes | str | None], settings: FileSettings) -> bool:
+    """Return whether a row says if it is of an update, behind its commit-ts: no column is `true` without quotes.
+
+    Raises:
+        ValueError: without quotes nobody can tell.
+    """
+    at = OWN_FIELDS + settings.include_commit_ts
+    if settings.output_old_value is not None or len(fields) <= at or fields[at] not in _MARKS:
+        return bool(settings.output_old_value)
+    if not settings.quote:
+        msg = "whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue"
+        raise ValueError(msg)
+    return type(fields[at]) is bytes
+
+
+def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
+    """Return the rows of a message: one, or the old and the new row of an update."""
+    terminator = settings.terminator or _CRLF
+    rows, left = _whole_rows(message.split(terminator), None, settings.quote.encode(), terminator)
+    return rows if left is None else [*rows, left]
+
+
+def _between(settings: FileSettings) -> bytes:
+    return re.escape(settings.delimiter.encode())
+
+
+@lru_cache(maxsize=16)
+def _field(settings: FileSettings) -> re.Pattern[bytes]:
+    """Return what matches one field, and what follows it. A field in quotes is group 1, another one group 2."""
+    between, quote = _between(settings), re.escape(settings.quote.encode())
+    if quote:
+        return re.compile(
+            rb"(?:%s((?:[^%s]|%s%s)*)%s|((?:(?!%s).)*))(%s|\Z)" % (quote, quote, quote, quote, quote, between, between),
+            re.DOTALL,
+        )
+    return re.compile(rb"()((?:(?!%s)[^\\]|\\.)*)(%s|\Z)" % (between, between), re.DOTALL)
+
+
+def fields_of(row: bytes, settings: FileSettings, most: int | None = None) -> list[bytes | str | None]:
+    """Return the fields of a row: text as a string, NULL as None, and what has no quotes as bytes.
+
+    Args:
+        row: the row.
+        settings: how it is written.
+        most: how many fields are needed; None for all.
+
+    Raises:
+        ValueError: a quote is not closed, or stands where it must not.
+    """
+    match, quote, null = _field(settings).match, settings.quote.encode(), settings.null.encode()
+    fields: list[bytes | str | None] = []
+    at = 0
+    while True:
+        found = match(row, at)
+        if found is None:
+            msg = f"a quote in field {len(fields) + 1} of a row of CSV is not closed"
+            raise ValueError(msg)
+        quoted, plain = (found[1], found[2]) if quote else (None, found[2])
+        if quoted is not None:
+            fields.append(_text(quoted.replace(quote + quote, quote) if quote in quoted else quoted))
+        elif plain == null:
+            fields.append(None)
+        elif quote:
+            fields.append(plain)
+        else:
+            fields.append(_text(_unescaped(plain) if b"\\" in plain else plain))
+        at = found.end()
+        if not found[3] or len(fields) == most:
+            return fields
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _unescaped(data: bytes) -> bytes:
+    return _ESCAPE.sub(lambda found: _UNESCAPED.get(found[1], found[1]), data)
+
+
+@lru_cache(maxsize=256)
+def with_header(settings: FileSettings, header: str | None) -> FileSettings:
+    """Return the settings with what a header says of TiCDC's own fields."""
+    if header is None:
+        return settings
+    own = header.split(settings.delimiter)[: OWN_FIELDS + 2]
+    return replace(settings, include_commit_ts=_COMMIT_TS in own, output_old_value=_IS_UPDATE in own)
+
+
+@lru_cache(maxsize=256)
+def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return which of a table's columns a header names, in their order. No quotes are around them.
+
+    Raises:
+        ValueError: it names another column.
+    """
+    own = OWN_FIELDS + settings.include_commit_ts + bool(settings.output_old_value)
+    delimiter = settings.delimiter
+    rest, found = delimiter.join(header.split(delimiter)[own:]) + delimiter, []
+    for index, name in enumerate(names):
+        if rest.startswith(name + delimiter):
+            rest = rest[len(name + delimiter) :]
+            found.append(index)
+    if rest:
+        msg = f"the header of the file names a column that the version of the table lacks: {rest[:-len(delimiter)]:.80}"
+        raise ValueError(msg)
+    return tuple(found)
+
+
+def _key(version: int, **more: str) -> bytes:
+    return orjson.dumps({"TableVersion": version, **more})
+
+
+@lru_cache(maxsize=256)
+def parsed_key(key: bytes) -> Key:
+    """Return what the key of a message says.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is not one of a row.
+    """
+    parsed = parse_object(key)
+    header = parsed.get("header")
+    return Key(tso(parsed["TableVersion"]), None if header is None else text(header))
