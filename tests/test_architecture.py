@@ -61,6 +61,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"monitoring": "how far a stream is: progress, listener, Prometheus, lag"},
     {"driver": "once per query, without Spark: options → offset ranges → sample → read schema"},
     {"pipeline": "chunks → record batches of the read schema"},
+    {"storage": "which files a storage sink has written, and files → chunks"},
     {
         "kafka": "offset look-ups, and offset ranges → chunks",
         "protocols": "chunks → events → columns, one folder a wire format",
@@ -84,7 +85,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "kafka": frozenset({"kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
     "fastavro": frozenset({"protocols"}),
-    "fsspec": frozenset({"protocols"}),
+    "fsspec": frozenset({"protocols", "storage"}),
     "orjson": frozenset({"protocols"}),
     "prometheus_client": frozenset({"monitoring"}),
     "pyspark": frozenset({"spark", "targets", "audit", "lakehouse", "snapshots.jdbc", "monitoring.listener"}),
@@ -97,7 +98,7 @@ EVERYBODYS = frozenset({"pyarrow", *sys.stdlib_module_names})
 APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in DECODERS)}
 # The name of each wire format and of its class in any case, by folder: `canal-json`, `canal_json`, `CanalJSON`. What is
 # a word for something else too is a name in backticks, in a path and as the class.
-_WORDS = frozenset({"simple", "avro"})
+_WORDS = frozenset({"simple", "avro", "csv"})
 
 
 def names_of(decoder: type[RowDecoder]) -> tuple[str, re.RegexFlag]:

@@ -22,6 +22,9 @@ from tests.support.losses import LOSSES, MISSING, kind
 from tests.support.registry import schemas_of
 from tests.support.truth import TrueRow, expected, tables_with_rows, true_rows
 
+# The corpus has no files of CSV: its losses are those that tests/storage accepts.
+IN_CORPUS = [each for each in LOSSES if each.protocol != "csv"]
+MISSING_IN_CORPUS = [each for each in MISSING if each.protocol != "csv"]
 Cells = Mapping[str, Any]
 Image = Mapping[str, Cells]
 
@@ -197,7 +200,7 @@ def losses_met() -> Counter[tuple[str, str]]:
     return met
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.protocol} {loss.name}")
+@pytest.mark.parametrize("loss", IN_CORPUS, ids=lambda loss: f"{loss.protocol} {loss.name}")
 def test_a_loss_is_in_the_message(loss: Any) -> None:
     """Wherever the tests accept a loss, the message has only what the loss leaves."""
     assert losses_met()[loss.protocol, loss.name] > 0
@@ -217,7 +220,7 @@ def test_two_moments_share_what_the_wire_says(scenario: str) -> None:
     assert len(set(cells.values())) == 1
 
 
-@pytest.mark.parametrize("missing", MISSING, ids=lambda missing: f"{missing.protocol} {missing.name}")
+@pytest.mark.parametrize("missing", MISSING_IN_CORPUS, ids=lambda missing: f"{missing.protocol} {missing.name}")
 def test_old_rows_are_not_on_the_wire(missing: Any) -> None:
     """With such a setting, no update has its old row."""
     updates = 0

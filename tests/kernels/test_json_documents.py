@@ -93,6 +93,15 @@ CASES += [
     for text, cells, written in FORMS
     if (value := _IN_AVRO.get(text, _as_avro(text, cells))) is not None
 ]
+# csv writes as canal-json does, but bytes, and labels.
+CASES += [
+    (text, "csv", value, written)
+    for text, cells, written in FORMS
+    if (
+        value := _IN_SIMPLE[text] if text in _BINARIES else cells.get(DEBEZIUM if text[:3] in ("enu", "set") else CANAL)
+    )
+    is not None
+]
 SETTINGS = Settings(time_zone="Asia/Shanghai")
 
 

@@ -50,7 +50,7 @@ def test_the_example_is_a_configuration() -> None:
     """The file that the command prints can be read, as it is and with all its comments taken away."""
     config = read_toml(EXAMPLE)
     lines = (line.removeprefix("# ") for line in EXAMPLE.splitlines()[2:])
-    whole = "\n".join(line for line in lines if "{ env" not in line)
+    whole = "\n".join(line for line in lines if not ("{ env" in line or line.startswith('path = "s3:')))
 
     assert (config.format, config.topics, config.tables) == ("delta", ("tidb-shop",), ())
     assert read_toml(whole).of_table(TableName("shop", "orders")).keys == ("id",)

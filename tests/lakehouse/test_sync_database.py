@@ -21,6 +21,7 @@ from tests.conftest import ROOT, Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.support.registry import registry_options
+from tests.support.storage_sink import StorageSink
 from tests.support.truth import is_true
 from tests.targets.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.versions.engines import ENGINES, SESSION
@@ -184,6 +185,30 @@ class Sync:
         return versions
 
 
+class FilesSync(Sync):
+    """The command on the folder of a changefeed with a storage sink, which gets files in parts."""
+
+    def __init__(self, feed: DatabaseFeed, folder: Path, engine: str, mode: str, kafka: Kafka) -> None:
+        super().__init__(kafka, "", feed, "storage", folder, engine, mode)
+        config = self.config.read_text().replace('topics = [""]', f'path = "{folder}/sink"')
+        config = config.replace(f'"kafka.bootstrap.servers" = "{self.servers}"', "")
+        self.config.write_text(config.replace('protocol = "storage"', ""))
+        self.sink, self._end = StorageSink(folder / "sink", []), 0
+
+    def write(self, shares: list[float]) -> None:
+        """Write the files of this share of all messages."""
+        end = max(self._end, int(len(self.feed.log) * min(shares)))
+        for value in self.feed.log[self._end : end]:
+            self.sink.message(value)
+        self.sink.flush()
+        self._end = end
+
+    def has_read_all(self, extra: int = 0) -> bool:  # noqa: ARG002 (of topics)
+        """Return whether the last committed micro-batch has the checkpoint-ts."""
+        ts = json.loads((self.sink.folder / "metadata").read_text())["checkpoint-ts"]
+        return bool(offset_of(self.checkpoint, State.of(self.checkpoint).committed)["metadata"]["0"] == ts + 1)
+
+
 def table_of(target: str) -> str:
     """Return the name of the table whose rows, or whose log, a target has."""
     return parse_table(target.removesuffix("__log")).table
@@ -220,8 +245,11 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
     made: list[Sync] = []
 
     def make(protocol: str, engine: str, mode: str, transactions: int = TRANSACTIONS) -> Sync:
-        feed = DatabaseFeed(SEED, protocol, tmp_path)
+        feed = DatabaseFeed(SEED, "canal-json" if protocol == "storage" else protocol, tmp_path)
         feed.run(transactions)
+        if protocol == "storage":
+            made.append(FilesSync(feed, tmp_path, engine, mode, broker))
+            return made[-1]
         made.append(Sync(broker, topic(len(feed.records)), feed, protocol, tmp_path, engine, mode))
         return made[-1]
 
@@ -349,6 +377,7 @@ def test_as_of_is_the_database_at_one_commit_ts(sync: Callable[..., Sync]) -> No
     pytest.param("delta", "latest", "canal-json", marks=MORE),
     pytest.param("delta", "resolved", "simple", marks=MORE),
     pytest.param("delta", "resolved", "avro", marks=MORE),
+    pytest.param("delta", "resolved", "storage", marks=MORE),
     pytest.param("iceberg", "latest", "open-protocol", marks=MORE),  # debezium changes dates before the year 100
 ])  # fmt: skip
 def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, protocol: str) -> None:

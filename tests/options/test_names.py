@@ -96,12 +96,12 @@ def test_another_unknown_name_is_a_warning() -> None:
 
 
 def test_a_name_without_effect_is_never_an_error() -> None:
-    """Java's settings without effect, and a path, cause a warning, even with `strictOptions`."""
-    given = {"kafka.session.timeout.ms": "1000", "path": "x", "strictOptions": "true"}
+    """Java's settings without effect, and several paths, cause a warning, even with `strictOptions`."""
+    given = {"kafka.session.timeout.ms": "1000", "paths": "x", "strictOptions": "true"}
 
     assert shown(given) == [
         "Option 'kafka.session.timeout.ms' has no effect here and is ignored",
-        "Option 'path' has no effect: load() takes no path here. 'subscribe' names the topic",
+        "Option 'paths' has no effect: load() takes one path",
     ]
 
 

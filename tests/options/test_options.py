@@ -313,6 +313,7 @@ def test_a_secret_option_is_not_in_its_own_error() -> None:
     """The error of an option that may be secret does not repeat the text."""
     assert {option.name for option in OPTIONS.values() if option.secret} == {
         "claimCheckLocation",
+        "path",
         "metricsPath",
         "schema.registry.url",
         "basic.auth.user.info",

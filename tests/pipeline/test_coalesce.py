@@ -73,12 +73,21 @@ def row(protocol: str, number: int, table: str) -> Message:
         return canal("INSERT", [{"id": "1", "n": str(number)}], None, types, table=table, _tidb=stamp)
     if protocol == "debezium":
         return debezium("c", None, {"id": 1, "n": number}, source={"table": table, "commit_ts": TSO + number})
+    if protocol == "csv":
+        return dump({"TableVersion": 1}), f'"I","{table}","test",{TSO + number},1,{number}'.encode()
     if protocol == "simple":
         return simple("INSERT", {"id": "1", "n": str(number)}, table=table, commitTs=TSO + number)
     cells = {"id": cell(3, 1, 11), "n": cell(3, number)}
     return open_message(
         open_row({"u": cells}, table, ts=TSO + number), open_row({"u": cells}, "other", ts=TSO + number)
     )
+
+
+def csv_definition(table: str, version: int, query: str = "") -> Message:
+    """Return a file with a version of a table as a message."""
+    columns = [{"ColumnName": name, "ColumnType": "INT"} for name in ("id", "n")]
+    schema = {"Table": table, "Schema": "test", "TableVersion": version, "Query": query, "Type": 5}
+    return None, dump({**schema, "TableColumns": columns, "TableColumnsTotal": 2})
 
 
 def ddl_or_watermark(protocol: str, number: int) -> Message:
@@ -89,12 +98,14 @@ def ddl_or_watermark(protocol: str, number: int) -> Message:
     if number % 2:
         return {
             "canal-json": canal("TIDB_WATERMARK", _tidb={"watermarkTs": stamp}),
+            "csv": (None, dump({"checkpoint-ts": stamp})),
             "simple": (None, dump({"version": 1, "type": "WATERMARK", "commitTs": stamp, "buildTs": 1})),
             "debezium": debezium("m", source={"db": "", "table": "", "commit_ts": stamp}),
             "open-protocol": open_message(({"ts": stamp, "t": 3}, b"")),
         }[protocol]
     return {
         "canal-json": canal("QUERY", isDdl=True, sql="ALTER TABLE t COMMENT 'x'", _tidb={"commitTs": stamp}),
+        "csv": csv_definition("t", stamp, "ALTER TABLE t COMMENT 'x'"),
         "simple": simple_definition("ALTER", {"id": INT, "n": INT}, commitTs=stamp),
         "debezium": debezium_ddl(stamp, "ALTER TABLE t COMMENT 'x'", []),
         "open-protocol": open_message(({"ts": stamp, "scm": "test", "tbl": "t", "t": 2}, {"q": "ALTER", "t": 5})),
@@ -107,12 +118,15 @@ def topic(protocol: str, chooser: random.Random, count: int = 400) -> Captured:
     if protocol == "simple":
         tables = ("t", "u", "other")
         messages = [*(simple_definition("BOOTSTRAP", {"id": INT, "n": INT}, table=name) for name in tables), *messages]
+    if protocol == "csv":
+        messages = [*(csv_definition(name, 1) for name in ("t", "u", "other")), *messages]
+    bad = (dump({"TableVersion": 1}) if protocol == "csv" else messages[0][0], b'{"')
     for number in range(1, count):
         chance = chooser.random()
         if chance < 0.03:
             messages.append(ddl_or_watermark(protocol, number))
         elif chance < 0.04:
-            messages.append((messages[0][0], b'{"'))
+            messages.append(bad)
         else:
             name = chooser.choice(["t", "u", *(f"other{index}" for index in range(30))])
             messages.append(row(protocol, number, name))

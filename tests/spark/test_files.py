@@ -28,7 +28,7 @@ def sink(ops: Scenario, tmp_path: Path) -> StorageSink:
 
 
 @pytest.fixture
-def streams(spark: SparkSession, tmp_path: Path) -> Iterator[list[Stream]]:
+def streams() -> Iterator[list[Stream]]:
     """Return a list of streams; their queries end with the test."""
     made: list[Stream] = []
     yield made
@@ -39,7 +39,9 @@ def streams(spark: SparkSession, tmp_path: Path) -> Iterator[list[Stream]]:
 
 def stream_of(spark: SparkSession, sink: StorageSink, folder: Path, **options: object) -> Stream:
     """Return a stream of all events of a changefeed."""
-    reader = spark.readStream.format("ticdc").options(outputFormat="event", includeMetadata="kafka", **{k: str(v) for k, v in options.items()})
+    reader = spark.readStream.format("ticdc").options(
+        outputFormat="event", includeMetadata="kafka", **{k: str(v) for k, v in options.items()}
+    )
     return Stream(spark, reader.load(str(sink.folder)), folder)
 
 

@@ -47,7 +47,13 @@ HEADER, OLD = {"output_field_header": True}, {"output_old_value": True}
         (
             "canal-json.tidb-extension.types",
             {**HEADER, **OLD, "quote": "", "delimiter": "|+|", "null": "NULL!", "terminator": "\n"},
-            {"csv__quote": "", "csv__delimiter": "|+|", "csv__null": "NULL!", "terminator": "\\n", "csv__outputOldValue": "true"},
+            {
+                "csv__quote": "",
+                "csv__delimiter": "|+|",
+                "csv__null": "NULL!",
+                "terminator": "\\n",
+                "csv__outputOldValue": "true",
+            },
         ),
         ("canal-json.tidb-extension.ops", {**HEADER, **OLD}, {}),
         ("canal-json.tidb-extension.tz-shanghai", OLD, {}),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 from tests.encoders.csv import CSV
@@ -88,6 +89,18 @@ class StorageSink:
                 self.row(line.truth, line.value or b"")
         self.flush()
 
+    def message(self, value: bytes) -> None:
+        """Write a message of canal-json with the TiDB extension; a watermark becomes the checkpoint-ts."""
+        message = json.loads(value)
+        name, extension = (message["database"], message["table"]), message["_tidb"]
+        if message["type"] == "TIDB_WATERMARK":
+            self.checkpoint(extension["watermarkTs"])
+        elif message["isDdl"]:
+            self.flush()
+            self._schema(name, extension["commitTs"], [], message["sql"], 0)
+        else:
+            self._add("/".join([*name, str(self._versions[name][0])]), message, value)
+
     def checkpoint(self, ts: int) -> None:
         """Write the checkpoint-ts when all rows are written."""
         self.flush()
@@ -112,9 +125,12 @@ class StorageSink:
         if "physical_table_id" in event and not self.by_id:
             parts.append(str(event["physical_table_id"]))
         directory = "/".join([*parts, *([self.date] if self.date else [])])
+        if self.csv is not None and not self._waiting.get(directory):
+            self._waiting[directory] = [self.csv.header([one["ColumnName"] for one in self._sent(name, event)])]
+        self._add(directory, event, message)
+
+    def _add(self, directory: str, event: Json, message: bytes) -> None:
         rows = self._waiting.setdefault(directory, [])
-        if self.csv is not None and not rows:
-            rows.append(self.csv.header([one["ColumnName"] for one in self._sent(name, event)]))
         row = len(rows) - (self.csv is not None)
         self.placed.append((*self._next_file(directory), row, event))
         rows.append(message + b"\r\n" if self.csv is None else self.csv.row(event))
@@ -182,7 +198,7 @@ class StorageSink:
 
     def _put(self, path: str, data: bytes) -> None:
         """Write a file so that a reader sees all of it or none."""
-        file = self.folder / path
+        file = self.folder / normpath(path)  # as Go's path.Join
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.tmp")
         part.write_bytes(data)

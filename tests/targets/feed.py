@@ -213,6 +213,7 @@ class DatabaseFeed:
         truths = Truths(folder / f"{protocol}.truths")
         self._feed = Feed("", protocol, encoder, batch, ddl_partitions, truths, list(self.tables.values()))
         self.records: list[list[tuple[bytes | None, bytes]]] = [[] for _ in range(PARTITIONS)]
+        self.log: list[bytes] = []  # all messages, in the order of all partitions
         self._sent: list[Message] = []
 
     def run(self, transactions: int) -> None:
@@ -250,6 +251,7 @@ class DatabaseFeed:
     def _write(self, messages: Sequence[Message], *, new: bool = True) -> None:
         for message in messages:
             self.records[message.partition].append((message.key, message.value))
+            self.log.append(message.value)
         self._sent += messages if new else ()
 
     def _repeat(self) -> None:

@@ -134,7 +134,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
-        errors().print(f"reading {plain(', '.join(config.topics))}")
+        errors().print(f"reading {plain(', '.join(config.reads))}")
     loads = Loads(json=arguments.json)
     try:
         report = sync(

@@ -7,7 +7,7 @@ checkpoint-ts and 1. Everything else is as for topics: offset ranges, the JSON o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ticdc_source.driver.ddl_copies import Coverage
@@ -23,12 +23,22 @@ from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.protocols.messages import parse_object
 from ticdc_source.schema.model import Definitions
-from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look
+from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look, ReadSettings
 from ticdc_source.storage.changefeed import schema_files_of
 from ticdc_source.storage.files import Folder
 from ticdc_source.storage.paths import DataFile, directory_of, is_schema_file, order_of, parse_path
 
-__all__ = ["FilePlanner", "VersionSearch", "file_fetcher", "of_ddl", "packed_files", "ranges_of", "sampled", "wanted_of", "with_protocol"]
+__all__ = [
+    "FilePlanner",
+    "VersionSearch",
+    "file_fetcher",
+    "of_ddl",
+    "packed_files",
+    "ranges_of",
+    "sampled",
+    "wanted_of",
+    "with_protocol",
+]
 
 _WORTH_A_TASK = 32 << 20  # bytes
 _MOST_SAMPLED = 30  # directories of a table, the newest
@@ -47,7 +57,13 @@ def file_fetcher(options: Options, settings: FetchSettings, *, protocol: str | N
         most: how many rows of each file to read; None for all.
     """
     assert options.path is not None  # noqa: S101 (for mypy)
-    return FileFetcher(options.path, FileSettings.of(options), settings, protocol=protocol, most=most)
+    reading = ReadSettings(
+        max_records=settings.max_records,
+        max_bytes=settings.max_bytes,
+        include_headers=settings.include_headers,
+        fail_on_data_loss=settings.fail_on_data_loss,
+    )
+    return FileFetcher(options.path, FileSettings.of(options), reading, protocol=protocol, most=most)
 
 
 def with_protocol(options: Options, look: Look) -> Options:
@@ -130,7 +146,9 @@ class VersionSearch:
     def __call__(self, table: TableName, version: int) -> Definitions:  # noqa: ARG002 (the path of the rows says it)
         """Return what the file with a version defines; nothing if there is none."""
         file = None if self.around is None else parse_path(self.around.topic)
-        place = directory_of(file.pattern if isinstance(file, DataFile) else "" if self.around is None else self.around.topic)
+        place = directory_of(
+            file.pattern if isinstance(file, DataFile) else "" if self.around is None else self.around.topic
+        )
         definitions = self._decoder.facts.definitions
         files = self._decoder.facts.files
         if place is None or definitions is None or files is None:
@@ -262,7 +280,12 @@ class FilePlanner:
         begins = self._still_there(started, look)
         new = sorted((place for place, end in look.last.items() if end > begins.get(place, 0)), key=_order)
         backlog = sum(look.last[place] - begins.get(place, 0) for place in new)
-        if min_offsets is not None and not first and not self._stops_at_target and self._must_wait(backlog, min_offsets):
+        if (
+            min_offsets is not None
+            and not first
+            and not self._stops_at_target
+            and self._must_wait(backlog, min_offsets)
+        ):
             return dict(start)
         ends, left = dict(begins), backlog if max_offsets is None else max_offsets
         for place in new:

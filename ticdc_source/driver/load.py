@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from ticdc_source.driver.ddl_copies import Coverage, DDLEdges, by_topic, lower_partitions
 from ticdc_source.driver.definition_search import Bounds, DefinitionSearch
-from ticdc_source.driver.files import VersionSearch, file_fetcher, of_ddl, packed_files, ranges_of, sampled, with_protocol
+from ticdc_source.driver.files import (
+    VersionSearch,
+    file_fetcher,
+    of_ddl,
+    packed_files,
+    ranges_of,
+    sampled,
+    with_protocol,
+)
 from ticdc_source.driver.inference import (
     Fetch,
     MakesSearch,
@@ -211,9 +219,7 @@ def driver_fetcher(options: Options) -> Fetcher:
     """Return a fetcher for the driver, which samples: of a file only the first rows."""
     if options.path is not None:
         protocol = None if options.protocol == "auto" else options.protocol
-        return file_fetcher(
-            options, fetch_settings(options), protocol=protocol, most=options.infer_schema_max_records
-        )
+        return file_fetcher(options, fetch_settings(options), protocol=protocol, most=options.infer_schema_max_records)
     return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
 
 

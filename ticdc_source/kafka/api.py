@@ -74,8 +74,8 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
     """Reads offset ranges, one after the other, on the same connections. A context manager that closes itself."""
 
     @property
-    def client_facts(self) -> ClientFacts:
-        """Which client library reads; unknown before the first range that is not empty."""
+    def client_facts(self) -> tuple[str | None, str | None]:
+        """Which client library reads, as `ClientFacts`; unknown before the first range that is not empty."""
         ...
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:

@@ -22,6 +22,7 @@ from ticdc_source.options.options import Options, applies_to_records
 from ticdc_source.options.parsers import ParseError, duration_ms
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
+from ticdc_source.protocols.large_messages import redacted
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.write_settings import WriteSettings
 
@@ -139,7 +140,8 @@ class SyncConfig:
 
     Attributes:
         source: options of `format("ticdc")`: where Kafka is, and how messages are read.
-        topics: the topics: names, or regular expressions, which also find topics that are made later.
+        topics: the topics: names, or regular expressions, which also find topics that are made later. Empty if `source`
+            has `path`, the folder of a storage sink.
         format: `delta` or `iceberg`.
         path: the folder of the tables; None if they are in a catalog.
         catalog: the catalog of the session in which the tables are; None for tables in a folder.
@@ -167,9 +169,9 @@ class SyncConfig:
     """
 
     source: Mapping[str, str] = field(repr=False)
-    topics: tuple[str, ...]
     format: Literal["delta", "iceberg"]
     checkpoint: str
+    topics: tuple[str, ...] = ()
     path: str | None = None
     catalog: str | None = None
     tables: tuple[str, ...] = ()
@@ -199,8 +201,11 @@ class SyncConfig:
         if (self.path is None) == (self.catalog is None):
             msg = "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one"
             raise OptionError(msg)
-        if not self.topics:
-            msg = "Say which topics to read, such as source.topics = ['tidb-shop']"
+        if bool(self.topics) == (self.folder is not None):
+            msg = (
+                "Say what to read: source.topics = ['tidb-shop'], or source.path, the folder of a changefeed with a "
+                "storage sink. Give one"
+            )
             raise OptionError(msg)
         if not 1 <= self.parallel <= _MOST_PARALLEL:
             msg = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
@@ -231,6 +236,16 @@ class SyncConfig:
         frame_options(self.decode_options())
 
     @property
+    def folder(self) -> str | None:
+        """The folder of a storage sink; None if topics are read."""
+        return self.source_option("path", "") or None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What is read: the topics, or the folder without what may be secret in its URL."""
+        return self.topics if self.folder is None else (redacted(self.folder),)
+
+    @property
     def layout(self) -> Layout:
         """Where the tables are."""
         return Layout(self.format, root=self.path, catalog=self.catalog)
@@ -238,7 +253,9 @@ class SyncConfig:
     def reader_options(self) -> dict[str, str]:
         """Return the options of the stream of records."""
         given = {name: text for name, text in self.source.items() if applies_to_records(name)}
-        if all(map(_TOPIC_NAME.fullmatch, self.topics)):
+        if self.folder is not None:
+            pass
+        elif all(map(_TOPIC_NAME.fullmatch, self.topics)):
             given["subscribe"] = ",".join(self.topics)
         else:
             given["subscribePattern"] = "|".join(

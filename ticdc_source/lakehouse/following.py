@@ -113,7 +113,7 @@ class Following:
         """Make sure that this sync, and no other, writes the tables now."""
         self._views.check(self._spark)
         identity = self._status.check(
-            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.topics, self._lease.of_new_table
+            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads, self._lease.of_new_table
         )
         known = newest_ts() if identity.get("may_lose") else identity.get("lost_until", newest_ts())
         self._lost_until = FOR_EVER if self._config.may_lose_changes else known

@@ -113,7 +113,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     if not has_jars and _GATEWAY not in os.environ:
         packages = [_package(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
         settings["spark.jars.packages"] = ",".join(packages)
-    builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.topics)}")
+    builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.reads)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
     secrets = config.secret_spark
     for name, value in {**settings, **config.spark}.items():

@@ -112,8 +112,9 @@ class _Reader:
         }
         if "tidb" in document:
             values["tidb"] = self._tidb(sections["tidb"])
+        reads_files = any(name.lower() == "path" for name in options)
         for name, (place, argument) in _REQUIRED.items():
-            if not values.get(name):
+            if not values.get(name) and not (name == "topics" and reads_files):
                 msg = (
                     f"sync.toml lacks {place}, and {argument} is not given; `ticdc-source sync --example` prints a "
                     "file with every key"
@@ -244,6 +245,7 @@ checkpoint = "/data/checkpoints/shop"   # how far the copy is; keep it with the 
 [source]                            # the options of spark.read.format("ticdc")
 topics = ["tidb-shop"]              # names, or regular expressions such as "tidb-.*"
 "kafka.bootstrap.servers" = "localhost:9092"
+# path = "s3://bucket/changefeed"   # instead of topics and Kafka: the folder of a changefeed with a storage sink
 timeZone = "UTC"                    # the --tz of the TiCDC server
 # "kafka.security.protocol" = "SASL_SSL"
 # "kafka.sasl.mechanism" = "PLAIN"

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
+from ticdc_source.options.checks import check_files, check_kafka, check_output
 from ticdc_source.options.option import DECODED, TYPED, Option, Output, option
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers
 from ticdc_source.options.secret import Secret
@@ -555,10 +555,10 @@ class Options:
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         if options.path is not None:
-            options._check_files()
+            check_files(options)
         elif from_kafka:
-            options._check_kafka()
-        options._check_output()
+            check_kafka(options)
+        check_output(options, OPTIONS.values())
         return options
 
     def __repr__(self) -> str:
@@ -574,61 +574,6 @@ class Options:
         """Return whether the option was given, in any case."""
         return name.lower() in self.given
 
-    def _check_output(self) -> None:
-        """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
-        given = [row for row in OPTIONS.values() if self.is_given(row.name)]
-        for row in given:
-            if self.output_format not in row.outputs:
-                msg = (
-                    f"Option '{row.name}' applies to outputFormat={', '.join(row.outputs)}, not to "
-                    f"{self.output_format}. {_INSTEAD.get(row.name, 'Leave it out, or choose another outputFormat')}"
-                )
-                raise OptionError(msg)
-        batch, stream = ([row.name for row in given if row.only == kind] for kind in ("batch", "stream"))
-        if self.ending_commit_ts == "resolved":
-            batch.append("endingCommitTs=resolved")
-        if batch and stream:
-            msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
-            raise OptionError(msg)
-
-    def _check_files(self) -> None:
-        """Refuse options of topics beside `path`."""
-        kafka = [f"kafka.{name}" for name in self.kafka]
-        refused = kafka + [row.name for row in OPTIONS.values() if self.is_given(row.name) and row.name in OF_TOPICS]
-        bounds = {"startingOffsets": self.starting_offsets, "endingOffsets": self.ending_offsets}
-        by_name = [name for name, value in bounds.items() if not isinstance(value, str)]
-        if refused or by_name:
-            msg = (
-                f"Option '{(refused + by_name)[0]}' is for topics of Kafka, and 'path' is a folder with files of a "
-                "storage sink: leave one of them out"
-            )
-            raise OptionError(msg)
-
-    def _check_kafka(self) -> None:
-        if not self.kafka.get("bootstrap.servers", "").strip():
-            msg = (
-                "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer. (Spark does not "
-                "keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY VIEW, or spark.read.option(…))"
-            )
-            raise OptionError(msg)
-        if self.commit_group_offsets and not self.kafka.get("group.id"):
-            msg = "Option 'commitGroupOffsets' needs 'kafka.group.id', the group to commit to"
-            raise OptionError(msg)
-        choices = {"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign}
-        chosen = [name for name, value in choices.items() if value is not None]
-        if len(chosen) != 1:
-            begin = "Only one of the following options can" if chosen else "One of the following options must"
-            end = f"Given: {', '.join(chosen)}." if chosen else "The command 'ticdc-source options' lists all."
-            msg = f"{begin} be specified for Kafka source: {', '.join(choices)}. {end}"
-            raise OptionError(msg)
-
-
-# Options that have a meaning for topics only, beside those of the Kafka client.
-OF_TOPICS = frozenset({
-    *("assign", "subscribe", "subscribePattern", "includeHeaders", "commitGroupOffsets", "groupIdPrefix"),
-    *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("endingTimestamp", "endingOffsetsByTimestamp", "brokerTimeoutMs", "kafkaConsumer.pollTimeoutMs"),
-})  # fmt: skip
 
 # The table of options by attribute, in the order of docs/reference/options.md.
 OPTIONS: Mapping[str, Option] = {
@@ -642,15 +587,3 @@ def applies_to_records(name: str) -> bool:
     """Return whether an option, in any case, applies to `outputFormat=record`; one without a meaning does."""
     row = _BY_NAME.get(name.lower())
     return row is None or "record" in row.outputs
-
-
-# What to do instead of setting an option that does not apply to `outputFormat=event`.
-_ROWS_ARE_WHOLE = "Its JSON has every column that a message has"
-_INSTEAD = {
-    "columns": f"{_ROWS_ARE_WHOLE}: select members of it with get_json_object or from_json",
-    "schemaHints": "Its rows are JSON of many tables: give types with 'tableDDL', which names the table",
-    "unspecifiedDecimal": "Its JSON has all digits of a decimal",
-    "zeroDate": "Its JSON has zero dates as text",
-    "onSchemaDrift": f"{_ROWS_ARE_WHOLE}, so nothing drifts",
-    "rescuedDataColumn": f"{_ROWS_ARE_WHOLE}, so nothing needs rescue",
-}

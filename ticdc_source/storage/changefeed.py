@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from ticdc_source.errors import DecodeError, warn
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.storage.files import Folder
-from ticdc_source.storage.paths import DataDirectory, DataFile, IndexFile, directory_of, is_schema_file, order_of, parse_path
+from ticdc_source.storage.paths import (
+    DataDirectory,
+    DataFile,
+    IndexFile,
+    directory_of,
+    is_schema_file,
+    order_of,
+    parse_path,
+)
 
 __all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts", "schema_files_of"]
 
@@ -139,7 +147,7 @@ class Changefeed:
 
 def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:
     """Return the paths of the files with a version of the table that a data directory is of."""
-    table = "/".join(place.owner.split("/")[: 1 if place.table is None else 2])
+    table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
     found = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
     return [path for path in found if is_schema_file(path) and order_of(path)[0] == version]
 
@@ -160,4 +168,3 @@ def checkpoint_ts(text: bytes | None) -> int | None:
         msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"
         raise DecodeError(msg)
     return ts or None
-

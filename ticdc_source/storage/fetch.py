@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from ticdc_source.errors import DataLossError, DecodeError, warn
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.api import ClientFacts, FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
@@ -23,17 +23,32 @@ from ticdc_source.storage.files import Folder
 from ticdc_source.storage.paths import data_file_name, directory_of, is_schema_file
 from ticdc_source.tso import physical_ms
 
-__all__ = ["FORMATS", "FileFetcher"]
+__all__ = ["FORMATS", "FileFetcher", "ReadSettings"]
 
 _log = logging.getLogger(__name__)
 _NO_TIME = -1
 
 # The wire format of a file, by the end of its name.
 FORMATS: dict[str, tuple[str, FileFormat]] = {
-    files.extension: (name, files)
-    for name, decoder in PROTOCOLS.items()
-    if (files := decoder.facts.files) is not None
+    files.extension: (name, files) for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSettings:
+    """How files are read.
+
+    Attributes:
+        max_records: records in a chunk at most.
+        max_bytes: bytes of messages in a chunk at most, unless it is a single record.
+        include_headers: whether chunks have headers; a file has none.
+        fail_on_data_loss: whether a file that is gone is an error, or a warning.
+    """
+
+    max_records: int
+    max_bytes: int
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
 
 
 class FileFetcher(AbstractContextManager["FileFetcher"]):
@@ -51,7 +66,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self,
         location: str,
         files: FileSettings,
-        settings: FetchSettings,
+        settings: ReadSettings,
         *,
         protocol: str | None = None,
         most: int | None = None,
@@ -66,9 +81,9 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self.close()
 
     @property
-    def client_facts(self) -> ClientFacts:
+    def client_facts(self) -> tuple[str | None, str | None]:
         """Which client library reads: fsspec, with nothing of note."""
-        return ClientFacts("fsspec")
+        return "fsspec", None
 
     def close(self) -> None:
         """Do nothing: a file is open only while it is read."""
@@ -133,9 +148,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
             return
         yield from self._chunks(path, number, first, cutter.rest(), cutter.key)
 
-    def _chunks(
-        self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None
-    ) -> Iterator[Chunk]:
+    def _chunks(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Iterator[Chunk]:
         """Yield the messages in chunks of at most so many records and bytes, but one record each."""
         start = size = 0
         for position, message in enumerate(messages):

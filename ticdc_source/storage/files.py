@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 from ticdc_source.errors import StorageUnavailableError
 from ticdc_source.protocols.large_messages import redacted
@@ -77,11 +77,12 @@ class Folder:
             StorageUnavailableError: it cannot be read.
         """
 
-        def opened() -> Any:  # noqa: ANN401 (a file of fsspec)
+        def opened() -> IO[bytes]:
             system, root = self._system()
-            return system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
+            file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
+            return file
 
-        def missing() -> None:
+        def missing() -> NoReturn:
             raise FileNotFoundError(path)
 
         file = self._answer(opened, path, missing=missing)

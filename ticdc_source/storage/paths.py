@@ -41,7 +41,7 @@ class DataDirectory(NamedTuple):
 
     Attributes:
         owner: the path of the table, and the partition if it has directories of its own.
-        table: the database and the table; None with `use-table-id-as-path`.
+        table: the database and the table; None if the path does not say them, as with `use-table-id-as-path`.
         version: the version of the table.
         date: the day, month or year when they were written; empty if directories have no date.
     """
@@ -96,12 +96,11 @@ def directory_of(pattern: str) -> DataDirectory | None:
     """Return what the path of a data directory says; None if it is none."""
     found = _PATTERN.fullmatch(pattern)
     parts = [] if found is None else found["directory"].split("/")
-    if len(parts) > 2 and _is_version(parts[2]):  # noqa: PLR2004 (database/table/version)
-        table, at = (parts[0], parts[1]), 2
-    elif len(parts) > 1 and _is_version(parts[1]) and parts[0].isdecimal():
-        table, at = None, 1
-    else:
+    at = next((index for index, part in enumerate(parts) if index and _is_version(part)), None)
+    if at is None:
         return None
+    # A name may have slashes. Go's path.Join takes `..` away, so that one part may be left of database and table too.
+    table = (parts[0], "/".join(parts[1:at])) if at > 1 else None
     rest = parts[at + 1 :]
     date = rest.pop() if rest and _DATE.fullmatch(rest[-1]) else ""
     return DataDirectory("/".join([*parts[:at], *rest]), table, int(parts[at]), date)

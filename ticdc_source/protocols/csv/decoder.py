@@ -13,13 +13,32 @@ from typing import ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, WatermarkEvent, every_table
+from ticdc_source.events import (
+    Chunk,
+    Corrupt,
+    DDLEvent,
+    Split,
+    TableEvents,
+    TableName,
+    Wants,
+    WatermarkEvent,
+    every_table,
+)
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.csv.definitions import definitions_of, table_of
 from ticdc_source.protocols.csv.files import FILES
 from ticdc_source.protocols.csv.kernels import HEX_BINARY, KERNELS
-from ticdc_source.protocols.csv.lines import OWN_FIELDS, Key, columns_of, fields_of, has_mark, parsed_key, rows_of, with_header
+from ticdc_source.protocols.csv.lines import (
+    OWN_FIELDS,
+    Key,
+    columns_of,
+    fields_of,
+    has_mark,
+    parsed_key,
+    rows_of,
+    with_header,
+)
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
 from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.protocols.images import Parsed, Row
@@ -104,7 +123,6 @@ class CSV(RowDecoder):
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Read the fourth field, if rows have their commit-ts."""
-
 
         def number(payload: bytes, key: Key) -> int | None:
             settings = with_header(self.settings.files, key.header)
@@ -206,7 +224,7 @@ def _string(field: bytes | str | None) -> str | None:
 def _commit_ts(fields: Sequence[bytes | str | None]) -> int:
     digits = _string(fields[OWN_FIELDS]) if len(fields) > OWN_FIELDS else None
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
-        msg = f"{digits!r:.40} where the commit-ts is expected: is include-commit-ts off? Then set csv.includeCommitTs=false"
+        msg = f"{digits!r:.40} is no commit-ts: is include-commit-ts off? Then set csv.includeCommitTs=false"
         raise ValueError(msg)
     return tso(int(digits))
 

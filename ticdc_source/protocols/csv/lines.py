@@ -19,7 +19,17 @@ import orjson
 from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.protocols.messages import parse_object, text, tso
 
-__all__ = ["OWN_FIELDS", "CSVCutter", "Key", "columns_of", "fields_of", "has_mark", "parsed_key", "rows_of", "with_header"]
+__all__ = [
+    "OWN_FIELDS",
+    "CSVCutter",
+    "Key",
+    "columns_of",
+    "fields_of",
+    "has_mark",
+    "parsed_key",
+    "rows_of",
+    "with_header",
+]
 
 _HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `output-field-header`
 _COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
@@ -218,7 +228,9 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
             rest = rest[len(name + delimiter) :]
             found.append(index)
     if rest:
-        msg = f"the header of the file names a column that the version of the table lacks: {rest[:-len(delimiter)]:.80}"
+        msg = (
+            f"the header of the file names a column that the version of the table lacks: {rest[: -len(delimiter)]:.80}"
+        )
         raise ValueError(msg)
     return tuple(found)
 
