@@ -121,7 +121,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_one_pattern_reads_a_topic_per_table_and_the_topic_of_the_uri() -> None:
     """The topics that the pages set up are those that the guides to many tables read."""
     (pattern,) = set(re.findall(r'"subscribePattern", "([^"]+)"', read(DOCS / "guides/lakehouse.md")))
-    settings = [read(DOCS / "guides/changefeed.md"), *(read(DOCS / f"protocols/{name}.md") for name in PROTOCOLS)]
+    settings = [
+        read(DOCS / "guides/changefeed.md"),
+        *(read(DOCS / f"protocols/{name}.md") for name in PROTOCOLS if name != "csv"),
+    ]  # in files only
     topics = [re.findall(r'topic = "([^"]+)"', text)[0].format(schema="shop", table="orders") for text in settings]
     defaults = [re.findall(r"kafka://broker:9092/([^?]+)", text)[0] for text in settings]
 

@@ -72,6 +72,10 @@ def with_protocol(options: Options, look: Look) -> Options:
     Raises:
         OptionError: `protocol` says another one, or there are several.
     """
+    known = {name for name, _ in FORMATS.values()}
+    if options.protocol not in {"auto", *known}:
+        msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(sorted(known))}"
+        raise OptionError(msg)
     found = {"." + pattern.rpartition(".")[2] for pattern in look.sizes}
     names = sorted({FORMATS[extension][0] for extension in found if extension in FORMATS})
     if not names and options.protocol == "auto":
@@ -79,11 +83,7 @@ def with_protocol(options: Options, look: Look) -> Options:
     if options.protocol == "auto" and len(names) == 1:
         return replace(options, protocol=names[0])
     if names and names != [options.protocol]:
-        msg = f"'path' has files of {' and '.join(names)}, and protocol is {options.protocol}: read one of them"
-        raise OptionError(msg)
-    if options.protocol not in {name for name, _ in FORMATS.values()}:
-        known = ", ".join(name for name, _ in FORMATS.values())
-        msg = f"protocol={options.protocol} has no files: a storage sink writes {known}"
+        msg = f"'path' has files of {' and '.join(names)}, and protocol is {options.protocol}"
         raise OptionError(msg)
     return options
 

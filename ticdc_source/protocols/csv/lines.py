@@ -157,7 +157,8 @@ def _field(settings: FileSettings) -> re.Pattern[bytes]:
     between, quote = _between(settings), re.escape(settings.quote.encode())
     if quote:
         return re.compile(
-            rb"(?:%s((?:[^%s]|%s%s)*)%s|((?:(?!%s).)*))(%s|\Z)" % (quote, quote, quote, quote, quote, between, between),
+            rb"(?:%s((?:[^%s]|%s%s)*)%s|(?!%s)((?:(?!%s).)*))(%s|\Z)"
+            % (quote, quote, quote, quote, quote, quote, between, between),
             re.DOTALL,
         )
     return re.compile(rb"()((?:(?!%s)[^\\]|\\.)*)(%s|\Z)" % (between, between), re.DOTALL)

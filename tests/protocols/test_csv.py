@@ -1,0 +1,127 @@
+"""CSV of a storage sink: cutting files into rows and fields, headers, and what is refused."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from tests.support.captured import Captured, rows, whole
+from tests.support.messages import TSO
+from ticdc_source.errors import DecodeError
+from ticdc_source.protocols.csv.lines import CSVCutter, fields_of
+from ticdc_source.protocols.file_format import FileSettings
+
+SEED = 20261126
+TEXTS = ["", "a", '"', '""', "\\", "\\N", "\r\n", "\n", "a,b", "|+|", "é", "true", "D", "'", ",\r\n,", '"\r\n"']
+KEY = json.dumps({"TableVersion": 1}, separators=(",", ":")).encode()
+
+
+def schema(*names: str, types: str = "INT") -> tuple[None, bytes]:
+    """Return the file with a version of test.t as a message."""
+    columns = [{"ColumnName": name, "ColumnType": types} for name in names]
+    return None, json.dumps({
+        "Table": "t", "Schema": "test", "TableVersion": 1, "Query": "", "TableColumns": columns, "TableColumnsTotal": 1,
+    }, separators=(",", ":")).encode()  # fmt: skip
+
+
+def written(text: str | None, settings: FileSettings) -> str:
+    """Return a text as TiCDC writes it (csv_message.go, formatValue)."""
+    if text is None:
+        return settings.null
+    if quote := settings.quote:
+        return quote + text.replace(quote, quote * 2) + quote
+    for plain, escaped in (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n")):
+        text = text.replace(plain, escaped)
+    return text.replace(settings.delimiter, "".join(f"\\{each}" for each in settings.delimiter))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        FileSettings(),
+        FileSettings(quote="'", delimiter="|+|", terminator=b"\n"),
+        FileSettings(quote="", delimiter="|+|", terminator=b"\n"),
+        FileSettings(quote="", null="NULL"),
+    ],
+    ids=["default", "other", "backslashes", "null"],
+)
+def test_rows_and_fields_are_what_was_written(settings: FileSettings) -> None:
+    """Texts with quotes, delimiters and line ends come back, from blocks of any size."""
+    chance = random.Random(SEED)
+    table = [[chance.choice([*TEXTS, None]) for _ in range(4)] for _ in range(300)]
+    end = (settings.terminator or b"\r\n").decode()
+    lines = [
+        settings.delimiter.join(
+            [*(written(one, settings) for one in ("I", "t", "db")), "7", *(written(one, settings) for one in row)]
+        )
+        for row in table
+    ]
+    data = "".join(line + end for line in lines).encode()
+
+    for size in (1, 2, 3, 50, len(data)):
+        cutter = CSVCutter(1, settings)
+        found = [row for at in range(0, len(data), size) for row in cutter.cut(data[at : at + size])] + cutter.rest()
+        assert found == [line.encode() for line in lines], f"blocks of {size}, seed {SEED}"
+    parsed = [fields_of(row, settings) for row in found]
+    assert [each[:3] for each in parsed] == [["I", "t", "db"]] * len(table)
+    assert [each[4:] for each in parsed] == table
+
+
+def test_both_rows_of_an_update_are_one_message() -> None:
+    """Only a `D` that says it is of an update waits for the row behind it."""
+    text = b'"D","t","db",7,true,1\r\n"I","t","db",7,true,2\r\n"D","t","db",8,false,2\r\n"I","t","db",9,false,3'
+    cutter = CSVCutter(1, FileSettings())
+
+    assert [row.count(b"\r\n") for row in [*cutter.cut(text), *cutter.rest()]] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("names", "header", "chosen"),
+    [
+        (("id", "n"), "id,n", {"id": 1, "n": 2}),
+        (("id", "virtual", "n"), "id,n", {"id": 1, "virtual": None, "n": 2}),
+        (("a,b", 'with "quote"', "a"), 'a,b,with "quote"', {"a,b": 1, 'with "quote"': 2, "a": None}),
+    ],
+)
+def test_a_header_says_which_columns_a_file_has(names: tuple[str, ...], header: str, chosen: dict[str, Any]) -> None:
+    """Names in a header have no quotes, whatever is in them; columns that it lacks are NULL."""
+    own = ",".join(f"ticdc-meta${name}" for name in ("operation", "table", "schema", "commit-ts"))
+    data = f'{own},{header}\r\n"I","t","test",{TSO},1,2\r\n'
+    cutter = CSVCutter(1, FileSettings(include_commit_ts=False))
+    (message,) = cutter.cut(data.encode())
+
+    (row,) = rows(schema(*names), (cutter.key, message), csv__includeCommitTs="false")
+
+    assert {name: row.get(name) for name in names} == chosen
+    assert row["_commit_version"] == TSO
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "reason"),
+    [
+        (f'"I","t","test",{TSO},1', {}, "5 fields, and 6 are expected: 4 of TiCDC, and 2 columns of version 1"),
+        ('"I","t","test",1,2', {}, "5 fields, and 6 are expected"),
+        ('"I","t","test",x,1,2', {}, "is no commit-ts: is include-commit-ts off?"),
+        (f'"I","t","test",{TSO},true,1', {}, "6 fields, and 7 are expected: 5 of TiCDC"),
+        (f'"X","t","test",{TSO},1,2', {}, "operation 'X'"),
+        (f'"I","t","test",{TSO},1,"2', {}, "a quote in field 6 of a row of CSV is not closed"),
+        (f"I,t,test,{TSO},true,2", {"csv__quote": ""}, "cannot be seen without quotes: set csv.outputOldValue"),
+    ],
+)
+def test_what_does_not_fit_is_a_bad_record(row: str, options: dict[str, str], reason: str) -> None:
+    """A row with another number of fields than its table is never shifted into its columns; the error says why."""
+    good = f'"I","t","test",{TSO},1,2' if not options else f"I,t,test,{TSO},1,2"
+    captured = Captured.of(schema("id", "n"), (KEY, good.encode()), (KEY, row.encode()))
+
+    with pytest.raises(DecodeError) as caught:
+        captured.read(sizes=whole, **options)
+
+    assert reason in str(caught.value)
+    assert "offset=2" in str(caught.value)
+
+
+def test_a_version_that_nobody_knows_is_a_bad_record() -> None:
+    """A row whose table has no file with its version is an error with the table and the version."""
+    with pytest.raises(DecodeError, match=r"version 2 of test\.t is not known"):
+        rows(schema("id"), (KEY.replace(b"1", b"2"), f'"I","t","test",{TSO},1'.encode()))

@@ -1,0 +1,267 @@
+"""Which files of a changefeed are whole, and which of them a micro-batch reads."""
+
+import json
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ticdc_source.driver.files import FilePlanner, packed_files, sampled
+from ticdc_source.driver.load import batch_options, infer_schema, plan_batch
+from ticdc_source.driver.streaming import StreamLimits
+from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.storage import CHECKPOINT, Changefeed
+from ticdc_source.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
+
+OLD, NEW = 447_984_074_911_121_426, 447_984_084_414_103_554
+SECRET = "s3cr3t-in-a-url"
+
+
+class Sink:
+    """A folder to which tests write files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def data(self, directory: str, *numbers: int, whole: int | None = None, stem: str = "CDC") -> None:
+        """Write data files, and the number of the last whole one."""
+        for number in numbers:
+            self.put(f"{directory}/{stem}{number:06d}.json", '{"x": 1}\r\n')
+        last = max(numbers) if whole is None else whole
+        if last:
+            index = "CDC" if stem == "CDC" else stem.rstrip("_")
+            self.put(f"{directory}/meta/{index}.index", f"{stem}{last:06d}.json\n")
+
+    def schema(self, table: str, version: int) -> None:
+        """Write a file with a version of a table."""
+        self.put(f"{table}/meta/schema_{version}_0000000001.json", "{}")
+
+    def checkpoint(self, ts: int) -> None:
+        """Write the checkpoint-ts."""
+        self.put("metadata", json.dumps({"checkpoint-ts": ts}))
+
+    def put(self, path: str, text: str) -> None:
+        """Write a file."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    """Return an empty folder."""
+    return Sink(tmp_path)
+
+
+def planner(sink: Sink, *, fail: bool = True) -> FilePlanner:
+    """Return a planner that looks each time that it is asked."""
+
+    def report(reason: str) -> None:
+        if fail:
+            raise DataLossError(reason)
+
+    ticks = count()
+    return FilePlanner(Changefeed(str(sink.folder)), StreamLimits(min_interval=0), report, clock=lambda: next(ticks))
+
+
+def files_of(one: FilePlanner, start: dict[str, object], end: dict[str, object]) -> list[str]:
+    """Return the files between two offsets."""
+    return [
+        data_file_name(each.topic, number + 1) if "%" in each.topic else each.topic
+        for each in one.ranges(start, end)
+        for number in range(each.start, each.end)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "owner", "table", "date"),
+    [
+        (f"shop/orders/{OLD}/CDC000012.json", 12, "shop/orders", ("shop", "orders"), ""),
+        (f"shop/orders/{OLD}/2026-08-18/CDC000001.csv", 1, "shop/orders", ("shop", "orders"), "2026-08-18"),
+        (f"shop/orders/{OLD}/2026/CDC000001.csv", 1, "shop/orders", ("shop", "orders"), "2026"),
+        (f"shop/orders/{OLD}/104/2026-08/CDC0000000001.csv", 1, "shop/orders/104", ("shop", "orders"), "2026-08"),
+        (f"104/{OLD}/CDC_a-b_c_000003.json", 3, "104", None, ""),
+        (f"shop/a/b/{OLD}/CDC000003.json", 3, "shop/a/b", ("shop", "a/b"), ""),
+        (f"orders/{OLD}/CDC000003.json", 3, "orders", None, ""),  # of a table `../orders`, by Go's path.Join
+    ],
+)
+def test_paths_of_data_files(path: str, found: int, owner: str, table: tuple[str, str] | None, date: str) -> None:
+    """The table, the partition, the version, the date and the number are in the path of a file."""
+    parsed = parse_path(path)
+
+    assert isinstance(parsed, DataFile)
+    assert parsed.number == found
+    assert data_file_name(parsed.pattern, parsed.number) == path
+    assert directory_of(parsed.pattern) == (owner, table, OLD, date)
+
+
+@pytest.mark.parametrize(
+    "path", ["metadata", f"shop/orders/{OLD}/CDC000001.json.tmp.1", "x/CDC000001.json", "CDC.json"]
+)
+def test_other_files_are_left_alone(path: str) -> None:
+    """Temporary files, and files of others, are no data files."""
+    assert parse_path(path) is None
+
+
+def test_index_files_of_both_places() -> None:
+    """An index file is in `meta`, or beside the data files."""
+    assert parse_path(f"s/t/{OLD}/meta/CDC.index") == parse_path(f"s/t/{OLD}/CDC.index")
+    assert parse_path(f"s/t/{OLD}/meta/CDC_a_b.index") == IndexFile(f"s/t/{OLD}", "CDC_a_b_")
+
+
+def test_files_that_no_index_counts_are_not_read(sink: Sink) -> None:
+    """TiCDC may still write a file that its index does not count; a batch warns of directories without an index."""
+    sink.data(f"s/t/{OLD}", 1, 2, 3, whole=2)
+    sink.data(f"s/u/{OLD}", 1, whole=0)
+    feed = Changefeed(str(sink.folder))
+
+    look = feed.look()
+
+    assert look.last == {TopicPartition(f"s/t/{OLD}/CDC%06d.json", 0): 2}
+    with pytest.warns(UserWarning, match=rf"files such as s/u/{OLD}/CDC%06d\.json are left out"):
+        feed.warn_of_uncounted(look)
+
+
+def test_an_older_directory_is_looked_at_after_a_newer_one(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of an old version that come while a look goes on are found with those of the new version, or before."""
+    sink.data(f"s/t/{OLD}", 1)
+    feed = Changefeed(str(sink.folder))
+    feed.look()
+    sink.data(f"s/t/{NEW}", 1)
+    read: Callable[..., bytes | None] = feed._folder.text
+
+    def late(path: str) -> bytes | None:
+        if str(NEW) in path:  # meanwhile TiCDC has written the last file of the old version, after the listing
+            sink.data(f"s/t/{OLD}", 2)
+        return read(path)
+
+    monkeypatch.setattr(feed._folder, "text", late)
+
+    assert feed.look().last[TopicPartition(f"s/t/{OLD}/CDC%06d.json", 0)] == 2
+
+
+def test_micro_batches_read_old_versions_first(sink: Sink) -> None:
+    """With a limit, files come in the order of versions, DDL before its rows; the checkpoint-ts comes last, once."""
+    sink.data(f"s/t/{OLD}", 1, 2, 3)
+    sink.schema("s/t", NEW)
+    sink.data(f"s/t/{NEW}", 1)
+    sink.data(f"a/u/{NEW}", 1)
+    sink.checkpoint(NEW + 5)
+    one, batches = planner(sink), []
+
+    start = one.initial()
+    while (end := one.next(start, max_offsets=2)) != start:
+        batches.append(files_of(one, start, end))
+        start = json.loads(json.dumps(end))
+
+    assert batches == [
+        [f"s/t/{OLD}/CDC000001.json", f"s/t/{OLD}/CDC000002.json"],
+        [f"s/t/{OLD}/CDC000003.json", f"s/t/meta/schema_{NEW}_0000000001.json"],
+        [f"a/u/{NEW}/CDC000001.json", f"s/t/{NEW}/CDC000001.json", CHECKPOINT.topic],
+    ]
+
+
+def test_an_expired_directory_that_was_read(sink: Sink) -> None:
+    """A directory may go if a later one of its table was begun, as a restarted query knows it; else it is data loss."""
+    sink.data(f"s/t/{OLD}/2026-08-18", 1)
+    sink.data(f"s/t/{OLD}/2026-08-19", 1)
+    sink.data(f"s/u/{OLD}/2026-08-18", 1)
+    first = planner(sink)
+    end = first.next(first.initial())
+    for file in (sink.folder / "s/t" / str(OLD) / "2026-08-18").rglob("*.*"):
+        file.unlink()
+
+    later = planner(sink).next(end)
+    assert not any("s/t" in topic and "08-18" in topic for topic in later)
+
+    for file in (sink.folder / "s/u").rglob("*.*"):
+        file.unlink()
+    with pytest.raises(DataLossError, match=r"directory of s/u/.* is gone, and whether all of its files had been read"):
+        planner(sink).next(later)
+    assert not any("s/u" in topic for topic in planner(sink, fail=False).next(later))
+
+
+def test_files_that_are_gone_are_data_loss(sink: Sink) -> None:
+    """Files that were removed before they were read are an error with their numbers."""
+    sink.data(f"s/t/{OLD}", 1)
+    one = planner(sink)
+    start = one.next(one.initial())
+    sink.data(f"s/t/{OLD}", 2, 3)
+    for number in (1, 2):
+        (sink.folder / f"s/t/{OLD}/CDC{number:06d}.json").unlink()
+
+    with pytest.raises(DataLossError, match=rf"The files 2 to 2 of s/t/{OLD}/CDC%06d\.json are gone"):
+        one.next(start)
+
+
+def test_another_changefeed_in_the_folder_is_data_loss(sink: Sink) -> None:
+    """Numbers that went back are those of another changefeed."""
+    sink.data(f"s/t/{OLD}", 1, 2)
+    start = planner(sink).next(planner(sink).initial())
+    (sink.folder / f"s/t/{OLD}/CDC000002.json").unlink()
+    sink.data(f"s/t/{OLD}", 1)
+
+    with pytest.raises(DataLossError, match="has 1 files, and 2 had been read: another changefeed"):
+        planner(sink).next(start)
+
+
+def test_small_files_share_a_task() -> None:
+    """Files are packed up to 32 MiB, in order; `minPartitions` makes more tasks."""
+    ranges = [OffsetRange("s/t/447984074911121426/CDC%06d.json", 0, 0, 5)]
+    sizes = {ranges[0].topic: dict.fromkeys(range(1, 6), 10 << 20)}
+
+    assert [[(one.start, one.end) for one in piece] for piece in packed_files(ranges, sizes)] == [[(0, 3)], [(3, 5)]]
+    assert len(packed_files(ranges, sizes, 5)) == 5
+
+
+def test_a_sample_opens_few_files() -> None:
+    """Of each directory the first and the last file are sampled."""
+    options = batch_options({"path": "x"})
+    ranges = [OffsetRange("s/t/447984074911121426/CDC%06d.json", 0, 0, 1000), OffsetRange(*CHECKPOINT, 1, 2)]
+
+    assert [(one.start, one.end) for one in sampled(ranges, options)] == [(0, 1), (999, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"subscribe": "t"}, "Option 'subscribe' is for topics of Kafka, and 'path' is a folder"),
+        ({"kafka.bootstrap.servers": "b:9"}, "Option 'kafka.bootstrap.servers' is for topics"),
+        ({"startingTimestamp": "1700000000000"}, "Option 'startingTimestamp' is for topics"),
+        ({"startingOffsets": '{"t":{"0":1}}'}, "Option 'startingOffsets' is for topics"),
+        ({"protocol": "avro"}, "protocol=avro has no files: a storage sink writes canal-json, csv"),
+        ({"protocol": "csv"}, "'path' has files of canal-json, and protocol is csv"),
+    ],
+)
+def test_options_of_topics_are_refused(sink: Sink, given: dict[str, str], reason: str) -> None:
+    """An option without a meaning for files is an error that names it."""
+    sink.data(f"s/t/{OLD}", 1)
+
+    with pytest.raises(OptionError) as caught:
+        infer_schema({"path": str(sink.folder), **given})
+
+    assert reason in str(caught.value)
+
+
+def test_a_storage_that_cannot_be_read_is_an_error_without_secrets() -> None:
+    """The error names the storage, and not what is secret in its URL."""
+    location = f"ftp://user:{SECRET}@127.0.0.1:1/feed"
+
+    with pytest.raises(StorageUnavailableError) as caught:
+        Changefeed(location).look()
+
+    assert "'path' ftp://127.0.0.1:1/feed: metadata cannot be read: ConnectionRefusedError" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_empty_folder_has_no_schema(sink: Sink) -> None:
+    """A folder without files, such as a wrong one, is an error of `load()`, and an empty plan with a schema."""
+    given = {"path": str(sink.folder / "nothing")}
+
+    with pytest.raises(TiCDCSourceError, match="No record in the range to read"):
+        infer_schema(given)
+    schema = infer_schema({**given, "outputFormat": "event"})
+    assert not plan_batch(schema, batch_options({**given, "outputFormat": "event"})).partitions
