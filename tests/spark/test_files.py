@@ -45,6 +45,7 @@ def stream_of(spark: SparkSession, sink: StorageSink, folder: Path, **options: o
     return Stream(spark, reader.load(str(sink.folder)), folder)
 
 
+@pytest.mark.slow("streams")
 def test_a_stream_reads_what_ticdc_writes_while_it_runs(
     spark: SparkSession, ops: Scenario, sink: StorageSink, streams: list[Stream], tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_tables_of_records(spark: SparkSession, ops: Scenario, sink: StorageSink
     assert {name: count for name, count in found.items() if count} == true
 
 
+@pytest.mark.slow("three reads")
 def test_a_batch_ends_at_the_checkpoint(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
     """`endingCommitTs=resolved` leaves out rows above the checkpoint-ts."""
     sink.write(ops.records)
@@ -99,6 +101,7 @@ def test_a_batch_ends_at_the_checkpoint(spark: SparkSession, ops: Scenario, sink
     assert kept.count() == sum(one <= ts for one in all_rows)
 
 
+@pytest.mark.slow("streams")
 def test_files_that_are_gone(
     spark: SparkSession, ops: Scenario, sink: StorageSink, streams: list[Stream], tmp_path: Path
 ) -> None:

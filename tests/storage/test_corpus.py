@@ -10,6 +10,7 @@ from tests.storage.files import compare
 from tests.support.corpus import scenario
 from tests.support.storage_sink import StorageSink
 
+MORE = pytest.mark.slow("the same with other paths or settings")
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 
@@ -18,10 +19,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
     [
         ("canal-json.tidb-extension.types", {}),
         ("canal-json.tidb-extension.ops", {"date": "2026-08-18"}),
-        ("canal-json.tidb-extension.ops", {"by_id": True}),
+        pytest.param("canal-json.tidb-extension.ops", {"by_id": True}, marks=MORE),
         ("canal-json.content-compatible.ops", {"dispatcher": "aa-1_2", "old": True}),
-        ("canal-json.output-raw-change-event.ops", {}),
-        ("canal-json.tidb-extension.tz-shanghai", {"rows": 1}),
+        pytest.param("canal-json.output-raw-change-event.ops", {}, marks=MORE),
+        pytest.param("canal-json.tidb-extension.tz-shanghai", {"rows": 1}, marks=MORE),
         ("canal-json.tidb-extension.invalid-utf8", {}),
     ],
 )
@@ -43,7 +44,12 @@ HEADER, OLD = {"output_field_header": True}, {"output_old_value": True}
     ("name", "csv", "options"),
     [
         ("canal-json.tidb-extension.types", {**HEADER, **OLD}, {}),
-        ("canal-json.tidb-extension.types", {**HEADER, "binary": "hex"}, {"csv__binaryEncodingMethod": "hex"}),
+        pytest.param(
+            "canal-json.tidb-extension.types",
+            {**HEADER, "binary": "hex"},
+            {"csv__binaryEncodingMethod": "hex"},
+            marks=MORE,
+        ),
         (
             "canal-json.tidb-extension.types",
             {**HEADER, **OLD, "quote": "", "delimiter": "|+|", "null": "NULL!", "terminator": "\n"},
@@ -55,7 +61,7 @@ HEADER, OLD = {"output_field_header": True}, {"output_old_value": True}
                 "csv__outputOldValue": "true",
             },
         ),
-        ("canal-json.tidb-extension.ops", {**HEADER, **OLD}, {}),
+        pytest.param("canal-json.tidb-extension.ops", {**HEADER, **OLD}, {}, marks=MORE),
         ("canal-json.tidb-extension.tz-shanghai", OLD, {}),
         ("canal-json.tidb-extension.invalid-utf8", {}, {}),
     ],

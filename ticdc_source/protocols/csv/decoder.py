@@ -41,7 +41,7 @@ from ticdc_source.protocols.csv.lines import (
 )
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
 from ticdc_source.protocols.file_format import FileSettings
-from ticdc_source.protocols.images import Parsed, Row
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import Learn
@@ -82,27 +82,35 @@ class CSV(RowDecoder):
         split = Split()
         delimiter = self.settings.files.delimiter.encode()
         known: dict[bytes, TableName] = {}
+        found: dict[TableName, tuple[list[int], list[bytes], list[Key]]] = {}
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            message = value or b""
             try:
                 if key is None:
-                    _classify(split, position, value or b"")
+                    _classify(split, position, message)
                     continue
-                message = value or b""
                 at = message.find(delimiter) + 1
                 table = next((each for head, each in known.items() if message.startswith(head, at)), None)
                 if table is None:
                     table, head = self._table_of(message, at)
                     known[head] = table
-                split.table_events(chunk, table).append(position, 0, message, parsed_key(key))
+                parsed = parsed_key(key)
             except MALFORMED as error:
                 failure = parse_failure(error, "a row of CSV").at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
+                continue
+            positions, messages, keys = found.setdefault(table, ([], [], []))
+            positions.append(position)
+            messages.append(message)
+            keys.append(parsed)
+        for table, (positions, messages, keys) in found.items():
+            split.tables[table] = TableEvents(chunk, table, positions, [0] * len(keys), messages, keys)
         split.keep(wants)
         return split
 
     def _table_of(self, message: bytes, at: int) -> tuple[TableName, bytes]:
         """Return the table of a row, and the bytes behind its operation that say so."""
-        _, table, database, *_ = fields_of(message, self.settings.files, OWN_FIELDS)
+        _, table, database = fields_of(message, self.settings.files, OWN_FIELDS).texts
         name = TableName(text(database), text(table))
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
         head = delimiter.join(f"{quote}{part}{quote}" for part in (name.table, name.database)) + delimiter
@@ -127,7 +135,11 @@ class CSV(RowDecoder):
         def number(payload: bytes, key: Key) -> int | None:
             settings = with_header(self.settings.files, key.header)
             try:
-                return _commit_ts(fields_of(payload, settings, OWN_FIELDS + 1)) if settings.include_commit_ts else None
+                return (
+                    _commit_ts(fields_of(payload, settings, OWN_FIELDS + 1).texts)
+                    if settings.include_commit_ts
+                    else None
+                )
             except MALFORMED:
                 return None
 
@@ -136,32 +148,34 @@ class CSV(RowDecoder):
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
         plan, images, settings = learned.plan, parsed.images, self.settings.files
         columns: tuple[Column, ...] = ()
+        names: list[str] = []
         last: Key | None = None
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, last, settings
+            nonlocal columns, names, last, settings
             key = events.event_keys[event]
-            if key != last:
+            if key is not last:
                 settings = with_header(self.settings.files, key.header)
                 columns, last = _columns(events.table, key, settings, learned), key
+                names = [column.name for column in columns]
             images.continue_run(columns)
-            rows = rows_of(payload, settings)
-            fields = [fields_of(row, settings) for row in rows]
-            if settings.include_commit_ts:
-                parsed.commit_ts[event] = _commit_ts(fields[0])
+            fields = [fields_of(row, settings) for row in rows_of(payload, settings)]
             first = OWN_FIELDS + settings.include_commit_ts + has_mark(fields[0], settings)
-            if any(len(each) != first + len(columns) for each in fields):
-                raise _miscounted(len(fields[-1]), first, columns, key)
-            cells = [_row(each[first:], columns) for each in fields]
-            operation = text(_string(fields[0][0]))
-            if len(cells) == 2:  # noqa: PLR2004 (the old row of an update, and the new one)
-                images.add(event, 0, cells[0], cells[1], plan, update=True)
-            elif operation == "D":
+            if settings.include_commit_ts:
+                parsed.commit_ts[event] = _commit_ts(fields[0].texts)
+            for each in fields:
+                if len(each.texts) != first + len(names):
+                    raise _miscounted(len(each.texts), first, columns, key)
+            cells = [dict(zip(names, each.texts[first:], strict=True)) for each in fields]
+            operations = [each.texts[0] for each in fields]
+            if operations in (["I"], ["U"]):
+                images.add(event, 0, None, cells[0], plan, update=operations == ["U"])
+            elif operations == ["D"]:
                 images.add(event, 0, cells[0], None, plan, update=False)
-            elif operation in ("I", "U"):
-                images.add(event, 0, None, cells[0], plan, update=operation == "U")
+            elif operations == ["D", "I"]:
+                images.add(event, 0, cells[0], cells[1], plan, update=True)
             else:
-                msg = f"operation {operation!r:.20}"
+                msg = f"operation {' and '.join(map(str, operations)):.20}"
                 raise ValueError(msg)
 
         return read
@@ -213,16 +227,8 @@ def _columns(table: TableName, key: Key, settings: FileSettings, learned: Learne
     return tuple(defined[index] for index in columns_of(key.header, settings, tuple(one.name for one in defined)))
 
 
-def _row(fields: Sequence[bytes | str | None], columns: Sequence[Column]) -> Row:
-    return {column.name: _string(field) for column, field in zip(columns, fields, strict=True)}
-
-
-def _string(field: bytes | str | None) -> str | None:
-    return field.decode("utf-8", "surrogateescape") if type(field) is bytes else field  # type: ignore[return-value]
-
-
-def _commit_ts(fields: Sequence[bytes | str | None]) -> int:
-    digits = _string(fields[OWN_FIELDS]) if len(fields) > OWN_FIELDS else None
+def _commit_ts(fields: Sequence[str | None]) -> int:
+    digits = fields[OWN_FIELDS] if len(fields) > OWN_FIELDS else None
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
         msg = f"{digits!r:.40} is no commit-ts: is include-commit-ts off? Then set csv.includeCommitTs=false"
         raise ValueError(msg)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, islice
 from typing import NamedTuple
 
 import orjson
@@ -22,6 +23,7 @@ from ticdc_source.protocols.messages import parse_object, text, tso
 __all__ = [
     "OWN_FIELDS",
     "CSVCutter",
+    "Fields",
     "Key",
     "columns_of",
     "fields_of",
@@ -34,11 +36,11 @@ __all__ = [
 _HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `output-field-header`
 _COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
 OWN_FIELDS = 3  # operation, table and schema
-_TRUE = (b"true", "true")  # without a quote, every field is text
-_MARKS = (*_TRUE, b"false", "false")
+_TRUE = "true"
+_MARKS = (_TRUE, "false")
 _CRLF = b"\r\n"
-_UNESCAPED = {b"n": b"\n", b"r": b"\r"}
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_UNESCAPED = {"n": "\n", "r": "\r"}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Key(NamedTuple):
@@ -107,7 +109,7 @@ class CSVCutter:
     def _is_of_update(self, row: bytes) -> bool:
         at = OWN_FIELDS + self._settings.include_commit_ts
         fields = fields_of(row, self._settings, at + 1)
-        return len(fields) > at and fields[at] in _TRUE and has_mark(fields, self._settings)
+        return fields.has_bare_mark and fields.texts[at] == _TRUE and self._settings.output_old_value is not False
 
 
 def _whole_rows(
@@ -125,19 +127,18 @@ def _whole_rows(
     return rows, begun
 
 
-def has_mark(fields: list[bytes | str | None], settings: FileSettings) -> bool:
+def has_mark(fields: Fields, settings: FileSettings) -> bool:
     """Return whether a row says if it is of an update, behind its commit-ts: no column is `true` without quotes.
 
     Raises:
         ValueError: without quotes nobody can tell.
     """
-    at = OWN_FIELDS + settings.include_commit_ts
-    if settings.output_old_value is not None or len(fields) <= at or fields[at] not in _MARKS:
+    if settings.output_old_value is not None or not fields.has_bare_mark:
         return bool(settings.output_old_value)
     if not settings.quote:
         msg = "whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue"
         raise ValueError(msg)
-    return type(fields[at]) is bytes
+    return True
 
 
 def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
@@ -147,25 +148,30 @@ def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
     return rows if left is None else [*rows, left]
 
 
-def _between(settings: FileSettings) -> bytes:
-    return re.escape(settings.delimiter.encode())
-
-
 @lru_cache(maxsize=16)
-def _field(settings: FileSettings) -> re.Pattern[bytes]:
-    """Return what matches one field, and what follows it. A field in quotes is group 1, another one group 2."""
-    between, quote = _between(settings), re.escape(settings.quote.encode())
+def _field(settings: FileSettings) -> re.Pattern[str]:
+    """Return what matches one field: its quote, if it has one, what is in quotes, what is not, and what follows."""
+    between, quote = re.escape(settings.delimiter), re.escape(settings.quote)
     if quote:
-        return re.compile(
-            rb"(?:%s((?:[^%s]|%s%s)*)%s|(?!%s)((?:(?!%s).)*))(%s|\Z)"
-            % (quote, quote, quote, quote, quote, quote, between, between),
-            re.DOTALL,
-        )
-    return re.compile(rb"()((?:(?!%s)[^\\]|\\.)*)(%s|\Z)" % (between, between), re.DOTALL)
+        quoted = rf"({quote})((?:[^{quote}]|{quote}{quote})*){quote}"
+        return re.compile(rf"(?:{quoted}|(?!{quote})((?:(?!{between}).)*))({between}|\Z)", re.DOTALL)
+    return re.compile(rf"()()((?:(?!{between})[^\\]|\\.)*)({between}|\Z)", re.DOTALL)
 
 
-def fields_of(row: bytes, settings: FileSettings, most: int | None = None) -> list[bytes | str | None]:
-    """Return the fields of a row: text as a string, NULL as None, and what has no quotes as bytes.
+class Fields(NamedTuple):
+    """The fields of a row.
+
+    Attributes:
+        texts: their texts; NULL is None.
+        has_bare_mark: whether the field behind the commit-ts is `true` or `false` without quotes.
+    """
+
+    texts: list[str | None]
+    has_bare_mark: bool
+
+
+def fields_of(row: bytes, settings: FileSettings, most: int | None = None) -> Fields:
+    """Return the fields of a row.
 
     Args:
         row: the row.
@@ -175,34 +181,34 @@ def fields_of(row: bytes, settings: FileSettings, most: int | None = None) -> li
     Raises:
         ValueError: a quote is not closed, or stands where it must not.
     """
-    match, quote, null = _field(settings).match, settings.quote.encode(), settings.null.encode()
-    fields: list[bytes | str | None] = []
-    at = 0
-    while True:
-        found = match(row, at)
-        if found is None:
-            msg = f"a quote in field {len(fields) + 1} of a row of CSV is not closed"
-            raise ValueError(msg)
-        quoted, plain = (found[1], found[2]) if quote else (None, found[2])
-        if quoted is not None:
-            fields.append(_text(quoted.replace(quote + quote, quote) if quote in quoted else quoted))
-        elif plain == null:
-            fields.append(None)
-        elif quote:
-            fields.append(plain)
-        else:
-            fields.append(_text(_unescaped(plain) if b"\\" in plain else plain))
-        at = found.end()
-        if not found[3] or len(fields) == most:
-            return fields
+    text, null, quote = row.decode("utf-8", "surrogateescape"), settings.null, settings.quote
+    pattern = _field(settings)
+    if most is None:
+        found = pattern.findall(text)
+        if text and found and not found[-1][3] and len(found) > 1 and not found[-2][3]:
+            found.pop()  # findall also finds nothing behind the last field
+    else:
+        found = [each.groups("") for each in islice(pattern.finditer(text), most)]
+    # What does not match is passed over: then lengths differ.
+    marks = sum(1 for mark, _, _, _ in found if mark)
+    length = len("".join(chain.from_iterable(found))) + marks * len(quote)
+    if most is None and length != len(text):
+        msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
+        raise ValueError(msg)
+    if quote:
+        twice = quote + quote
+        texts = [
+            (quoted.replace(twice, quote) if quote in quoted else quoted) if mark else None if plain == null else plain
+            for mark, quoted, plain, _ in found
+        ]
+    else:
+        texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in found]
+    at = OWN_FIELDS + settings.include_commit_ts
+    return Fields(texts, len(found) > at and not found[at][0] and texts[at] in _MARKS)
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _unescaped(data: bytes) -> bytes:
-    return _ESCAPE.sub(lambda found: _UNESCAPED.get(found[1], found[1]), data)
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _UNESCAPED.get(found[1], found[1]), text)
 
 
 @lru_cache(maxsize=256)
