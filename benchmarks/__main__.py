@@ -12,6 +12,7 @@ from rich.console import Console
 from benchmarks import (
     bench_audit,
     bench_fetch,
+    bench_files,
     bench_frames,
     bench_memory,
     bench_microbatch,
@@ -29,6 +30,7 @@ BENCHMARKS = {
     for module in (
         bench_throughput,
         bench_frames,
+        bench_files,
         bench_stages,
         bench_fetch,
         bench_scale,
@@ -47,7 +49,7 @@ PLANNED = {
     "microbatch": {"full": 180, "quick": 20},
     "memory": {"full": 100, "quick": 0},
 }
-WITHOUT_BROKER = {bench_stages.NAME, bench_audit.NAME}
+WITHOUT_BROKER = {bench_stages.NAME, bench_audit.NAME, bench_files.NAME}
 
 _WIDTH = 160  # of tables that are written to a file
 

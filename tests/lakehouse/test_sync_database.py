@@ -413,8 +413,7 @@ def test_killed_and_equal(sync: Callable[..., Sync], engine: str, mode: str, pro
     checks = Counter[str]()
     for table, its in versions.items():
         for version in its:
-            unknown = exact and version["resolved_ts"] is None  # before the first watermark: all changes are held back
-            truth = {} if unknown else feed.truth.at(version["resolved_ts"])
+            truth = feed.truth.at(version["resolved_ts"])
             wrong = list(differences(feed, table, rows_in(version["file"]), truth))
             assert not wrong, f"{table}, version {version}: {len(wrong)} differences, {wrong[:5]}"
             checks[table] += version["resolved_ts"] is not None

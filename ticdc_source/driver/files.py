@@ -159,6 +159,8 @@ class VersionSearch:
             message = None if data is None else files.of_schema(parse_object(data))
             chunk = Chunk(path, 0, [0], [-1], [None], [message])
             for split in splits_of(self._decoder, chunk):
+                if split.corrupt:
+                    raise split.corrupt[0].error
                 found.update(definitions([*split.ddl, *split.bootstraps]))
         return found
 

@@ -401,7 +401,8 @@ def _no_records() -> pa.RecordBatch:
 
 def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: int | None) -> Progress:
     marks = (
-        records.where(sf.coalesce("_partitions", sf.lit(1)) > 0)  # 0: another record has the watermark of this one
+        # Records that were held back counted when they were new; one with 0 has its watermark in another record.
+        records.where(~sf.col("_held") & (sf.coalesce("_partitions", sf.lit(1)) > 0))
         .groupBy("_topic", "_partition")
         .agg(sf.max("_watermark_ts").alias("mark"), sf.max("_partitions").alias("partitions"))
         .collect()
