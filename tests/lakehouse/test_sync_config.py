@@ -56,6 +56,27 @@ def test_the_example_is_a_configuration() -> None:
     assert read_toml(whole).of_table(TableName("shop", "orders")).keys == ("id",)
 
 
+def test_files_instead_of_topics() -> None:
+    """A folder of a storage sink stands for topics and brokers; with both, or neither, it is an error."""
+    source = 'topics = ["tidb-shop"]\n"kafka.bootstrap.servers" = "localhost:9092"'
+    config = read_toml(FILE.replace(source, 'path = "s3://user:secret@bucket/feed"\n"csv.quote" = "\'"'))
+
+    assert config.reader_options() == {
+        "startingOffsets": "earliest",
+        "path": "s3://user:secret@bucket/feed",
+        "csv.quote": "'",
+        "maxOffsetsPerTrigger": "1000",
+        "protocol": "canal-json",
+        "tableDDL": "CREATE TABLE shop.orders (id bigint PRIMARY KEY)",
+        "outputFormat": "record",
+    }
+    assert config.decode_options()["csv.quote"] == "'"
+    assert config.reads == ("s3://bucket/feed",)
+    for text in (FILE.replace("[source]", '[source]\npath = "x"'), FILE.replace('topics = ["tidb-shop"]', "")):
+        with pytest.raises(OptionError, match=r"source\.topics"):
+            read_toml(text)
+
+
 def test_each_option_goes_where_it_has_a_meaning() -> None:
     """The reader gets options of Kafka, the decoder those of columns, and both those of messages."""
     config = read_toml(FILE)

@@ -102,7 +102,7 @@ def test_a_header_says_which_columns_a_file_has(names: tuple[str, ...], header: 
     [
         (f'"I","t","test",{TSO},1', {}, "5 fields, and 6 are expected: 4 of TiCDC, and 2 columns of version 1"),
         ('"I","t","test",1,2', {}, "5 fields, and 6 are expected"),
-        ('"I","t","test",x,1,2', {}, "is no commit-ts: is include-commit-ts off?"),
+        ('"I","t","test",x,1,2', {}, "the fourth field is 'x', no commit-ts"),
         (f'"I","t","test",{TSO},true,1', {}, "6 fields, and 7 are expected: 5 of TiCDC"),
         (f'"X","t","test",{TSO},1,2', {}, "operation X"),
         (f'"I","t","test",{TSO},1,"2', {}, "a quote in a row of CSV is not closed"),

@@ -25,7 +25,7 @@ def read_files(path: Path, **options: str) -> pa.Table:
     plan = plan_batch(schema, parsed)
     spec = read_spec(schema, parsed, plan.context, plan.scope)
     state, settings = ReadState.of(spec), fetch_settings(parsed, plan.context.protocol)
-    fetcher = file_fetcher(parsed, settings, protocol=plan.context.protocol, most=None)
+    fetcher = file_fetcher(parsed, settings, protocol=plan.context.protocol, max_rows=None)
     batches = [batch for piece in plan.partitions for each in piece for batch in read(fetcher.fetch(each), spec, state)]
     return pa.Table.from_batches(batches, schema)
 

@@ -10,10 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ticdc_source.driver.ddl_copies import Coverage
-from ticdc_source.driver.streaming import INITIAL, START, OffsetJSON, StreamLimits, offsets_of
+from ticdc_source.driver.streaming import (
+    INITIAL,
+    START,
+    MinimumWait,
+    OffsetJSON,
+    StreamLimits,
+    offsets_of,
+    start_offsets,
+)
 from ticdc_source.errors import OptionError
-from ticdc_source.events import Chunk, TableName
+from ticdc_source.events import TableName
 from ticdc_source.kafka import FetchSettings
 from ticdc_source.options.offsets import OffsetRange, to_json_dict
 from ticdc_source.options.options import Options
@@ -21,40 +28,39 @@ from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.file_format import FileSettings
-from ticdc_source.protocols.messages import parse_object
 from ticdc_source.schema.model import Definitions
 from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look, ReadSettings
-from ticdc_source.storage.changefeed import schema_files_of
-from ticdc_source.storage.files import Folder
-from ticdc_source.storage.paths import DataFile, directory_of, is_schema_file, order_of, parse_path
+from ticdc_source.storage.paths import directory_of, directory_of_topic, extension_of, is_schema_file, order_of
 
 __all__ = [
     "FilePlanner",
     "VersionSearch",
     "file_fetcher",
-    "of_ddl",
     "packed_files",
     "ranges_of",
     "sampled",
+    "schema_ranges",
     "wanted_of",
     "with_protocol",
 ]
 
-_WORTH_A_TASK = 32 << 20  # bytes
+_TASK_BYTES = 32 << 20  # of the files of an input partition, unless it is one file
 _MOST_SAMPLED = 30  # directories of a table, the newest
-_IDLE = 2.0  # looks take no more than half of the time
+_PAUSE_PER_LOOK = 2.0  # a pause is at least twice as long as the look before it
 
 Offsets = dict[TopicPartition, int]
 
 
-def file_fetcher(options: Options, settings: FetchSettings, *, protocol: str | None, most: int | None) -> FileFetcher:
+def file_fetcher(
+    options: Options, settings: FetchSettings, *, protocol: str | None, max_rows: int | None
+) -> FileFetcher:
     """Return a fetcher for files.
 
     Args:
         options: the options.
         settings: how to read.
         protocol: the wire format; None if it is not known.
-        most: how many rows of each file to read; None for all.
+        max_rows: how many rows of each file to read; None for all.
     """
     assert options.path is not None  # noqa: S101 (for mypy)
     reading = ReadSettings(
@@ -63,37 +69,42 @@ def file_fetcher(options: Options, settings: FetchSettings, *, protocol: str | N
         include_headers=settings.include_headers,
         fail_on_data_loss=settings.fail_on_data_loss,
     )
-    return FileFetcher(options.path, FileSettings.of(options), reading, protocol=protocol, most=most)
+    return FileFetcher(options.path, FileSettings.of(options), reading, protocol=protocol, max_rows=max_rows)
 
 
 def with_protocol(options: Options, look: Look) -> Options:
-    """Return the options with the protocol that the names of files tell.
+    """Return the options with the protocol that the names of data files tell; unchanged if there is no data file.
 
     Raises:
-        OptionError: `protocol` says another one, or there are several.
+        OptionError: `protocol` says another one, or files have several or are of no protocol.
     """
-    known = {name for name, _ in FORMATS.values()}
+    known = sorted(name for name, _ in FORMATS.values())
     if options.protocol not in {"auto", *known}:
-        msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(sorted(known))}"
+        msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(known)}"
         raise OptionError(msg)
-    found = {"." + pattern.rpartition(".")[2] for pattern in look.sizes}
-    names = sorted({FORMATS[extension][0] for extension in found if extension in FORMATS})
-    if not names and options.protocol == "auto":
-        return options if not look.last else replace(options, protocol=next(iter(FORMATS.values()))[0])
-    if options.protocol == "auto" and len(names) == 1:
-        return replace(options, protocol=names[0])
-    if names and names != [options.protocol]:
-        msg = f"'path' has files of {' and '.join(names)}, and protocol is {options.protocol}"
+    extensions = sorted({extension_of(pattern) for pattern in look.sizes})
+    unknown = [extension for extension in extensions if extension not in FORMATS]
+    if unknown:
+        msg = f"'path' has data files with the extension {unknown[0]}, and a storage sink writes {', '.join(FORMATS)}"
         raise OptionError(msg)
-    return options
+    names = [FORMATS[extension][0] for extension in extensions]
+    if not names:
+        return options
+    if len(names) > 1:
+        msg = f"'path' has files of {' and '.join(names)}: give the folder of one changefeed"
+        raise OptionError(msg)
+    if options.protocol not in {"auto", names[0]}:
+        msg = f"'path' has files of {names[0]}, and protocol is {options.protocol}: leave 'protocol' out"
+        raise OptionError(msg)
+    return replace(options, protocol=names[0])
 
 
 def ranges_of(look: Look, options: Options) -> list[OffsetRange]:
     """Return all files that are whole, and the checkpoint-ts: what a batch reads."""
-    ranges = [OffsetRange(*place, look.first[place], end) for place, end in look.last.items()]
+    ranges = [OffsetRange(*place, look.starts[place], end) for place, end in look.ends.items()]
     if look.checkpoint is not None:
         ranges.append(OffsetRange(*CHECKPOINT, look.checkpoint, look.checkpoint + 1))
-    return sorted(wanted_of(ranges, options), key=lambda each: order_of(each.topic))
+    return sorted(wanted_of(ranges, options), key=_order)
 
 
 def wanted_of(ranges: Iterable[OffsetRange], options: Options) -> list[OffsetRange]:
@@ -108,21 +119,18 @@ def _may_have(topic: str, wanted: TableFilter) -> bool:
     return not wanted.patterns or place is None or place.table is None or wanted.matches(TableName(*place.table))
 
 
-def sampled(ranges: Iterable[OffsetRange], options: Options) -> list[OffsetRange]:
-    """Return what to sample of files: of each directory the first and the last, and all versions of tables."""
-    wanted = TableFilter(options.tables or ())
+def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return what to sample of files: of each directory the first and the last data file, and all schema files."""
     by_owner: dict[str, list[OffsetRange]] = {}
     chosen = []
     for each in ranges:
         place = directory_of(each.topic)
-        if place is None:
-            if each.topic_partition != CHECKPOINT:
-                chosen.append(each)
-        elif each.size:
+        if place is not None and each.size:
             by_owner.setdefault(place.owner, []).append(each)
-    mine = {owner: some for owner, some in by_owner.items() if _may_have(some[0].topic, wanted)} or by_owner
-    for some in mine.values():
-        for each in sorted(some, key=lambda one: order_of(one.topic))[-_MOST_SAMPLED:]:
+        elif place is None and each.topic_partition != CHECKPOINT:
+            chosen.append(each)
+    for directories in by_owner.values():
+        for each in sorted(directories, key=_order)[-_MOST_SAMPLED:]:
             chosen.append(each._replace(end=each.start + 1))
             if each.size > 1:  # as of another partition: the sampler takes one range of each
                 chosen.append(each._replace(partition=1, start=each.end - 1))
@@ -133,67 +141,71 @@ class VersionSearch:
     """Looks in the folder of a changefeed for the version of a table that a row names.
 
     Args:
-        options: the options.
+        fetcher: reads schema files.
         decoder: the decoder of the protocol.
+
+    Attributes:
+        around: the files that are read: a range of a data directory, or one data file; None if there are none.
     """
 
-    def __init__(self, options: Options, decoder: Decoder) -> None:
-        assert options.path is not None  # noqa: S101 (for mypy)
-        self._folder = Folder(options.path)
+    def __init__(self, fetcher: FileFetcher, decoder: Decoder) -> None:
+        self._fetcher = fetcher
         self._decoder = decoder
+        self._missing: set[tuple[str, int]] = set()  # storages take long to answer
         self.around: OffsetRange | None = None
 
     def __call__(self, table: TableName, version: int) -> Definitions:  # noqa: ARG002 (the path of the rows says it)
-        """Return what the file with a version defines; nothing if there is none."""
-        file = None if self.around is None else parse_path(self.around.topic)
-        place = directory_of(
-            file.pattern if isinstance(file, DataFile) else "" if self.around is None else self.around.topic
-        )
+        """Return what the schema file of a version defines; nothing if there is none.
+
+        Raises:
+            DecodeError: the schema file is broken.
+            StorageUnavailableError: the folder cannot be read.
+        """
+        place = None if self.around is None else directory_of_topic(self.around.topic)
         definitions = self._decoder.facts.definitions
-        files = self._decoder.facts.files
-        if place is None or definitions is None or files is None:
+        if place is None or definitions is None or (place.owner, version) in self._missing:
             return {}
         found: Definitions = {}
-        for path in schema_files_of(self._folder, place, version):
-            data = self._folder.text(path)
-            message = None if data is None else files.of_schema(parse_object(data))
-            chunk = Chunk(path, 0, [0], [-1], [None], [message])
-            for split in splits_of(self._decoder, chunk):
-                if split.corrupt:
-                    raise split.corrupt[0].error
-                found.update(definitions([*split.ddl, *split.bootstraps]))
+        for path in self._fetcher.schema_files(place, version):
+            for chunk in self._fetcher.fetch(OffsetRange(path, 0, 0, 1)):
+                for split in splits_of(self._decoder, chunk):
+                    if split.corrupt:
+                        raise split.corrupt[0].error
+                    found.update(definitions([*split.ddl, *split.bootstraps]))
+        if not found:
+            self._missing.add((place.owner, version))
         return found
 
 
-def of_ddl(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the files with versions of tables."""
+def schema_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the ranges that are schema files."""
     return [each for each in ranges if is_schema_file(each.topic)]
 
 
 def packed_files(
-    ranges: Iterable[OffsetRange], sizes: Mapping[str, Mapping[int, int]], at_least: int | None = None
+    ranges: Iterable[OffsetRange], sizes: Mapping[str, Mapping[int, int]], min_partitions: int | None = None
 ) -> list[list[OffsetRange]]:
     """Pack files together, in order, so that each input partition is worth its task; a file is not cut.
 
     Args:
         ranges: the files.
         sizes: see `Look.sizes`; a file whose size is not known counts as large.
-        at_least: `minPartitions`.
+        min_partitions: `minPartitions`.
     """
     files = [
-        (each._replace(start=start, end=start + 1), _size_of(each, start, sizes))
+        (each._replace(start=start, end=start + 1), _size_of(each.topic, start + 1, sizes))
         for each in ranges
         for start in range(each.start, each.end)
     ]
-    most = _WORTH_A_TASK
-    if at_least is not None:
-        most = min(most, sum(size for _, size in files) // at_least)
+    max_bytes = _TASK_BYTES
+    if min_partitions is not None:
+        max_bytes = min(max_bytes, sum(size for _, size in files) // min_partitions)
     packed: list[list[OffsetRange]] = []
     free = -1
     for file, size in files:
         if size > free:
             packed.append([])
-            free = most
+            free = max_bytes
         free -= size
         last = packed[-1][-1] if packed[-1] else None
         if last is not None and last.topic_partition == file.topic_partition and last.end == file.start:
@@ -203,10 +215,8 @@ def packed_files(
     return packed
 
 
-def _size_of(each: OffsetRange, start: int, sizes: Mapping[str, Mapping[int, int]]) -> int:
-    if directory_of(each.topic) is None:
-        return 0
-    return sizes.get(each.topic, {}).get(start + 1, _WORTH_A_TASK)
+def _size_of(topic: str, number: int, sizes: Mapping[str, Mapping[int, int]]) -> int:
+    return 0 if directory_of(topic) is None else sizes.get(topic, {}).get(number, _TASK_BYTES)
 
 
 @dataclass
@@ -221,6 +231,7 @@ class FilePlanner:
         limits: how long to wait.
         report_loss: called with a reason if files are gone; it raises unless `failOnDataLoss` is off.
         begins_at_end: whether a new stream starts behind the files that are there.
+        waits_for_rows: whether nothing is planned before there is a data file, whose name tells the protocol.
         clock: a monotonic clock, in seconds.
     """
 
@@ -228,6 +239,7 @@ class FilePlanner:
     limits: StreamLimits
     report_loss: Callable[[str], None]
     begins_at_end: bool = False
+    waits_for_rows: bool = False
     clock: Callable[[], float] = time.monotonic
     _start: Offsets | None = None
     _seen: Look = field(default_factory=Look)
@@ -235,13 +247,13 @@ class FilePlanner:
     _looks_at: float | None = None  # when the next look is due
     _stops_at_target: bool = False
     _target: Look | None = None
-    _waiting_since: float | None = None
+    _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
         """Return where a new stream starts. It is resolved once."""
         if self._start is None:
             look = self._look()
-            self._start = _ends(look) if self.begins_at_end else {place: at for place, at in look.first.items() if at}
+            self._start = _ends(look) if self.begins_at_end else {place: at for place, at in look.starts.items() if at}
         return {INITIAL: True, **to_json_dict(self._start)}
 
     def stop_at_latest(self) -> None:
@@ -255,10 +267,6 @@ class FilePlanner:
     def newest_end(self) -> OffsetJSON:
         """Return the ends of all directories as the end of a micro-batch whose start is not known."""
         return self.newest()
-
-    def ends(self) -> Offsets:
-        """Return the ends of all directories as of the last look."""
-        return _ends(self._seen)
 
     def look(self) -> Look:
         """Return the last look; a first one if there was none, as after a restart."""
@@ -279,37 +287,29 @@ class FilePlanner:
         look = self._look()
         if self._stops_at_target:
             self._target = look = self._target or look
-        begins = self._still_there(started, look)
-        new = sorted((place for place, end in look.last.items() if end > begins.get(place, 0)), key=_order)
-        backlog = sum(look.last[place] - begins.get(place, 0) for place in new)
-        if (
-            min_offsets is not None
-            and not first
-            and not self._stops_at_target
-            and self._must_wait(backlog, min_offsets)
-        ):
+        begins = self._checked(started, look)
+        new = sorted((place for place, end in look.ends.items() if end > begins.get(place, 0)), key=_order)
+        backlog = sum(look.ends[place] - begins.get(place, 0) for place in new)
+        may_wait = min_offsets is not None and not first and not self._stops_at_target
+        if may_wait and self._minimum.must_wait(backlog, min_offsets or 0, self.limits.max_delay, self.clock()):
             return dict(start)
         ends, left = dict(begins), backlog if max_offsets is None else max_offsets
         for place in new:
-            granted = min(look.last[place] - begins.get(place, 0), left)
+            granted = min(look.ends[place] - begins.get(place, 0), left)
             if granted <= 0:
                 break
             ends[place] = begins.get(place, 0) + granted
             left -= granted
-        if look.checkpoint is not None and all(ends.get(place, 0) == look.last[place] for place in new):
+        if look.checkpoint is not None and all(ends.get(place, 0) == look.ends[place] for place in new):
             ends[CHECKPOINT] = max(look.checkpoint + 1, begins.get(CHECKPOINT, 0))
         if not first and ends == started:
             return dict(start)
         end = to_json_dict(ends)
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
 
-    def coverage_between(self, start: OffsetJSON, end: OffsetJSON) -> Coverage:  # noqa: ARG002 (as `StreamPlanner`)
-        """Return that DDL has no copies."""
-        return {}
-
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the files between two offsets, in order."""
-        begins = offsets_of(end[START] if start.get(INITIAL) and START in end else start)
+        begins = start_offsets(start, end)
         ranges = []
         for place, last in sorted(offsets_of(end).items(), key=lambda item: _order(item[0])):
             begin = begins.get(place, 0)
@@ -317,30 +317,34 @@ class FilePlanner:
                 ranges.append(OffsetRange(*place, last - 1 if place == CHECKPOINT else begin, last))
         return ranges
 
-    def _still_there(self, begins: Offsets, look: Look) -> Offsets:
-        """Return the offsets of directories that are still there; report files that are gone and were not read."""
+    def _checked(self, begins: Offsets, look: Look) -> Offsets:
+        """Return where to begin in each directory; report files that are gone and were not read.
+
+        Raises:
+            DataLossError: there are such files, and `failOnDataLoss` is on.
+        """
         kept = {}
         for place, begin in begins.items():
-            if place == CHECKPOINT or place in look.last:
+            if place == CHECKPOINT or place in look.ends:
                 kept[place] = begin
             elif not (is_schema_file(place.topic) or self._is_read(place, begin, begins)):
                 self.report_loss(
-                    f"The directory of {place.topic} is gone, and whether all of its files had been read is not known: "
-                    f"{begin} had. Has file-expiration-days of the sink, or a rule of the bucket, removed it?"
+                    f"The directory of {place.topic} is gone after {begin} of its files had been read, and it may have "
+                    "had more. Has file-expiration-days of the sink, or a rule of the bucket, removed it?"
                 )
-        for place, first in look.first.items():
+        for place, first in look.starts.items():
             if first > kept.get(place, 0):
                 self.report_loss(
                     f"The files {kept.get(place, 0) + 1} to {first} of {place.topic} are gone and were not read. Has "
                     "file-expiration-days of the sink, or a rule of the bucket, removed them?"
                 )
                 kept[place] = first
-            elif look.last[place] < kept.get(place, 0):
+            elif look.ends[place] < kept.get(place, 0):
                 self.report_loss(
-                    f"{place.topic} has {look.last[place]} files, and {kept[place]} had been read: another changefeed "
+                    f"{place.topic} has {look.ends[place]} files, and {kept[place]} had been read: another changefeed "
                     "has been written to this folder. Start the query with a new checkpoint and a new output"
                 )
-                kept[place] = look.last[place]
+                kept[place] = look.ends[place]
         return kept
 
     def _is_read(self, place: TopicPartition, begin: int, begins: Mapping[TopicPartition, int]) -> bool:
@@ -358,25 +362,17 @@ class FilePlanner:
         """Return what the changefeed has written; look again if the last look is too old."""
         now = self.clock()
         if self._looks_at is None or now >= self._looks_at:
-            self._seen = self.lookup.look()
-            self._known.update(self._seen.last)
+            look = self.lookup.look()
+            self._seen = Look() if self.waits_for_rows and not look.sizes else look
+            self._known.update(self._seen.ends)
             took = self.clock() - now
-            self._looks_at = self.clock() + max(self.limits.min_interval, _IDLE * took)
+            self._looks_at = self.clock() + max(self.limits.min_interval, _PAUSE_PER_LOOK * took)
         return self._seen
 
-    def _must_wait(self, backlog: int, min_offsets: int) -> bool:
-        now = self.clock()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if backlog >= min_offsets or (backlog > 0 and now - self._waiting_since >= self.limits.max_delay):
-            self._waiting_since = now
-            return False
-        return True
 
-
-def _order(place: TopicPartition) -> tuple[int, int, str, str]:
-    return order_of(place.topic)
+def _order(files: OffsetRange | TopicPartition) -> tuple[int, int, str, str]:
+    return order_of(files.topic)
 
 
 def _ends(look: Look) -> Offsets:
-    return look.last | ({} if look.checkpoint is None else {CHECKPOINT: look.checkpoint + 1})
+    return look.ends | ({} if look.checkpoint is None else {CHECKPOINT: look.checkpoint + 1})

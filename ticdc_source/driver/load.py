@@ -20,10 +20,10 @@ from ticdc_source.driver.definition_search import Bounds, DefinitionSearch
 from ticdc_source.driver.files import (
     VersionSearch,
     file_fetcher,
-    of_ddl,
     packed_files,
     ranges_of,
     sampled,
+    schema_ranges,
     with_protocol,
 )
 from ticdc_source.driver.inference import (
@@ -188,7 +188,7 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     if options.path is not None:
         look = Changefeed(options.path).look()
         options = with_protocol(options, look)
-        return sampled(ranges_of(look, options), options), options
+        return sampled(ranges_of(look, options)), options
     with KafkaCluster(options) as cluster:
         return cluster.resolve_ranges() if batch else cluster.everything(), options
 
@@ -219,7 +219,9 @@ def driver_fetcher(options: Options) -> Fetcher:
     """Return a fetcher for the driver, which samples: of a file only the first rows."""
     if options.path is not None:
         protocol = None if options.protocol == "auto" else options.protocol
-        return file_fetcher(options, fetch_settings(options), protocol=protocol, most=options.infer_schema_max_records)
+        return file_fetcher(
+            options, fetch_settings(options), protocol=protocol, max_rows=options.infer_schema_max_records
+        )
     return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
 
 
@@ -234,7 +236,9 @@ def topic_search(decoder: Decoder, options: Options, *, driver: bool = True) -> 
         driver: whether this is the driver.
     """
     if options.path is not None:
-        return VersionSearch(options, decoder)
+        protocol = decoder.facts.name
+        settings = fetch_settings(options, protocol)
+        return VersionSearch(file_fetcher(options, settings, protocol=protocol, max_rows=None), decoder)
     fetch, bounds = _elsewhere(options, driver=driver)
     return DefinitionSearch(
         decoder,
@@ -454,7 +458,7 @@ class ReadContexts:
         if self._sample is not None:
             before = len(self._sample.ddl)
             of_files = self._options.path is not None
-            with_ddl = of_ddl(ranges) if of_files else _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
+            with_ddl = schema_ranges(ranges) if of_files else _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
             with driver_fetcher(self._options) as fetcher:
                 _add_ddl(self._sample, with_ddl, fetcher)
             if len(self._sample.ddl) > before:
@@ -472,7 +476,7 @@ class ReadContexts:
     def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         options = self._options
         if options.path is not None:
-            ranges = sampled(ranges, options)
+            ranges = sampled(ranges)
         if options.is_typed:
             return self._of_schema_or_sample(ranges)
         with driver_fetcher(options) as fetcher:

@@ -41,10 +41,12 @@ __all__ = [
     "IDS",
     "INITIAL",
     "Lookup",
+    "MinimumWait",
     "OffsetJSON",
     "StreamLimits",
     "StreamPlanner",
     "offsets_of",
+    "start_offsets",
     "topic_ids_of",
 ]
 
@@ -102,6 +104,29 @@ class StreamLimits(NamedTuple):
     min_interval: float = 0.2
 
 
+class MinimumWait:
+    """Waits until there are enough offsets for a micro-batch (`minOffsetsPerTrigger`)."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def must_wait(self, backlog: int, least: int, max_delay: float, now: float) -> bool:
+        """Return whether to wait.
+
+        Args:
+            backlog: the number of new offsets.
+            least: the number to wait for.
+            max_delay: for how long to wait if there is one at least, in seconds.
+            now: a monotonic clock, in seconds.
+        """
+        if self._since is None:
+            self._since = now
+        if backlog >= least or (backlog > 0 and now - self._since >= max_delay):
+            self._since = now
+            return False
+        return True
+
+
 @dataclass
 class StreamPlanner:
     """Plans the micro-batches of one query. It lives in the driver's Python process and is never pickled.
@@ -139,7 +164,7 @@ class StreamPlanner:
     _idle: bool = False
     _stops_at_target: bool = False
     _target: Offsets | None = None
-    _waiting_since: float | None = None
+    _minimum: MinimumWait = field(default_factory=MinimumWait)
     _blind: tuple[OffsetJSON, OffsetJSON] | None = None  # an end that was planned without its start, and its start
 
     def __post_init__(self) -> None:
@@ -196,7 +221,7 @@ class StreamPlanner:
         intact = not recreated and not truncated and all(tp in ends and ends[tp] >= begins[tp] for tp in begins)
         if min_offsets is not None and intact and not first and not self._stops_at_target:
             new = sum(ends[tp] - begins.get(tp, 0) for tp in ends)
-            if self._must_wait(new, min_offsets):
+            if self._minimum.must_wait(new, min_offsets, self.limits.max_delay, self.clock()):
                 return dict(start)
         begins = self._with_new_partitions(begins, ends)
         ends = self._checked(begins, ends)
@@ -270,7 +295,7 @@ class StreamPlanner:
         Raises:
             DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
-        ends, begins = offsets_of(end), _start_offsets(start, end)
+        ends, begins = offsets_of(end), start_offsets(start, end)
         planned, planned_epochs = topic_ids_of(end), _epochs_of(end)
         started = self._ids.ids_of_offset(topic_ids_of(start), _topics(begins))
         carried = {topic: started[topic] for topic in sorted(_topics(ends) - planned.keys()) if topic in started}
@@ -459,15 +484,6 @@ class StreamPlanner:
                 "and created again."
             )
 
-    def _must_wait(self, backlog: int, min_offsets: int) -> bool:
-        now = self.clock()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if backlog >= min_offsets or (backlog > 0 and now - self._waiting_since >= self.limits.max_delay):
-            self._waiting_since = now
-            return False
-        return True
-
 
 def offsets_of(offset: OffsetJSON) -> Offsets:
     """Return the offsets in a checkpoint's JSON. Members that begin with `$` are ignored, also those of later releases.
@@ -485,7 +501,7 @@ def coverage_of(offset: OffsetJSON) -> Coverage:
     return coverage_from_json(offset.get(DDL, {}))
 
 
-def _start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
+def start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
     """Return where a batch starts: for an initial offset, the start that the end offset carries."""
     offsets = offsets_of(start)  # refuses what is no offset
     return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets

@@ -10,13 +10,23 @@ from ticdc_source.options.option import Option
 
 __all__ = ["check_files", "check_kafka", "check_output"]
 
-# Options that have a meaning for topics only, beside those of the Kafka client.
-_OF_TOPICS = frozenset({
-    *("assign", "subscribe", "subscribePattern", "includeHeaders", "commitGroupOffsets", "groupIdPrefix"),
+# Options that only topics have, beside `kafka.*`.
+_OF_TOPICS = (
+    "assign",
+    "brokerTimeoutMs",
+    "commitGroupOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "groupIdPrefix",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
     "maxRecordsPerPartition",
-    *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("endingTimestamp", "endingOffsetsByTimestamp", "brokerTimeoutMs", "kafkaConsumer.pollTimeoutMs"),
-})  # fmt: skip
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "subscribe",
+    "subscribePattern",
+)
 
 # What to do instead of setting an option that does not apply to `outputFormat=event`.
 _ROWS_ARE_WHOLE = "Its JSON has every column that a message has"
@@ -55,7 +65,11 @@ class _Options(Protocol):
 
 
 def check_output(options: _Options, rows: Iterable[Option]) -> None:
-    """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
+    """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams.
+
+    Raises:
+        OptionError: there are such options.
+    """
     given = [row for row in rows if options.is_given(row.name)]
     for row in given:
         if options.output_format not in row.outputs:
@@ -73,9 +87,13 @@ def check_output(options: _Options, rows: Iterable[Option]) -> None:
 
 
 def check_files(options: _Options) -> None:
-    """Refuse options of topics beside `path`."""
+    """Refuse options of topics beside `path`.
+
+    Raises:
+        OptionError: there is one.
+    """
     kafka = [f"kafka.{name}" for name in options.kafka]
-    refused = kafka + [name for name in sorted(_OF_TOPICS) if options.is_given(name)]
+    refused = kafka + [name for name in _OF_TOPICS if options.is_given(name)]
     bounds = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
     by_name = [name for name, value in bounds.items() if not isinstance(value, str)]
     if refused or by_name:
@@ -87,7 +105,11 @@ def check_files(options: _Options) -> None:
 
 
 def check_kafka(options: _Options) -> None:
-    """Refuse a read of topics without brokers or topics."""
+    """Refuse a read of topics without brokers or topics.
+
+    Raises:
+        OptionError: it lacks one of them.
+    """
     if not options.kafka.get("bootstrap.servers", "").strip():
         msg = (
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer. (Spark does not "

@@ -1,7 +1,7 @@
 """How a storage sink writes the messages of a wire format to files: rows behind one another, each with a terminator.
 
-DDL is in files of its own, one for each version of a table, and the watermark is the checkpoint-ts in `metadata`. A
-wire format turns them into the messages that it has for them in Kafka, so that all that follows reads one thing.
+DDL is in schema files, and the watermark is the checkpoint-ts in `metadata`. A wire format turns both into messages:
+into TiCDC's Kafka messages if it has them, else into the JSON of the file.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ class FileSettings:
     output_old_value: bool | None = None
     binary_encoding: str = "base64"
 
+    @property
+    def end_of_row(self) -> bytes:
+        """What ends a row of CSV."""
+        return self.terminator or _CRLF
+
     @classmethod
     def of(cls, options: Options) -> FileSettings:
         """Return what options say."""
@@ -75,7 +80,7 @@ class FileFormat:
     Attributes:
         extension: the end of the names of its files, with the dot.
         cutter: makes what cuts one file, given the version of its table and the settings.
-        of_schema: returns the message for a file with a version of a table; None if it has nothing to say.
+        of_schema: returns the message for a schema file, given its JSON; None if it has nothing to say.
         of_checkpoint: returns the message for a checkpoint-ts.
     """
 

@@ -6,7 +6,7 @@ and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -25,6 +25,7 @@ from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.spark.schema import to_arrow
@@ -93,7 +94,13 @@ class StreamReader(DataSourceStreamReader):
             limits = StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000)
             if options.path is not None:
                 begins_at_end = options.is_given("startingOffsets") and options.starting_offsets == "latest"
-                self._planner = FilePlanner(Changefeed(options.path), limits, self._report_loss, begins_at_end)
+                self._planner = FilePlanner(
+                    Changefeed(options.path),
+                    limits,
+                    self._report_loss,
+                    begins_at_end=begins_at_end,
+                    waits_for_rows=options.protocol == "auto",
+                )
                 return self._planner
             self._cluster = KafkaCluster(options)
             self._planner = StreamPlanner(
@@ -121,21 +128,15 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Cut what lies between two offsets into input partitions; small ranges share one."""
         planner = self.planner
+        if isinstance(planner, FilePlanner):
+            return self._partitions_of_files(planner, planner.ranges(start, end), offsets_of(end))
         ranges = planner.ranges(start, end)
         coverage = planner.coverage_between(start, end)  # also of an empty range: it keeps what the start says
         if not ranges:
             return []
         if self._contexts is None:
-            options = self._options
-            if isinstance(planner, FilePlanner):
-                options = with_protocol(options, planner.look())
-            self._contexts = ReadContexts(to_arrow(self._schema), options, planner.lookup.earliest)
+            self._contexts = ReadContexts(to_arrow(self._schema), self._options, planner.lookup.earliest)
         ends = offsets_of(end)
-        if isinstance(planner, FilePlanner):
-            ranges = wanted_of(ranges, self._options)
-            context = self._contexts.of(ranges, ends)
-            pieces = packed_files(ranges, planner.look().sizes, self._options.min_partitions)
-            return [TiCDCPartition(piece, context, ReadScope(partitions=1, one_watermark=True)) for piece in pieces]
         covered = set(ends)
         if self._options.output_format == "record":
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
@@ -153,6 +154,21 @@ class StreamReader(DataSourceStreamReader):
             return max(0, newest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
 
         return [TiCDCPartition(piece, context, scope, list(map(lag, piece))) for piece in pieces]
+
+    def _partitions_of_files(
+        self, planner: FilePlanner, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]
+    ) -> Sequence[InputPartition]:
+        """Pack files into input partitions."""
+        if not ranges:
+            return []
+        look = planner.look()
+        if self._contexts is None:
+            options = with_protocol(self._options, look)
+            self._contexts = ReadContexts(to_arrow(self._schema), options, planner.lookup.earliest)
+        wanted = wanted_of(ranges, self._options)
+        context, scope = self._contexts.of(wanted, ends), ReadScope(partitions=1, one_watermark=True)
+        pieces = packed_files(wanted, look.sizes, self._options.min_partitions)
+        return [TiCDCPartition(piece, context, scope) for piece in pieces]
 
     def commit(self, end: OffsetJSON) -> None:
         """Commit to the consumer group, if asked to, what Spark has finished. It never fails the query."""

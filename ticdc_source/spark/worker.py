@@ -111,7 +111,7 @@ def _fetcher(options: Options, protocol: str, *, is_retry: bool) -> AbstractCont
     """Return a context with what fetches records: of files, or of topics with a connection that the process keeps."""
     settings = fetch_settings(options, protocol)
     if options.path is not None:
-        return file_fetcher(options, settings, protocol=protocol, most=None)
+        return file_fetcher(options, settings, protocol=protocol, max_rows=None)
     return FETCHERS.borrow(client_settings(options, driver=False), settings, fresh=is_retry)
 
 

@@ -35,21 +35,21 @@ _NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # of the data file that an index f
 Files = dict[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What the changefeed has written, at one moment.
 
     Attributes:
-        first: of the data files of a directory, the number of the first less 1; 0 for a file with a version of a table.
-            The topic of a directory is the pattern of its files.
-        last: the number of the last whole one; 1 for a file with a version of a table.
+        starts: by topic partition, the offset of the first file that is there: its number less 1; 0 for a schema file.
+            The topic of a data directory is the pattern of the names of its files.
+        ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
         checkpoint: the checkpoint-ts; None if there is none yet.
-        uncounted: a directory with data files that no index file counts; None if there is none.
-        sizes: by directory, the size in bytes of each data file that is there, by its number.
+        uncounted: the pattern of one directory that has data files and no count; None if there is none.
+        sizes: by pattern, the size in bytes of each data file that is there, by its number.
     """
 
-    first: Files = field(default_factory=dict)
-    last: Files = field(default_factory=dict)
+    starts: Files = field(default_factory=dict)
+    ends: Files = field(default_factory=dict)
     checkpoint: int | None = None
     uncounted: str | None = None
     sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -89,31 +89,36 @@ class Changefeed:
                 indexes[found] = file.path
             elif is_schema_file(file.path):
                 schemas.append(TopicPartition(file.path, 0))
-        first, last = dict.fromkeys(schemas, 0), dict.fromkeys(schemas, 1)
-        uncounted = self._count(first, last, sizes, indexes)
-        return Look(first, last, checkpoint, uncounted, sizes)
+        starts, ends, uncounted = self._count(sizes, indexes)
+        return Look(
+            starts=dict.fromkeys(schemas, 0) | starts,
+            ends=dict.fromkeys(schemas, 1) | ends,
+            checkpoint=checkpoint,
+            uncounted=uncounted,
+            sizes=sizes,
+        )
 
     def _count(
-        self, first: Files, last: Files, numbers: Mapping[str, Iterable[int]], indexes: Mapping[IndexFile, str]
-    ) -> str | None:
-        """Add the data files that index files count; return a directory of which none does."""
-        uncounted = None
-        grown: set[str] = set()  # owners of which a new directory has been found
-        for pattern in sorted(numbers, key=order_of, reverse=True):
+        self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
+    ) -> tuple[Files, Files, str | None]:
+        """Return the starts and ends of data directories, and one that no index file counts; see `Look`."""
+        starts, ends, uncounted = Files(), Files(), None
+        grown: set[str] = set()  # owners with a directory that was not counted before
+        for pattern in sorted(sizes, key=order_of, reverse=True):
             place = directory_of(pattern)
             assert place is not None  # noqa: S101 (for mypy: `parse_path` has asked)
-            counted, largest = self._counted.get(pattern, 0), max(numbers[pattern])
-            if not counted:
+            before, numbers = self._counted.get(pattern, 0), sizes[pattern]
+            counted = before
+            if max(numbers) > before or place.owner in grown:
+                counted = self._counted[pattern] = self._last_whole(pattern, indexes) or before
+            if counted and not before:
                 grown.add(place.owner)
-            if largest > counted or place.owner in grown:
-                counted = self._counted[pattern] = self._last_whole(pattern, indexes) or counted
-            directory = TopicPartition(pattern, 0)
             if counted:
-                first[directory] = min(min(numbers[pattern]) - 1, counted)
-                last[directory] = counted
+                directory = TopicPartition(pattern, 0)
+                starts[directory], ends[directory] = min(min(numbers) - 1, counted), counted
             else:
                 uncounted = pattern
-        return uncounted
+        return starts, ends, uncounted
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
         """Return the number of the last file that is written whole; 0 if there is none yet."""
@@ -129,7 +134,7 @@ class Changefeed:
         return int(found[1])
 
     def earliest(self, places: Iterable[TopicPartition]) -> Files:
-        """Return 0 for the files with versions of tables: DDL of before a read is in no other."""
+        """Return 0 for schema files: DDL of before a read is in no other."""
         return {place: 0 for place in places if is_schema_file(place.topic)}
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:  # noqa: ARG002 (as of Kafka)
@@ -146,17 +151,17 @@ class Changefeed:
 
 
 def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:
-    """Return the paths of the files with a version of the table that a data directory is of."""
+    """Return the paths of the schema files with this version of the table that a data directory is of."""
     table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
     found = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
     return [path for path in found if is_schema_file(path) and order_of(path)[0] == version]
 
 
 def checkpoint_ts(text: bytes | None) -> int | None:
-    """Return the checkpoint-ts of the file `metadata`; None if there is no such file.
+    """Return the checkpoint-ts of the file `metadata`; None if TiCDC has not begun: no file, an empty one, or 0.
 
     Raises:
-        DecodeError: it has none.
+        DecodeError: the file has no valid checkpoint-ts.
     """
     if not text:
         return None

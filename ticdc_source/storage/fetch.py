@@ -1,7 +1,7 @@
 """A range of files → bounded chunks of their rows.
 
-A record of a file has the path of the file as its topic, the number of the file as its partition, and the number of the
-row in it, from 0, as its offset.
+The topic of a row is the path of its file, the partition the number of the file, and the offset the number of the row
+in the file, from 0. A schema file is one record, at offset 0. The watermark is one of `metadata`, at the checkpoint-ts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.file_format import FileFormat, FileSettings
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, parse_object
-from ticdc_source.storage.changefeed import CHECKPOINT
+from ticdc_source.storage.changefeed import CHECKPOINT, schema_files_of
 from ticdc_source.storage.files import Folder
-from ticdc_source.storage.paths import data_file_name, directory_of, is_schema_file
+from ticdc_source.storage.paths import DataDirectory, data_file_name, directory_of, extension_of, is_schema_file
 from ticdc_source.tso import physical_ms
 
 __all__ = ["FORMATS", "FileFetcher", "ReadSettings"]
@@ -59,7 +59,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         files: the settings of files.
         settings: how to read.
         protocol: the wire format, for the messages of DDL and watermarks.
-        most: how many rows of each file to read; None for all.
+        max_rows: how many rows of each file to read; None for all.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         settings: ReadSettings,
         *,
         protocol: str | None = None,
-        most: int | None = None,
+        max_rows: int | None = None,
     ) -> None:
         self._folder = Folder(location)
         self._files = files
         self._settings = settings
         self._protocol = protocol
-        self._most = most
+        self._max_rows = max_rows
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -89,7 +89,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         """Do nothing: a file is open only while it is read."""
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
-        """Do nothing: a file is never written twice."""
+        """Do nothing: files have no topic ids. The planner reports a folder that another changefeed has taken over."""
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of files in order; see `Fetcher.fetch`.
@@ -97,17 +97,21 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         Raises:
             StorageUnavailableError: the folder cannot be read.
             DataLossError: a file of the range is gone, and `fail_on_data_loss` is on.
-            DecodeError: a file with a version of a table is broken.
+            DecodeError: a schema file is broken.
         """
         topic = offset_range.topic
         if offset_range.topic_partition == CHECKPOINT:
             ts = offset_range.end - 1
             yield Chunk(topic, 0, [ts], [physical_ms(ts)], [None], [self._own_format().of_checkpoint(ts)])
         elif is_schema_file(topic):
-            yield from self._schema(topic) if offset_range.size else ()
+            yield from self._schema(topic)
         else:
             for number in range(offset_range.start + 1, offset_range.end + 1):
                 yield from self._rows(topic, number)
+
+    def schema_files(self, place: DataDirectory, version: int) -> list[str]:
+        """Return the paths of the schema files with this version of the table that a data directory is of."""
+        return schema_files_of(self._folder, place, version)
 
     def _own_format(self) -> FileFormat:
         files = None if self._protocol is None else PROTOCOLS[self._protocol].facts.files
@@ -122,7 +126,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
             message = self._own_format().of_schema(parse_object(data))
         except MALFORMED as error:
             chunk = Chunk(path, 0, [0], [_NO_TIME], [None], [data])
-            msg = f"not a file with a version of a table: {failure_detail(error)}"
+            msg = f"not a schema file: {failure_detail(error)}"
             raise DecodeError(msg, chunk.address(0)) from None
         if message is not None:
             yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])
@@ -130,23 +134,23 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
     def _rows(self, pattern: str, number: int) -> Iterator[Chunk]:
         path, place = data_file_name(pattern, number), directory_of(pattern)
         assert place is not None  # noqa: S101 (for mypy: the driver has asked)
-        _, files = FORMATS["." + path.rpartition(".")[2]]
+        _, files = FORMATS[extension_of(path)]
         cutter = files.cutter(place.version, self._files)
-        first, limit = 0, self._most
+        first, limit = 0, self._max_rows
         try:
             for block in self._folder.blocks(path):
                 messages = cutter.cut(block)
                 yield from self._chunks(path, number, first, messages[:limit], cutter.key)
                 first += len(messages)
-                if self._most is not None:
-                    limit = self._most - first
+                if self._max_rows is not None:
+                    limit = self._max_rows - first
                     if limit <= 0:
                         return
                 del block, messages
         except FileNotFoundError:
             self._lost(path)
             return
-        yield from self._chunks(path, number, first, cutter.rest(), cutter.key)
+        yield from self._chunks(path, number, first, cutter.rest()[:limit], cutter.key)
 
     def _chunks(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Iterator[Chunk]:
         """Yield the messages in chunks of at most so many records and bytes, but one record each."""

@@ -8,8 +8,10 @@
         CDC<number>.<json|csv>                                      rows
 
 With `use-table-id-as-path`, `<table-id>` stands for `<database>/<table>`. If several nodes write one table, each has
-files of its own in a directory: `CDC_<dispatcher>_<number>.<json|csv>` and `meta/CDC_<dispatcher>.index`. Until v6.5 a
-version is `<database>/<table>/<version>/schema.json`, and the index stands beside its files.
+files of its own in a directory: `CDC_<dispatcher>_<number>.<json|csv>` and `meta/CDC_<dispatcher>.index`. TiCDC before
+v6.5.1 writes `<database>/<table>/<version>/schema.json`, and the index file beside the data files.
+
+A schema file has DDL, and for a table the columns of one version.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ __all__ = [
     "IndexFile",
     "data_file_name",
     "directory_of",
+    "directory_of_topic",
+    "extension_of",
     "is_schema_file",
     "order_of",
     "parse_path",
@@ -78,8 +82,19 @@ def parse_path(path: str) -> DataFile | IndexFile | None:
     return None
 
 
+def directory_of_topic(topic: str) -> DataDirectory | None:
+    """Return what the path of a data directory says, given the path of a data file or the pattern of its name."""
+    file = parse_path(topic)
+    return directory_of(file.pattern if isinstance(file, DataFile) else topic)
+
+
+def extension_of(path: str) -> str:
+    """Return the extension of a data file, with the dot."""
+    return "." + path.rpartition(".")[2]
+
+
 def is_schema_file(path: str) -> bool:
-    """Return whether a path is that of a file with a version of a table, or with DDL of a database."""
+    """Return whether a path is that of a schema file."""
     return _SCHEMA.fullmatch(path) is not None
 
 
@@ -99,7 +114,8 @@ def directory_of(pattern: str) -> DataDirectory | None:
     at = next((index for index, part in enumerate(parts) if index and _is_version(part)), None)
     if at is None:
         return None
-    # A name may have slashes. Go's path.Join takes `..` away, so that one part may be left of database and table too.
+    # A table name may have slashes. Go's path.Join resolves `..` in a name, so a path may have one part for database
+    # and table; then the table is not known.
     table = (parts[0], "/".join(parts[1:at])) if at > 1 else None
     rest = parts[at + 1 :]
     date = rest.pop() if rest and _DATE.fullmatch(rest[-1]) else ""
@@ -107,10 +123,10 @@ def directory_of(pattern: str) -> DataDirectory | None:
 
 
 def order_of(topic: str) -> tuple[int, int, str, str]:
-    """Return where files stand in the order in which TiCDC writes them: a version of a table before its rows.
+    """Return where files stand in the order in which TiCDC writes them: a schema file before its rows.
 
     Args:
-        topic: the path of a file with a version of a table, or the pattern of data files; `metadata` is the last.
+        topic: the path of a schema file, or the pattern of data files; `metadata` is the last.
     """
     found = _SCHEMA.fullmatch(topic)
     if found is not None:

@@ -1,7 +1,7 @@
 """The decoder of CSV in files of a storage sink.
 
-A row says its table, its operation and its commit-ts. What its columns are is in the file with the version of its
-table, which the key of the message names (`definitions`; docs/design/0022-storage-sink.md).
+A row says its table, its operation and its commit-ts. The schema file of its table's version says what its columns are;
+the key of the message names that version (`definitions`; docs/design/0022-storage-sink.md).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ticdc_source.protocols.csv.lines import (
     Key,
     columns_of,
     fields_of,
-    has_mark,
+    has_is_update,
     parsed_key,
     rows_of,
     with_header,
@@ -89,11 +89,12 @@ class CSV(RowDecoder):
                 if key is None:
                     _classify(split, position, message)
                     continue
-                at = message.find(delimiter) + 1
+                at = message.find(delimiter) + len(delimiter)
                 table = next((each for head, each in known.items() if message.startswith(head, at)), None)
                 if table is None:
-                    table, head = self._table_of(message, at)
-                    known[head] = table
+                    table, head = self._table_of(message)
+                    if message.startswith(head, at):
+                        known[head] = table
                 parsed = parsed_key(key)
             except MALFORMED as error:
                 failure = parse_failure(error, "a row of CSV").at(chunk.address(position))
@@ -108,14 +109,16 @@ class CSV(RowDecoder):
         split.keep(wants)
         return split
 
-    def _table_of(self, message: bytes, at: int) -> tuple[TableName, bytes]:
-        """Return the table of a row, and the bytes behind its operation that say so."""
-        _, table, database = fields_of(message, self.settings.files, OWN_FIELDS).texts
-        name = TableName(text(database), text(table))
+    def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
+        """Return the table of a row, and the fields of a row that say so, as TiCDC writes them."""
+        own = fields_of(message, self.settings.files, OWN_FIELDS).texts
+        if len(own) < OWN_FIELDS:
+            msg = "it does not begin with operation, table and schema: is csv.delimiter that of the changefeed?"
+            raise ValueError(msg)
+        name = TableName(text(own[2]), text(own[1]))
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
         head = delimiter.join(f"{quote}{part}{quote}" for part in (name.table, name.database)) + delimiter
-        written = head.encode()
-        return name, written if message.startswith(written, at) else message[at:]
+        return name, head.encode()
 
     def describe(
         self,
@@ -154,18 +157,18 @@ class CSV(RowDecoder):
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, names, last, settings
             key = events.event_keys[event]
-            if key is not last:
+            if key is not last:  # `parsed_key` keeps one object for each
                 settings = with_header(self.settings.files, key.header)
                 columns, last = _columns(events.table, key, settings, learned), key
                 names = [column.name for column in columns]
             images.continue_run(columns)
             fields = [fields_of(row, settings) for row in rows_of(payload, settings)]
-            first = OWN_FIELDS + settings.include_commit_ts + has_mark(fields[0], settings)
+            first = OWN_FIELDS + settings.include_commit_ts + has_is_update(fields[0], settings)
             if settings.include_commit_ts:
                 parsed.commit_ts[event] = _commit_ts(fields[0].texts)
             for each in fields:
                 if len(each.texts) != first + len(names):
-                    raise _miscounted(len(each.texts), first, columns, key)
+                    raise _field_count_error(len(each.texts), first, columns, key)
             cells = [dict(zip(names, each.texts[first:], strict=True)) for each in fields]
             operations = [each.texts[0] for each in fields]
             if operations in (["I"], ["U"]):
@@ -218,8 +221,8 @@ def _columns(table: TableName, key: Key, settings: FileSettings, learned: Learne
     defined = learned.definition(table, key.version)
     if defined is None:
         msg = (
-            f"version {key.version} of {table} is not known: its folder 'meta' has no file with it. Has somebody "
-            "removed it, or are these records of a DataFrame without those of that file?"
+            f"version {key.version} of {table} is not known: no schema file in the table's folder 'meta' has it. Was "
+            "it removed? If the records come from a DataFrame, keep those of schema files in it"
         )
         raise DecodeError(msg)
     if key.header is None:
@@ -230,12 +233,12 @@ def _columns(table: TableName, key: Key, settings: FileSettings, learned: Learne
 def _commit_ts(fields: Sequence[str | None]) -> int:
     digits = fields[OWN_FIELDS] if len(fields) > OWN_FIELDS else None
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
-        msg = f"{digits!r:.40} is no commit-ts: is include-commit-ts off? Then set csv.includeCommitTs=false"
+        msg = f"the fourth field is {digits!r:.40}, no commit-ts. If that is off, set csv.includeCommitTs=false"
         raise ValueError(msg)
     return tso(int(digits))
 
 
-def _miscounted(found: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
+def _field_count_error(found: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
     """Return the error for a row with another number of fields than its table has."""
     return DecodeError(
         f"{found} fields, and {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "

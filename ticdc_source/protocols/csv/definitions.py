@@ -1,4 +1,7 @@
-"""A file with a version of a table → its columns (pingcap/ticdc pkg/cloudstorage/schema_file.go, fromTiColumnInfo)."""
+"""A schema file → the columns of a version of a table.
+
+Source: pingcap/ticdc pkg/cloudstorage/schema_file.go, fromTiColumnInfo.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ _LENGTHS = frozenset({*TEXTS, *BINARIES, "bit"})
 
 
 def table_of(schema: JSONObject) -> TableName:
-    """Return the table of a file; its name is empty for DDL of a database."""
+    """Return the table of a schema file; its name is empty for DDL of a database."""
     return table_name(schema.get("Schema"), schema.get("Table"))
 
 
 def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
-    """Return what files with versions of tables define."""
+    """Return what schema files define."""
     schemas = [schema for event in events for schema in event.table_changes or ()]
     return {(table_of(each), tso(each["TableVersion"])): _columns(each) for each in schemas if each.get("TableColumns")}
 

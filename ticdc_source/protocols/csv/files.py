@@ -1,6 +1,6 @@
 """How a storage sink writes CSV. A row's key has the version of its table, which the path of the file says.
 
-Files with versions of tables stay as they are: they define what rows do not say.
+Schema files stay as they are: they define what rows do not say.
 """
 
 from __future__ import annotations

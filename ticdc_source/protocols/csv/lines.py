@@ -27,7 +27,7 @@ __all__ = [
     "Key",
     "columns_of",
     "fields_of",
-    "has_mark",
+    "has_is_update",
     "parsed_key",
     "rows_of",
     "with_header",
@@ -37,8 +37,7 @@ _HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `outpu
 _COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
 OWN_FIELDS = 3  # operation, table and schema
 _TRUE = "true"
-_MARKS = (_TRUE, "false")
-_CRLF = b"\r\n"
+_BOOLEANS = (_TRUE, "false")
 _UNESCAPED = {"n": "\n", "r": "\r"}
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -65,7 +64,7 @@ class CSVCutter:
 
     def __init__(self, version: int, settings: FileSettings) -> None:
         self._settings = settings
-        self._terminator = settings.terminator or _CRLF
+        self._terminator = settings.end_of_row
         self._quote = settings.quote.encode()
         self._deleted = self._quote + b"D" + self._quote + settings.delimiter.encode()
         self._left = b""
@@ -82,7 +81,7 @@ class CSVCutter:
         return self._messages(pieces)
 
     def rest(self) -> list[bytes]:
-        """Return the last message: the last row, which may lack the terminator, or what is left of one."""
+        """Return what is left at the end of the file: the last row, even without a terminator, and rows cut off."""
         left, self._left = self._left, b""
         messages = self._messages([left]) if left or self._open is not None else []
         return messages + [each for each in (self._old, self._open) if each is not None]
@@ -109,7 +108,7 @@ class CSVCutter:
     def _is_of_update(self, row: bytes) -> bool:
         at = OWN_FIELDS + self._settings.include_commit_ts
         fields = fields_of(row, self._settings, at + 1)
-        return fields.has_bare_mark and fields.texts[at] == _TRUE and self._settings.output_old_value is not False
+        return fields.says_is_update and fields.texts[at] == _TRUE and self._settings.output_old_value is not False
 
 
 def _whole_rows(
@@ -127,13 +126,15 @@ def _whole_rows(
     return rows, begun
 
 
-def has_mark(fields: Fields, settings: FileSettings) -> bool:
-    """Return whether a row says if it is of an update, behind its commit-ts: no column is `true` without quotes.
+def has_is_update(fields: Fields, settings: FileSettings) -> bool:
+    """Return whether rows have the field is-update.
+
+    A bare `true` or `false` behind the commit-ts is that field: TiCDC quotes text, and writes booleans as numbers.
 
     Raises:
-        ValueError: without quotes nobody can tell.
+        ValueError: without quotes, text looks the same; csv.outputOldValue must say it.
     """
-    if settings.output_old_value is not None or not fields.has_bare_mark:
+    if settings.output_old_value is not None or not fields.says_is_update:
         return bool(settings.output_old_value)
     if not settings.quote:
         msg = "whether output-old-value is on cannot be seen without quotes: set csv.outputOldValue"
@@ -143,7 +144,7 @@ def has_mark(fields: Fields, settings: FileSettings) -> bool:
 
 def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
     """Return the rows of a message: one, or the old and the new row of an update."""
-    terminator = settings.terminator or _CRLF
+    terminator = settings.end_of_row
     rows, left = _whole_rows(message.split(terminator), None, settings.quote.encode(), terminator)
     return rows if left is None else [*rows, left]
 
@@ -163,48 +164,47 @@ class Fields(NamedTuple):
 
     Attributes:
         texts: their texts; NULL is None.
-        has_bare_mark: whether the field behind the commit-ts is `true` or `false` without quotes.
+        says_is_update: whether the field behind the commit-ts is a bare `true` or `false`.
     """
 
     texts: list[str | None]
-    has_bare_mark: bool
+    says_is_update: bool
 
 
-def fields_of(row: bytes, settings: FileSettings, most: int | None = None) -> Fields:
+def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None) -> Fields:
     """Return the fields of a row.
 
     Args:
         row: the row.
         settings: how it is written.
-        most: how many fields are needed; None for all.
+        max_fields: how many fields are needed; None for all.
 
     Raises:
         ValueError: a quote is not closed, or stands where it must not.
     """
     text, null, quote = row.decode("utf-8", "surrogateescape"), settings.null, settings.quote
     pattern = _field(settings)
-    if most is None:
+    if max_fields is None:
         found = pattern.findall(text)
-        if text and found and not found[-1][3] and len(found) > 1 and not found[-2][3]:
-            found.pop()  # findall also finds nothing behind the last field
+        if len(found) > 1 and not found[-2][3]:  # the row ended there, and findall matched nothing once more
+            found.pop()
+        # findall skips what does not match: the matches are then shorter than the row.
+        quotes = sum(1 for opening, _, _, _ in found if opening)
+        if len("".join(chain.from_iterable(found))) + quotes * len(quote) != len(text):
+            msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
+            raise ValueError(msg)
     else:
-        found = [each.groups("") for each in islice(pattern.finditer(text), most)]
-    # What does not match is passed over: then lengths differ.
-    marks = sum(1 for mark, _, _, _ in found if mark)
-    length = len("".join(chain.from_iterable(found))) + marks * len(quote)
-    if most is None and length != len(text):
-        msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
-        raise ValueError(msg)
+        found = [each.groups("") for each in islice(pattern.finditer(text), max_fields)]
     if quote:
         twice = quote + quote
         texts = [
-            (quoted.replace(twice, quote) if quote in quoted else quoted) if mark else None if plain == null else plain
-            for mark, quoted, plain, _ in found
+            quoted.replace(twice, quote) if opening else None if plain == null else plain
+            for opening, quoted, plain, _ in found
         ]
     else:
         texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in found]
     at = OWN_FIELDS + settings.include_commit_ts
-    return Fields(texts, len(found) > at and not found[at][0] and texts[at] in _MARKS)
+    return Fields(texts, len(found) > at and not found[at][0] and texts[at] in _BOOLEANS)
 
 
 def _unescaped(text: str) -> str:
