@@ -13,6 +13,7 @@ from ticdc_source.driver.streaming import StreamLimits
 from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.protocols.file_format import LineCutter
 from ticdc_source.storage import CHECKPOINT, Changefeed
 from ticdc_source.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
 
@@ -110,6 +111,20 @@ def test_index_files_of_both_places() -> None:
     """An index file is in `meta`, or beside the data files."""
     assert parse_path(f"s/t/{OLD}/meta/CDC.index") == parse_path(f"s/t/{OLD}/CDC.index")
     assert parse_path(f"s/t/{OLD}/meta/CDC_a_b.index") == IndexFile(f"s/t/{OLD}", "CDC_a_b_")
+
+
+@pytest.mark.parametrize("terminator", [None, b";\n"])
+def test_lines_of_blocks_of_any_size(terminator: bytes | None) -> None:
+    """Messages come back from blocks of any size, with or without carriage returns and a last terminator."""
+    lines = [b"", b"a", b"\r", b"bcd", b"", b"\xff" * 9]
+    end = terminator or b"\n"
+    for between in (end, b"\r\n" if terminator is None else end):
+        data = between.join(lines)
+        expected = [line.removesuffix(b"\r") for line in lines[:-1]] if between == b"\n" else lines[:-1]
+        for size in range(1, len(data) + 1):
+            cutter = LineCutter(terminator)
+            found = [each for at in range(0, len(data), size) for each in cutter.cut(data[at : at + size])]
+            assert [*found, *cutter.rest()] == [*expected, lines[-1]], (between, size)
 
 
 def test_files_that_no_index_counts_are_not_read(sink: Sink) -> None:

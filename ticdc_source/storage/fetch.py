@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ticdc_source.errors import DataLossError, DecodeError, warn
-from ticdc_source.events import Chunk
+from ticdc_source.events import Binaries, Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
@@ -140,7 +140,8 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         try:
             for block in self._folder.blocks(path):
                 messages = cutter.cut(block)
-                yield from self._chunks(path, number, first, messages[:limit], cutter.key)
+                wanted = len(messages) if limit is None else min(limit, len(messages))
+                yield from self._chunks(path, number, first, _part(messages, 0, wanted), cutter.key)
                 first += len(messages)
                 if self._max_rows is not None:
                     limit = self._max_rows - first
@@ -152,26 +153,33 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
             return
         yield from self._chunks(path, number, first, cutter.rest()[:limit], cutter.key)
 
-    def _chunks(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Iterator[Chunk]:
-        """Yield the messages in chunks of at most so many records and bytes, but one record each."""
-        start = size = 0
-        for position, message in enumerate(messages):
-            if position > start and (
-                position - start >= self._settings.max_records or size + len(message) > self._settings.max_bytes
-            ):
-                yield self._chunk(path, number, first + start, messages[start:position], key)
-                start, size = position, 0
-            size += len(message)
-        if start < len(messages):
-            yield self._chunk(path, number, first + start, messages[start:], key)
+    def _chunks(
+        self, path: str, number: int, first: int, messages: list[bytes] | Binaries, key: bytes | None
+    ) -> Iterator[Chunk]:
+        """Yield messages in chunks of at most so many records and bytes, but one record each."""
+        for start in range(0, len(messages), self._settings.max_records):
+            after = min(start + self._settings.max_records, len(messages))
+            yield from self._small(path, number, first + start, _part(messages, start, after), key)
 
-    def _chunk(self, path: str, number: int, first: int, messages: list[bytes], key: bytes | None) -> Chunk:
+    def _small(
+        self, path: str, number: int, first: int, messages: list[bytes] | Binaries, key: bytes | None
+    ) -> Iterator[Chunk]:
+        """Yield messages in chunks of at most so many bytes: halves, while they are larger."""
         count = len(messages)
-        headers: list[list[tuple[str, bytes | None]]] | None = None
-        if self._settings.include_headers:
-            headers = [[] for _ in messages]
-        return Chunk(
-            path, number, range(first, first + count), [_NO_TIME] * count, [key] * count, list(messages), headers
+        size = messages.nbytes if isinstance(messages, Binaries) else sum(map(len, messages))
+        if count > 1 and size > self._settings.max_bytes:
+            half = count // 2
+            yield from self._small(path, number, first, _part(messages, 0, half), key)
+            yield from self._small(path, number, first + half, _part(messages, half, count), key)
+            return
+        yield Chunk(
+            path,
+            number,
+            range(first, first + count),
+            [_NO_TIME] * count,
+            [key] * count,
+            messages if isinstance(messages, Binaries) else list[bytes | None](messages),
+            [[] for _ in messages] if self._settings.include_headers else None,
         )
 
     def _lost(self, path: str) -> None:
@@ -188,3 +196,9 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
             raise DataLossError(msg)
         warn(msg)
         _log.warning("%s", msg)
+
+
+def _part(messages: list[bytes] | Binaries, start: int, after: int) -> list[bytes] | Binaries:
+    if start == 0 and after == len(messages):
+        return messages
+    return messages.part(start, after) if isinstance(messages, Binaries) else messages[start:after]
