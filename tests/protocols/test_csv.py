@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.support.captured import Captured, rows, whole
 from tests.support.messages import TSO
 from ticdc_source.errors import DecodeError
+from ticdc_source.protocols.csv import lines as lines_of_csv
 from ticdc_source.protocols.csv.lines import CSVCutter, fields_of
 from ticdc_source.protocols.file_format import FileSettings
 
@@ -46,7 +48,7 @@ def written(text: str | None, settings: FileSettings) -> str:
     ],
     ids=["default", "other", "backslashes", "null"],
 )
-def test_rows_and_fields_are_what_was_written(settings: FileSettings) -> None:
+def test_rows_and_fields_are_what_was_written(settings: FileSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts with quotes, delimiters and line ends come back, from blocks of any size."""
     chance = random.Random(SEED)
     table = [[chance.choice([*TEXTS, None]) for _ in range(4)] for _ in range(300)]
@@ -64,8 +66,26 @@ def test_rows_and_fields_are_what_was_written(settings: FileSettings) -> None:
         found = [row for at in range(0, len(data), size) for row in cutter.cut(data[at : at + size])] + cutter.rest()
         assert found == [line.encode() for line in lines], f"blocks of {size}, seed {SEED}"
     parsed = [fields_of(row, settings).texts for row in found]
+    monkeypatch.setattr(lines_of_csv, "_LARGE", 0)
+    assert [fields_of(row, settings).texts for row in found] == parsed  # large rows are scanned
     assert [each[:3] for each in parsed] == [["I", "t", "db"]] * len(table)
     assert [each[4:] for each in parsed] == table
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_a_large_text_is_cut_in_time(quote: str) -> None:
+    """A text of megabytes with line ends costs time and memory in proportion to its size."""
+    settings = FileSettings(quote=quote)
+    text = '\r\n"' * (1 << 20)
+    line = ",".join(written(one, settings) for one in ("I", "t", "db", text)).encode()
+    cutter = CSVCutter(1, settings)
+
+    (row,) = [*cutter.cut(line + b"\r\n"), *cutter.rest()]
+
+    tracemalloc.start()
+    assert fields_of(row, settings).texts[3] == text
+    assert tracemalloc.get_traced_memory()[1] < 20 * len(line)
+    tracemalloc.stop()
 
 
 def test_both_rows_of_an_update_are_one_message() -> None:

@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from ticdc_source.driver.files import FilePlanner, packed_files, sampled
 from ticdc_source.driver.load import batch_options, infer_schema, plan_batch
@@ -13,8 +14,8 @@ from ticdc_source.driver.streaming import StreamLimits
 from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols.file_format import LineCutter
-from ticdc_source.storage import CHECKPOINT, Changefeed
+from ticdc_source.protocols.file_format import FileSettings, LineCutter
+from ticdc_source.storage import CHECKPOINT, Changefeed, FileFetcher, ReadSettings
 from ticdc_source.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
 
 OLD, NEW = 447_984_074_911_121_426, 447_984_084_414_103_554
@@ -64,8 +65,7 @@ def planner(sink: Sink, *, fail: bool = True) -> FilePlanner:
         if fail:
             raise DataLossError(reason)
 
-    ticks = count()
-    return FilePlanner(Changefeed(str(sink.folder)), StreamLimits(min_interval=0), report, clock=lambda: next(ticks))
+    return FilePlanner(Changefeed(str(sink.folder)), StreamLimits(min_interval=0), report, clock=lambda: 0.0)
 
 
 def files_of(one: FilePlanner, start: dict[str, object], end: dict[str, object]) -> list[str]:
@@ -82,8 +82,10 @@ def files_of(one: FilePlanner, start: dict[str, object], end: dict[str, object])
     [
         (f"shop/orders/{OLD}/CDC000012.json", 12, "shop/orders", ("shop", "orders"), ""),
         (f"shop/orders/{OLD}/2026-08-18/CDC000001.csv", 1, "shop/orders", ("shop", "orders"), "2026-08-18"),
-        (f"shop/orders/{OLD}/2026/CDC000001.csv", 1, "shop/orders", ("shop", "orders"), "2026"),
-        (f"shop/orders/{OLD}/104/2026-08/CDC0000000001.csv", 1, "shop/orders/104", ("shop", "orders"), "2026-08"),
+        (f"shop/orders/{OLD}/2026/CDC000001.csv", 1, "shop/orders/2026", ("shop", "orders"), ""),  # or a partition
+        (f"shop/202301010000000/{OLD}/CDC000001.csv", 1, "shop/202301010000000", ("shop", "202301010000000"), ""),
+        (f"shop/a\nb/{OLD}/CDC000001.csv", 1, "shop/a\nb", ("shop", "a\nb"), ""),
+        (f"shop/orders/{OLD}/104/2026-08/CDC1000001.csv", 1_000_001, "shop/orders/104", ("shop", "orders"), "2026-08"),
         (f"104/{OLD}/CDC_a-b_c_000003.json", 3, "104", None, ""),
         (f"shop/a/b/{OLD}/CDC000003.json", 3, "shop/a/b", ("shop", "a/b"), ""),
         (f"orders/{OLD}/CDC000003.json", 3, "orders", None, ""),  # of a table `../orders`, by Go's path.Join
@@ -135,8 +137,8 @@ def test_files_that_no_index_counts_are_not_read(sink: Sink) -> None:
 
     look = feed.look()
 
-    assert look.ends == {TopicPartition(f"s/t/{OLD}/CDC%06d.json", 0): 2}
-    with pytest.warns(UserWarning, match=rf"files such as s/u/{OLD}/CDC%06d\.json are left out"):
+    assert look.ends == {TopicPartition(f"s/t/{OLD}/CDC%d.json", 0): 2}
+    with pytest.warns(UserWarning, match=rf"files such as s/u/{OLD}/CDC%d\.json are left out"):
         feed.warn_of_uncounted(look)
 
 
@@ -155,7 +157,7 @@ def test_an_older_directory_is_looked_at_after_a_newer_one(sink: Sink, monkeypat
 
     monkeypatch.setattr(feed._folder, "text", late)
 
-    assert feed.look().ends[TopicPartition(f"s/t/{OLD}/CDC%06d.json", 0)] == 2
+    assert feed.look().ends[TopicPartition(f"s/t/{OLD}/CDC%d.json", 0)] == 2
 
 
 def test_micro_batches_read_old_versions_first(sink: Sink) -> None:
@@ -186,17 +188,139 @@ def test_an_expired_directory_that_was_read(sink: Sink) -> None:
     sink.data(f"s/u/{OLD}/2026-08-18", 1)
     first = planner(sink)
     end = first.next(first.initial())
-    for file in (sink.folder / "s/t" / str(OLD) / "2026-08-18").rglob("*.*"):
-        file.unlink()
+    empty(sink, f"s/t/{OLD}/2026-08-18")
 
-    later = planner(sink).next(end)
-    assert not any("s/t" in topic and "08-18" in topic for topic in later)
+    second = planner(sink)
+    for _ in range(3):
+        end = second.next(end)
+    assert not any("s/t" in topic and "08-18" in topic for topic in end)
 
-    for file in (sink.folder / "s/u").rglob("*.*"):
-        file.unlink()
+    empty(sink, "s/u")
     with pytest.raises(DataLossError, match=r"directory of s/u/.* is gone after 1 of its files had been read"):
-        planner(sink).next(later)
-    assert not any("s/u" in topic for topic in planner(sink, fail=False).next(later))
+        planner(sink).next(end)
+    assert not any("s/u" in topic for topic in planner(sink, fail=False).next(end))
+
+
+def empty(sink: Sink, folder: str) -> None:
+    """Remove all files below a folder."""
+    for file in (sink.folder / folder).rglob("*.*"):
+        file.unlink()
+
+
+def test_files_that_were_read_may_go_and_others_come(sink: Sink) -> None:
+    """A directory whose files a rule of the bucket has removed goes on where it was, with or without its index."""
+    sink.data(f"s/t/{OLD}", 1, 2)
+    one = planner(sink)
+    end = one.next(one.initial())
+    for number in (1, 2):
+        (sink.folder / f"s/t/{OLD}/CDC{number:06d}.json").unlink()
+    assert planner(sink).next(end) == end  # a restarted query: the index tells that all were read
+    empty(sink, "s")
+    for _ in range(5):
+        end = one.next(end)
+
+    sink.data(f"s/t/{OLD}", 3)
+
+    assert files_of(one, end, one.next(end)) == [f"s/t/{OLD}/CDC000003.json"]
+
+
+def test_ddl_is_not_read_again_when_all_data_has_expired(sink: Sink) -> None:
+    """Schema files that were read stay read while there is no data file."""
+    sink.schema("s/t", OLD)
+    sink.data(f"s/t/{OLD}/2026-08-18", 1)
+    one = planner(sink)
+    one.waits_for_rows = True
+    end = one.next(one.initial())
+    empty(sink, f"s/t/{OLD}")
+    for _ in range(4):
+        end = one.next(end)
+    sink.data(f"s/t/{OLD}/2026-08-20", 1)
+
+    assert files_of(one, end, one.next(end)) == [f"s/t/{OLD}/2026-08-20/CDC000001.json"]
+
+
+def test_a_stream_waits_for_the_file_that_tells_its_protocol(sink: Sink) -> None:
+    """DDL alone starts no micro-batch, because its message depends on the protocol."""
+    sink.schema("s/t", OLD)
+    one = planner(sink)
+    one.waits_for_rows = True
+    start = one.initial()
+    assert one.next(start) == start
+
+    sink.data(f"s/t/{OLD}", 1)
+
+    assert len(files_of(one, start, one.next(start))) == 2
+
+
+def test_a_restart_that_does_not_know_its_start_finds_lost_files(sink: Sink) -> None:
+    """PySpark before 4.2 plans its first end without the checkpoint: the ranges of the batch tell the loss."""
+    sink.data(f"s/t/{OLD}", 1)
+    sink.data(f"s/u/{OLD}", 1)
+    start = planner(sink).next(planner(sink).initial())
+    empty(sink, "s/u")
+
+    restarted = planner(sink)
+    with pytest.raises(DataLossError, match="s/u"):
+        restarted.ranges(start, restarted.next(restarted.initial()))
+
+
+def test_a_new_checkpoint_ends_a_wait_for_files(sink: Sink) -> None:
+    """With `minOffsetsPerTrigger`, a watermark comes after `maxTriggerDelay` at the latest."""
+    sink.data(f"s/t/{OLD}", 1)
+    one = planner(sink)
+    one.limits, one.clock = StreamLimits(max_delay=20, min_interval=0), count().__next__
+    end = one.next(one.initial())
+    sink.checkpoint(OLD + 9)
+
+    ends = [one.next(end, min_offsets=10) for _ in range(20)]
+
+    assert ends[0] == end
+    assert [each for each in ends if each != end]
+
+
+def test_a_busy_table_starves_no_other(sink: Sink) -> None:
+    """With a limit, all files of one look come before those of the next."""
+    sink.data(f"s/busy/{OLD}", 1, 2)
+    sink.data(f"s/calm/{NEW}", 1)
+    one = planner(sink)
+    start = one.initial()
+    for number in range(3, 9, 2):
+        end = json.loads(json.dumps(one.next(start, max_offsets=2)))
+        sink.data(f"s/busy/{OLD}", number, number + 1)
+        start = end
+
+    assert start[f"s/calm/{NEW}/CDC%d.json"] == {"0": 1}
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing that fails below the folder is not taken for a folder without files."""
+    sink.data(f"s/t/{OLD}", 1)
+    listing = LocalFileSystem.ls
+
+    def ls(self: LocalFileSystem, path: str, **how: object) -> object:
+        if path.endswith("/s/t"):
+            raise OSError(5, "Input/output error")
+        return listing(self, path, **how)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", ls)
+
+    with pytest.raises(StorageUnavailableError, match="Input/output error"):
+        Changefeed(str(sink.folder)).look()
+
+
+def test_numbers_may_get_wider(sink: Sink) -> None:
+    """Files are found whatever `file-index-width` is, also if it changes."""
+    for number, width in ((999_999, 6), (1_000_000, 6), (1_000_001, 9)):
+        sink.put(f"s/t/{OLD}/CDC{number:0{width}d}.json", f'{{"number": {number}}}')
+    sink.put(f"s/t/{OLD}/meta/CDC.index", "CDC001000001.json\n")
+    settings = ReadSettings(max_records=9, max_bytes=99)
+    fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, protocol="canal-json")
+
+    chunks = list(fetcher.fetch(OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 999_998, 1_000_001)))
+
+    assert [chunk.values for chunk in chunks] == [
+        [f'{{"number": {n}}}'.encode()] for n in (999_999, 1_000_000, 1_000_001)
+    ]
 
 
 def test_files_that_are_gone_are_data_loss(sink: Sink) -> None:
@@ -208,7 +332,7 @@ def test_files_that_are_gone_are_data_loss(sink: Sink) -> None:
     for number in (1, 2):
         (sink.folder / f"s/t/{OLD}/CDC{number:06d}.json").unlink()
 
-    with pytest.raises(DataLossError, match=rf"The files 2 to 2 of s/t/{OLD}/CDC%06d\.json are gone"):
+    with pytest.raises(DataLossError, match=rf"The files 2 to 2 of s/t/{OLD}/CDC%d\.json are gone"):
         one.next(start)
 
 
@@ -225,7 +349,7 @@ def test_another_changefeed_in_the_folder_is_data_loss(sink: Sink) -> None:
 
 def test_small_files_share_a_task() -> None:
     """Files are packed up to 32 MiB, in order; `minPartitions` makes more tasks."""
-    ranges = [OffsetRange("s/t/447984074911121426/CDC%06d.json", 0, 0, 5)]
+    ranges = [OffsetRange("s/t/447984074911121426/CDC%d.json", 0, 0, 5)]
     sizes = {ranges[0].topic: dict.fromkeys(range(1, 6), 10 << 20)}
 
     assert [[(one.start, one.end) for one in piece] for piece in packed_files(ranges, sizes)] == [[(0, 3)], [(3, 5)]]
@@ -234,7 +358,7 @@ def test_small_files_share_a_task() -> None:
 
 def test_a_sample_opens_few_files() -> None:
     """Of each directory the first and the last file are sampled."""
-    ranges = [OffsetRange("s/t/447984074911121426/CDC%06d.json", 0, 0, 1000), OffsetRange(*CHECKPOINT, 1, 2)]
+    ranges = [OffsetRange("s/t/447984074911121426/CDC%d.json", 0, 0, 1000), OffsetRange(*CHECKPOINT, 1, 2)]
 
     assert [(one.start, one.end) for one in sampled(ranges)] == [(0, 1), (999, 1000)]
 

@@ -30,7 +30,7 @@ from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.schema.model import Definitions
 from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look, ReadSettings
-from ticdc_source.storage.paths import directory_of, directory_of_topic, extension_of, is_schema_file, order_of
+from ticdc_source.storage.paths import directory_of, directory_of_topic, extension_of, is_schema_file, order_of, stem_of
 
 __all__ = [
     "FilePlanner",
@@ -46,6 +46,7 @@ __all__ = [
 
 _TASK_BYTES = 32 << 20  # of the files of an input partition, unless it is one file
 _MOST_SAMPLED = 30  # directories of a table, the newest
+_LOOKS_UNTIL_GONE = 3
 _PAUSE_PER_LOOK = 2.0  # a pause is at least twice as long as the look before it
 
 Offsets = dict[TopicPartition, int]
@@ -72,8 +73,13 @@ def file_fetcher(
     return FileFetcher(options.path, FileSettings.of(options), reading, protocol=protocol, max_rows=max_rows)
 
 
-def with_protocol(options: Options, look: Look) -> Options:
+def with_protocol(options: Options, look: Look, read: Iterable[TopicPartition] = ()) -> Options:
     """Return the options with the protocol that the names of data files tell; unchanged if there is no data file.
+
+    Args:
+        options: the options.
+        look: the files that are there.
+        read: directories of which files have been read.
 
     Raises:
         OptionError: `protocol` says another one, or files have several or are of no protocol.
@@ -82,7 +88,8 @@ def with_protocol(options: Options, look: Look) -> Options:
     if options.protocol not in {"auto", *known}:
         msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(known)}"
         raise OptionError(msg)
-    extensions = sorted({extension_of(pattern) for pattern in look.sizes})
+    patterns = {*look.sizes, *(place.topic for place in read if directory_of(place.topic) is not None)}
+    extensions = sorted({extension_of(pattern) for pattern in patterns})
     unknown = [extension for extension in extensions if extension not in FORMATS]
     if unknown:
         msg = f"'path' has data files with the extension {unknown[0]}, and a storage sink writes {', '.join(FORMATS)}"
@@ -116,7 +123,9 @@ def wanted_of(ranges: Iterable[OffsetRange], options: Options) -> list[OffsetRan
 def _may_have(topic: str, wanted: TableFilter) -> bool:
     """Return whether files may have rows or DDL of wanted tables."""
     place = directory_of(topic)
-    return not wanted.patterns or place is None or place.table is None or wanted.matches(TableName(*place.table))
+    if not wanted.patterns or place is None or place.table is None or "/" in place.table[1]:
+        return True  # a name with a slash may be one of a database too
+    return wanted.matches(TableName(*place.table))
 
 
 def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -247,6 +256,9 @@ class FilePlanner:
     _looks_at: float | None = None  # when the next look is due
     _stops_at_target: bool = False
     _target: Look | None = None
+    _unread: Look | None = None  # a look of which a limit left files out
+    _absent: dict[TopicPartition, int] = field(default_factory=dict)  # how many looks lacked a directory
+    _is_checked: bool = False
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
@@ -284,15 +296,18 @@ class FilePlanner:
             DataLossError: files are gone that were not read.
         """
         started, first = offsets_of(start), bool(start.get(INITIAL))
-        look = self._look()
-        if self._stops_at_target:
-            self._target = look = self._target or look
+        look = self._backlog_of(started)
+        if self.waits_for_rows and not look.sizes and not any(map(_is_data, started)):
+            return dict(start)
         begins = self._checked(started, look)
+        self._is_checked |= not first
         new = sorted((place for place, end in look.ends.items() if end > begins.get(place, 0)), key=_order)
         backlog = sum(look.ends[place] - begins.get(place, 0) for place in new)
-        may_wait = min_offsets is not None and not first and not self._stops_at_target
-        if may_wait and self._minimum.must_wait(backlog, min_offsets or 0, self.limits.max_delay, self.clock()):
-            return dict(start)
+        checkpoint = 0 if look.checkpoint is None else look.checkpoint + 1
+        if min_offsets is not None and not first and not self._stops_at_target:
+            waiting = max(backlog, int(checkpoint > begins.get(CHECKPOINT, 0)))
+            if self._minimum.must_wait(waiting, min_offsets, self.limits.max_delay, self.clock()):
+                return dict(start)
         ends, left = dict(begins), backlog if max_offsets is None else max_offsets
         for place in new:
             granted = min(look.ends[place] - begins.get(place, 0), left)
@@ -300,16 +315,37 @@ class FilePlanner:
                 break
             ends[place] = begins.get(place, 0) + granted
             left -= granted
-        if look.checkpoint is not None and all(ends.get(place, 0) == look.ends[place] for place in new):
-            ends[CHECKPOINT] = max(look.checkpoint + 1, begins.get(CHECKPOINT, 0))
+        if all(ends.get(place, 0) == look.ends[place] for place in new):
+            self._unread = None
+            if checkpoint:
+                ends[CHECKPOINT] = max(checkpoint, begins.get(CHECKPOINT, 0))
+        else:
+            self._unread = look
         if not first and ends == started:
             return dict(start)
         end = to_json_dict(ends)
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
 
+    def _backlog_of(self, started: Mapping[TopicPartition, int]) -> Look:
+        """Return the look whose files to read: all of one before those of the next, or a busy table starves others.
+
+        Args:
+            started: what has been read.
+        """
+        if self._stops_at_target:
+            self._target = self._target or self._look()
+            return self._target
+        before = self._unread
+        if before is not None and any(end > started.get(place, 0) for place, end in before.ends.items()):
+            return before
+        return self._look()
+
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the files between two offsets, in order."""
         begins = start_offsets(start, end)
+        if not self._is_checked:  # a restarted query may have planned its first end without knowing its start
+            self._checked(begins, self.look())
+            self._is_checked = True
         ranges = []
         for place, last in sorted(offsets_of(end).items(), key=lambda item: _order(item[0])):
             begin = begins.get(place, 0)
@@ -327,7 +363,13 @@ class FilePlanner:
         for place, begin in begins.items():
             if place == CHECKPOINT or place in look.ends:
                 kept[place] = begin
-            elif not (is_schema_file(place.topic) or self._is_read(place, begin, begins)):
+                self._absent.pop(place, None)
+            elif is_schema_file(place.topic) or self._is_read(place, begin, begins):
+                # A storage may forget a folder for a moment. One without a date may get files again.
+                self._absent[place] = self._absent.get(place, 0) + 1
+                if self._absent[place] < _LOOKS_UNTIL_GONE or not self._may_go(place, begins):
+                    kept[place] = begin
+            else:
                 self.report_loss(
                     f"The directory of {place.topic} is gone after {begin} of its files had been read, and it may have "
                     "had more. Has file-expiration-days of the sink, or a rule of the bucket, removed it?"
@@ -349,25 +391,39 @@ class FilePlanner:
 
     def _is_read(self, place: TopicPartition, begin: int, begins: Mapping[TopicPartition, int]) -> bool:
         """Return whether all files of a directory had been read: its end is known, or later ones have been begun."""
+        return self._known.get(place) == begin or self._has_later(place, begins)
+
+    def _may_go(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
+        """Return whether nothing is written any more to a directory that is gone, so that its offset is of no use."""
         own = directory_of(place.topic)
-        if own is None or self._known.get(place) == begin:
-            return True
-        others = ((directory_of(other.topic), at) for other, at in begins.items())
-        return any(
-            other is not None and at > 0 and other.owner == own.owner and (other.version, other.date) > own[2:]
-            for other, at in others
+        return own is not None and (bool(own.date) or self._has_later(place, begins))
+
+    def _has_later(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
+        """Return whether later files have been begun of the same table, partition and writer."""
+        own = directory_of(place.topic)
+        others = ((directory_of(other.topic), other, at) for other, at in begins.items())
+        return own is not None and any(
+            other is not None
+            and at > 0
+            and other.owner == own.owner
+            and stem_of(there.topic) == stem_of(place.topic)
+            and (other.version, other.date) > (own.version, own.date)
+            for other, there, at in others
         )
 
     def _look(self) -> Look:
         """Return what the changefeed has written; look again if the last look is too old."""
         now = self.clock()
         if self._looks_at is None or now >= self._looks_at:
-            look = self.lookup.look()
-            self._seen = Look() if self.waits_for_rows and not look.sizes else look
+            self._seen = self.lookup.look()
             self._known.update(self._seen.ends)
             took = self.clock() - now
             self._looks_at = self.clock() + max(self.limits.min_interval, _PAUSE_PER_LOOK * took)
         return self._seen
+
+
+def _is_data(place: TopicPartition) -> bool:
+    return directory_of(place.topic) is not None
 
 
 def _order(files: OffsetRange | TopicPartition) -> tuple[int, int, str, str]:

@@ -374,14 +374,14 @@ class Options:
 
     terminator: str | None = option(
         "terminator",
-        parsers.escaped,
+        parsers.delimiter,
         "`terminator` of the sink, which ends a row in a file of `path`. By default `\\r\\n`, and in JSON also `\\n`",
     )
     csv_delimiter: str = option(
-        "csv.delimiter", parsers.escaped, "`delimiter` of the sink's CSV, between two fields", default=","
+        "csv.delimiter", parsers.delimiter, "`delimiter` of the sink's CSV, between two fields", default=","
     )
     csv_quote: str = option(
-        "csv.quote", parsers.escaped, "`quote` of the sink's CSV, around text; may be empty", default='"'
+        "csv.quote", parsers.quote, "`quote` of the sink's CSV, around text; may be empty", default='"'
     )
     csv_null: str = option("csv.null", parsers.text, "`null` of the sink's CSV, which stands for NULL", default="\\N")
     csv_include_commit_ts: bool = option(

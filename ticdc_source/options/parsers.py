@@ -26,6 +26,7 @@ __all__ = [
     "boolean",
     "broker_version",
     "buffer_bytes",
+    "delimiter",
     "duration_ms",
     "escaped",
     "folder",
@@ -37,6 +38,7 @@ __all__ = [
     "offsets",
     "one_of",
     "partition_lists",
+    "quote",
     "resolved_or_integer",
     "servers",
     "size_bytes",
@@ -354,6 +356,23 @@ def folder(value: str) -> str:
 def escaped(value: str) -> str:
     r"""Return a text in which `\\r`, `\\n`, `\\t` and `\\\\` stand for one character each, as in TOML."""
     return re.sub(r"\\([rnt\\])", lambda found: {"r": "\r", "n": "\n", "t": "\t"}.get(found[1], found[1]), value)
+
+
+def delimiter(value: str) -> str:
+    """Return a text that is not empty, as `escaped` does."""
+    if not value:
+        msg = "expected a text that is not empty"
+        raise ParseError(msg)
+    return escaped(value)
+
+
+def quote(value: str) -> str:
+    """Return one character, or none, as `escaped` does."""
+    text = escaped(value)
+    if len(text) > 1:
+        msg = "expected one character, or none"
+        raise ParseError(msg)
+    return text
 
 
 # JSON by topic and partition, as Spark's Kafka source has it

@@ -163,7 +163,7 @@ class StreamReader(DataSourceStreamReader):
             return []
         look = planner.look()
         if self._contexts is None:
-            options = with_protocol(self._options, look)
+            options = with_protocol(self._options, look, ends)
             self._contexts = ReadContexts(to_arrow(self._schema), options, planner.lookup.earliest)
         wanted = wanted_of(ranges, self._options)
         context, scope = self._contexts.of(wanted, ends), ReadScope(partitions=1, one_watermark=True)

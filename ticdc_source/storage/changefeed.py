@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import DecodeError, warn
@@ -24,6 +24,7 @@ from ticdc_source.storage.paths import (
     is_schema_file,
     order_of,
     parse_path,
+    stem_of,
 )
 
 __all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts", "schema_files_of"]
@@ -65,6 +66,7 @@ class Changefeed:
     def __init__(self, location: str) -> None:
         self._folder = Folder(location)
         self._counted: dict[str, int] = {}  # by pattern: the number of the last whole file
+        self._emptied: dict[str, str] = {}  # by the path of an index file without data files: the file that it names
 
     def __str__(self) -> str:
         """Return the location without what may be secret."""
@@ -118,12 +120,28 @@ class Changefeed:
                 starts[directory], ends[directory] = min(min(numbers) - 1, counted), counted
             else:
                 uncounted = pattern
+        for pattern, counted in self._without_files(sizes, indexes):
+            directory = TopicPartition(pattern, 0)
+            starts[directory] = ends[directory] = counted
         return starts, ends, uncounted
+
+    def _without_files(
+        self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the patterns of which only the index file is left, with the number in it."""
+        there = {(pattern.rpartition("/")[0], stem_of(pattern)) for pattern in sizes}
+        for index, path in indexes.items():
+            if (index.directory, index.stem) in there:
+                continue
+            name = self._emptied.get(path) or (self._folder.text(path) or b"").decode("utf-8", "replace").strip()
+            found = parse_path(f"{index.directory}/{name}")
+            if isinstance(found, DataFile):
+                self._emptied[path] = name  # nothing is written there any more, or a file will show it
+                yield found.pattern, found.number
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
         """Return the number of the last file that is written whole; 0 if there is none yet."""
-        directory, _, name = pattern.rpartition("/")
-        path = indexes.get(IndexFile(directory, name.partition("%")[0]))
+        path = indexes.get(IndexFile(pattern.rpartition("/")[0], stem_of(pattern)))
         text = None if path is None else self._folder.text(path)
         if not text:
             return 0

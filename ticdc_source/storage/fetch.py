@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from ticdc_source.errors import DataLossError, DecodeError, warn
+from ticdc_source.errors import DataLossError, warn
 from ticdc_source.events import Binaries, Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -20,7 +20,17 @@ from ticdc_source.protocols.file_format import FileFormat, FileSettings
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, parse_object
 from ticdc_source.storage.changefeed import CHECKPOINT, schema_files_of
 from ticdc_source.storage.files import Folder
-from ticdc_source.storage.paths import DataDirectory, data_file_name, directory_of, extension_of, is_schema_file
+from ticdc_source.storage.paths import (
+    WIDTH,
+    DataDirectory,
+    DataFile,
+    data_file_name,
+    directory_of,
+    extension_of,
+    is_schema_file,
+    parse_path,
+    stem_of,
+)
 from ticdc_source.tso import physical_ms
 
 __all__ = ["FORMATS", "FileFetcher", "ReadSettings"]
@@ -76,6 +86,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self._settings = settings
         self._protocol = protocol
         self._max_rows = max_rows
+        self._widths: dict[str, int] = {}  # of the numbers, by pattern
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -97,7 +108,6 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         Raises:
             StorageUnavailableError: the folder cannot be read.
             DataLossError: a file of the range is gone, and `fail_on_data_loss` is on.
-            DecodeError: a schema file is broken.
         """
         topic = offset_range.topic
         if offset_range.topic_partition == CHECKPOINT:
@@ -124,21 +134,39 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
             return
         try:
             message = self._own_format().of_schema(parse_object(data))
-        except MALFORMED as error:
-            chunk = Chunk(path, 0, [0], [_NO_TIME], [None], [data])
-            msg = f"not a schema file: {failure_detail(error)}"
-            raise DecodeError(msg, chunk.address(0)) from None
-        if message is not None:
+        except MALFORMED as error:  # the decoder does not know it either: it makes a bad record
+            _log.warning("%s is no schema file: %s", path, failure_detail(error))
+            message = data
+        if message:
             yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])
 
+    def _file(self, pattern: str, number: int) -> str | None:
+        """Return the path of a file; None if it is gone. How wide its number is only the folder tells."""
+        directory = pattern.rpartition("/")[0]
+        for file in self._folder.files(directory):
+            found = parse_path(file.path)
+            if found == DataFile(pattern, number):
+                digits = file.path.rpartition(".")[0].removeprefix(f"{directory}/{stem_of(pattern)}")
+                self._widths[pattern] = len(digits)
+                return file.path
+        return None
+
     def _rows(self, pattern: str, number: int) -> Iterator[Chunk]:
-        path, place = data_file_name(pattern, number), directory_of(pattern)
+        place = directory_of(pattern)
         assert place is not None  # noqa: S101 (for mypy: the driver has asked)
-        _, files = FORMATS[extension_of(path)]
-        cutter = files.cutter(place.version, self._files)
+        path = data_file_name(pattern, number, self._widths.get(pattern, WIDTH))
+        blocks = self._folder.blocks(path)
         first, limit = 0, self._max_rows
         try:
-            for block in self._folder.blocks(path):
+            try:
+                block = next(blocks, b"")
+            except FileNotFoundError:
+                path = self._file(pattern, number) or path
+                blocks = self._folder.blocks(path)
+                block = next(blocks, b"")
+            _, files = FORMATS[extension_of(path)]
+            cutter = files.cutter(place.version, self._files)
+            while block:
                 messages = cutter.cut(block)
                 wanted = len(messages) if limit is None else min(limit, len(messages))
                 yield from self._chunks(path, number, first, _part(messages, 0, wanted), cutter.key)
@@ -147,7 +175,8 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
                     limit = self._max_rows - first
                     if limit <= 0:
                         return
-                del block, messages
+                del messages
+                block = next(blocks, b"")
         except FileNotFoundError:
             self._lost(path)
             return

@@ -48,10 +48,14 @@ class Folder:
         """
 
         def listed() -> list[File]:
+            from fsspec import AbstractFileSystem  # noqa: PLC0415 (as in `_system`)
+
             system, root = self._system()
             system.invalidate_cache()  # storages keep their answers
-            found = system.find(f"{root}/{below}" if below else root, detail=True)
-            skipped = len(root.rstrip("/")) + 1
+            start = f"{root}/{below}" if below else root
+            own_find = type(system).find is not AbstractFileSystem.find
+            found = system.find(start, detail=True) if own_find else _walk(system, start)
+            skipped = len(root) + 1
             return [File(path[skipped:], entry.get("size") or 0) for path, entry in found.items()]
 
         return self._answer(listed, "it", missing=list)
@@ -118,7 +122,23 @@ class Folder:
             raise StorageUnavailableError(msg) from None
         except Exception as error:  # noqa: BLE001 (storages may raise anything, and their texts may show secrets)
             reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
+            if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
+                reason = str(error)
             if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return missing()
             msg = f"{place}: {what} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
             raise StorageUnavailableError(msg) from None
+
+
+def _walk(system: Any, start: str) -> dict[str, Any]:
+    """Return the files below a folder. fsspec's own walk takes a folder that cannot be listed for an empty one."""
+    found: dict[str, Any] = {}
+    left = [start]
+    while left:
+        try:
+            entries = system.ls(left.pop(), detail=True)
+        except (FileNotFoundError, NotADirectoryError):  # TiCDC removes folders meanwhile
+            continue
+        left += (entry["name"] for entry in entries if entry["type"] == "directory")
+        found |= {entry["name"]: entry for entry in entries if entry["type"] != "directory"}
+    return found

@@ -30,14 +30,17 @@ __all__ = [
     "is_schema_file",
     "order_of",
     "parse_path",
+    "stem_of",
 ]
 
 _LEAST_DIGITS = 15  # of a version, which is a TSO; a year, a partition and the id of a table have fewer
-_DATE = re.compile(r"(?:19|20)\d\d(?:-\d\d(?:-\d\d)?)?")
-_DATA = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)(?P<number>\d{6,20})(?P<extension>\.\w+)")
-_INDEX = re.compile(r"(?P<directory>.+?)/(?:meta/)?(?P<stem>CDC(?:_.+)?)\.index")
-_SCHEMA = re.compile(r"(?:.+/)?meta/schema_(?P<version>\d+)_\d{10}\.json|.+/(?P<old>\d+)/schema\.json")
-_PATTERN = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)%0(?P<width>\d+)d(?P<extension>\.\w+)")
+_DATE = re.compile(r"(?:19|20)\d\d-\d\d(?:-\d\d)?")  # a year alone may be the id of a partition
+_DATA = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)(?P<number>\d{6,20})(?P<extension>\.\w+)", re.DOTALL)
+_INDEX = re.compile(r"(?P<directory>.+?)/(?:meta/)?(?P<stem>CDC(?:_.+)?)\.index", re.DOTALL)
+_SCHEMA = re.compile(r"(?:.+/)?meta/schema_(?P<version>\d+)_\d{10}\.json|.+/(?P<old>\d+)/schema\.json", re.DOTALL)
+_PATTERN = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)%d(?P<extension>\.\w+)", re.DOTALL)
+_MOST_BEHIND = 2  # a partition and a date
+WIDTH = 6  # the digits of a number, unless file-index-width is larger
 
 
 class DataDirectory(NamedTuple):
@@ -57,7 +60,7 @@ class DataDirectory(NamedTuple):
 
 
 class DataFile(NamedTuple):
-    """A file with rows: the pattern of its path, with its number as `%06d`, and the number."""
+    """A file with rows: the pattern of its path, with `%d` for its number, and the number."""
 
     pattern: str
     number: int
@@ -74,7 +77,7 @@ def parse_path(path: str) -> DataFile | IndexFile | None:
     """Return what a path, relative to the changefeed's folder, is; None for any other file."""
     if found := _DATA.fullmatch(path):
         number = found["number"]
-        pattern = f"{found['directory']}/{found['stem']}%0{len(number)}d{found['extension']}"
+        pattern = f"{found['directory']}/{found['stem']}%d{found['extension']}"
         return DataFile(pattern, int(number)) if directory_of(pattern) else None
     if found := _INDEX.fullmatch(path):
         stem = found["stem"]
@@ -98,21 +101,30 @@ def is_schema_file(path: str) -> bool:
     return _SCHEMA.fullmatch(path) is not None
 
 
-def data_file_name(pattern: str, number: int) -> str:
-    """Return the path of one file of a pattern."""
-    found = _PATTERN.fullmatch(pattern)
-    if found is None:
-        msg = f"{pattern!r} is no pattern of data files"
-        raise ValueError(msg)
-    return f"{found['directory']}/{found['stem']}{number:0{found['width']}d}{found['extension']}"
+def data_file_name(pattern: str, number: int, width: int = WIDTH) -> str:
+    """Return the path of one file of a pattern.
+
+    Args:
+        pattern: the pattern.
+        number: the number of the file.
+        width: how many digits the number has at least.
+    """
+    head, _, extension = pattern.rpartition("%d")
+    return f"{head}{number:0{width}d}{extension}"
+
+
+def stem_of(pattern: str) -> str:
+    """Return how the names of a pattern's files begin: `CDC`, or with the dispatcher that writes them."""
+    return pattern.rpartition("/")[2].rpartition("%d")[0]
 
 
 def directory_of(pattern: str) -> DataDirectory | None:
     """Return what the path of a data directory says; None if it is none."""
     found = _PATTERN.fullmatch(pattern)
     parts = [] if found is None else found["directory"].split("/")
-    at = next((index for index, part in enumerate(parts) if index and _is_version(part)), None)
-    if at is None:
+    # The last part that looks like a version and has a partition and a date behind it at most: so may a table's name.
+    at = max((index for index, part in enumerate(parts) if index and _is_version(part)), default=None)
+    if at is None or len(parts) - at > _MOST_BEHIND + 1:
         return None
     # A table name may have slashes. Go's path.Join resolves `..` in a name, so a path may have one part for database
     # and table; then the table is not known.

@@ -117,7 +117,8 @@ class CSV(RowDecoder):
             raise ValueError(msg)
         name = TableName(text(own[2]), text(own[1]))
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
-        head = delimiter.join(f"{quote}{part}{quote}" for part in (name.table, name.database)) + delimiter
+        parts = (part.replace(quote, 2 * quote) if quote else part for part in (name.table, name.database))
+        head = delimiter.join(f"{quote}{part}{quote}" for part in parts) + delimiter
         return name, head.encode()
 
     def describe(

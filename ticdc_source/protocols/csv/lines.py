@@ -36,6 +36,7 @@ __all__ = [
 _HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `output-field-header`
 _COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
 OWN_FIELDS = 3  # operation, table and schema
+_LARGE = 64 << 10  # characters of a row
 _TRUE = "true"
 _BOOLEANS = (_TRUE, "false")
 _UNESCAPED = {"n": "\n", "r": "\r"}
@@ -68,7 +69,7 @@ class CSVCutter:
         self._quote = settings.quote.encode()
         self._deleted = self._quote + b"D" + self._quote + settings.delimiter.encode()
         self._left = b""
-        self._open: bytes | None = None  # a row whose last text has no end yet
+        self._rows = _Rows(settings)
         self._old: bytes | None = None  # the old row of an update
         self._is_first = True
         self._version = version
@@ -83,8 +84,8 @@ class CSVCutter:
     def rest(self) -> list[bytes]:
         """Return what is left at the end of the file: the last row, even without a terminator, and rows cut off."""
         left, self._left = self._left, b""
-        messages = self._messages([left]) if left or self._open is not None else []
-        return messages + [each for each in (self._old, self._open) if each is not None]
+        messages = self._messages([left])
+        return messages + [each for each in (self._old, self._rows.rest()) if each]
 
     def _messages(self, pieces: list[bytes]) -> list[bytes]:
         messages = []
@@ -94,8 +95,9 @@ class CSVCutter:
                 header = pieces.pop(0).decode()
                 self.key = _key(self._version, header=header)
                 self._settings = with_header(self._settings, header)
-        rows, self._open = _whole_rows(pieces, self._open, self._quote, self._terminator)
-        for row in rows:
+        for row in self._rows.whole(pieces):
+            if not row:
+                continue
             if self._old is not None:
                 messages.append(self._old + self._terminator + row)
                 self._old = None
@@ -111,19 +113,39 @@ class CSVCutter:
         return fields.says_is_update and fields.texts[at] == _TRUE and self._settings.output_old_value is not False
 
 
-def _whole_rows(
-    pieces: list[bytes], begun: bytes | None, quote: bytes, terminator: bytes
-) -> tuple[list[bytes], bytes | None]:
-    """Return whole rows, and the row whose last text has no end yet: a text in quotes may have the terminator in it."""
-    if not quote:
-        return pieces, None
-    rows = []
-    for piece in pieces:
-        whole = piece if begun is None else begun + terminator + piece
-        begun = whole if whole.count(quote) % 2 else None
-        if begun is None:
-            rows.append(whole)
-    return rows, begun
+class _Rows:
+    """Puts rows together whose texts have the terminator in them.
+
+    Args:
+        settings: how they are written.
+    """
+
+    def __init__(self, settings: FileSettings) -> None:
+        self._quote, self._terminator = settings.quote.encode(), settings.end_of_row
+        self._begun: list[bytes] = []  # the pieces of a row whose last text has no end yet
+
+    def whole(self, pieces: list[bytes]) -> list[bytes]:
+        """Return the rows that are whole with these pieces, which follow those of before."""
+        if not self._quote:
+            return pieces
+        rows = []
+        for piece in pieces:
+            ends_text = piece.count(self._quote) % 2 == 1
+            if self._begun:
+                self._begun.append(piece)
+                if ends_text:
+                    rows.append(self.rest())
+            elif ends_text:  # it begins one
+                self._begun.append(piece)
+            else:
+                rows.append(piece)
+        return rows
+
+    def rest(self) -> bytes:
+        """Return the row that has been begun; empty if none has."""
+        row = self._terminator.join(self._begun)
+        self._begun = []
+        return row
 
 
 def has_is_update(fields: Fields, settings: FileSettings) -> bool:
@@ -144,19 +166,23 @@ def has_is_update(fields: Fields, settings: FileSettings) -> bool:
 
 def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
     """Return the rows of a message: one, or the old and the new row of an update."""
-    terminator = settings.end_of_row
-    rows, left = _whole_rows(message.split(terminator), None, settings.quote.encode(), terminator)
-    return rows if left is None else [*rows, left]
+    if settings.end_of_row not in message:
+        return [message]
+    rows = _Rows(settings)
+    whole = rows.whole(message.split(settings.end_of_row))
+    return [*whole, *filter(None, [rows.rest()])]
 
 
 @lru_cache(maxsize=16)
 def _field(settings: FileSettings) -> re.Pattern[str]:
     """Return what matches one field: its quote, if it has one, what is in quotes, what is not, and what follows."""
-    between, quote = re.escape(settings.delimiter), re.escape(settings.quote)
+    between, quote, first = re.escape(settings.delimiter), re.escape(settings.quote), re.escape(settings.delimiter[:1])
+    # Each loop takes many characters at once: the stack of Python's `re` grows with the turns of a loop.
     if quote:
-        quoted = rf"({quote})((?:[^{quote}]|{quote}{quote})*){quote}"
-        return re.compile(rf"(?:{quoted}|(?!{quote})((?:(?!{between}).)*))({between}|\Z)", re.DOTALL)
-    return re.compile(rf"()()((?:(?!{between})[^\\]|\\.)*)({between}|\Z)", re.DOTALL)
+        quoted = rf"({quote})([^{quote}]*(?:{quote}{quote}[^{quote}]*)*){quote}"
+        plain = rf"(?!{quote})([^{first}]*(?:(?!{between}){first}[^{first}]*)*)"
+        return re.compile(rf"(?:{quoted}|{plain})({between}|\Z)", re.DOTALL)
+    return re.compile(rf"()()([^\\{first}]*(?:(?:\\.|(?!{between}){first})[^\\{first}]*)*)({between}|\Z)", re.DOTALL)
 
 
 class Fields(NamedTuple):
@@ -183,18 +209,20 @@ def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None)
         ValueError: a quote is not closed, or stands where it must not.
     """
     text, null, quote = row.decode("utf-8", "surrogateescape"), settings.null, settings.quote
-    pattern = _field(settings)
-    if max_fields is None:
-        found = pattern.findall(text)
+    if len(text) > _LARGE:
+        found = _scanned(text, settings, max_fields)
+    elif max_fields is None:
+        found = _field(settings).findall(text)
         if len(found) > 1 and not found[-2][3]:  # the row ended there, and findall matched nothing once more
             found.pop()
-        # findall skips what does not match: the matches are then shorter than the row.
-        quotes = sum(1 for opening, _, _, _ in found if opening)
-        if len("".join(chain.from_iterable(found))) + quotes * len(quote) != len(text):
-            msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
-            raise ValueError(msg)
     else:
-        found = [each.groups("") for each in islice(pattern.finditer(text), max_fields)]
+        matches = islice(_field(settings).finditer(text), max_fields)
+        found = [(each[1] or "", each[2] or "", each[3] or "", each[4]) for each in matches]
+    # What does not match is passed over: the matches are then shorter than the row.
+    quotes = sum(1 for opening, _, _, _ in found if opening)
+    if max_fields is None and len("".join(chain.from_iterable(found))) + quotes * len(quote) != len(text):
+        msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
+        raise ValueError(msg)
     if quote:
         twice = quote + quote
         texts = [
@@ -205,6 +233,44 @@ def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None)
         texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in found]
     at = OWN_FIELDS + settings.include_commit_ts
     return Fields(texts, len(found) > at and not found[at][0] and texts[at] in _BOOLEANS)
+
+
+def _scanned(text: str, settings: FileSettings, max_fields: int | None) -> list[tuple[str, str, str, str]]:
+    """Return the fields of a large row, as the regular expression has them, which needs memory for each quote in it."""
+    delimiter, quote = settings.delimiter, settings.quote
+    found: list[tuple[str, str, str, str]] = []
+    at = 0
+    while max_fields is None or len(found) < max_fields:
+        opening, end = "", -1
+        if quote and text.startswith(quote, at):
+            opening, close = quote, text.find(quote, at + 1)
+            while close >= 0 and text.startswith(quote, close + 1):
+                close = text.find(quote, close + 2)
+            end = close + 1
+        elif quote:
+            end = text.find(delimiter, at)
+        else:
+            end = _end_of_escaped(text, at, delimiter)
+        end = len(text) if end < 0 else end
+        follows = delimiter if text.startswith(delimiter, end) else ""
+        field = text[at + len(opening) : end - len(opening)]
+        found.append((opening, field if opening else "", "" if opening else field, follows))
+        at = end + len(follows)
+        if not follows:
+            break
+    return found
+
+
+def _end_of_escaped(text: str, at: int, delimiter: str) -> int:
+    """Return where the next delimiter stands that no backslash escapes; -1 if there is none."""
+    end = text.find(delimiter, at)
+    while True:
+        backslash = text.find("\\", at)
+        if backslash < 0 or 0 <= end < backslash:
+            return end
+        at = backslash + 2
+        if 0 <= end < at:
+            end = text.find(delimiter, at)
 
 
 def _unescaped(text: str) -> str:
