@@ -337,7 +337,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)
-        for benchmark in ("throughput", "stages", "scale", "microbatch", "memory", "sync", "audit")
+        for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory", "sync", "audit")
     },
     **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in PROTOCOLS},
 }

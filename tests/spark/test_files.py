@@ -119,4 +119,4 @@ def test_files_that_are_gone(
     failure = failure_of(reader.start(availableNow=True))
 
     assert "are gone and were not read" in failure
-    assert "CDC%06d.json" in failure
+    assert "CDC%d.json" in failure

@@ -53,12 +53,27 @@ class Folder:
             system, root = self._system()
             system.invalidate_cache()  # storages keep their answers
             start = f"{root}/{below}" if below else root
-            own_find = type(system).find is not AbstractFileSystem.find
-            found = system.find(start, detail=True) if own_find else _walk(system, start)
-            skipped = len(root) + 1
-            return [File(path[skipped:], entry.get("size") or 0) for path, entry in found.items()]
+            if type(system).find is AbstractFileSystem.find:
+                return list(self._walk(start))
+            found = system.find(start, detail=True)
+            return [File(path[len(root) + 1 :], entry.get("size") or 0) for path, entry in found.items()]
 
         return self._answer(listed, "it", missing=list)
+
+    def _walk(self, start: str) -> Iterator[File]:
+        """Yield the files below a folder. fsspec's own walk takes a folder that cannot be listed for an empty one."""
+        system, root = self._system()
+        left = [start]
+        while left:
+            try:
+                entries = system.ls(left.pop(), detail=True)
+            except (FileNotFoundError, NotADirectoryError):  # TiCDC removes folders meanwhile
+                continue
+            for entry in entries:
+                if entry["type"] == "directory":
+                    left.append(entry["name"])
+                else:
+                    yield File(entry["name"][len(root) + 1 :], entry.get("size") or 0)
 
     def text(self, path: str) -> bytes | None:
         """Return a small file; None if there is none.
@@ -128,17 +143,3 @@ class Folder:
                 return missing()
             msg = f"{place}: {what} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
             raise StorageUnavailableError(msg) from None
-
-
-def _walk(system: Any, start: str) -> dict[str, Any]:
-    """Return the files below a folder. fsspec's own walk takes a folder that cannot be listed for an empty one."""
-    found: dict[str, Any] = {}
-    left = [start]
-    while left:
-        try:
-            entries = system.ls(left.pop(), detail=True)
-        except (FileNotFoundError, NotADirectoryError):  # TiCDC removes folders meanwhile
-            continue
-        left += (entry["name"] for entry in entries if entry["type"] == "directory")
-        found |= {entry["name"]: entry for entry in entries if entry["type"] != "directory"}
-    return found
