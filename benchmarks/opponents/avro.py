@@ -35,7 +35,7 @@ def changes(records: DataFrame, table: Table) -> DataFrame:
     )
 
 
-_RANK = "case when _change_type = 'update_preimage' then 0 else 1 end"
+_RANK = "case when _change_type in ('delete', 'update_preimage') then 0 else 1 end"
 
 
 def _value(name: str, type_name: str) -> str:
