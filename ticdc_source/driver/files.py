@@ -259,6 +259,7 @@ class FilePlanner:
     _unread: Look | None = None  # a look of which a limit left files out
     _absent: dict[TopicPartition, int] = field(default_factory=dict)  # how many looks lacked a directory
     _is_checked: bool = False
+    _last_checked: Look | None = None
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
@@ -298,7 +299,7 @@ class FilePlanner:
         started, first = offsets_of(start), bool(start.get(INITIAL))
         look = self._backlog_of(started)
         if self.waits_for_rows and not look.sizes and not any(map(_is_data, started)):
-            return dict(start)
+            return self._written(start, started)
         begins = self._checked(started, look)
         self._is_checked |= not first
         new = sorted((place for place, end in look.ends.items() if end > begins.get(place, 0)), key=_order)
@@ -321,10 +322,13 @@ class FilePlanner:
                 ends[CHECKPOINT] = max(checkpoint, begins.get(CHECKPOINT, 0))
         else:
             self._unread = look
-        if not first and ends == started:
-            return dict(start)
-        end = to_json_dict(ends)
-        return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
+        return self._written(start, ends)
+
+    def _written(self, start: OffsetJSON, ends: Offsets) -> OffsetJSON:
+        """Return ends as checkpoint JSON; `start` itself if nothing is new. The first end carries where it started."""
+        if start.get(INITIAL):
+            return {START: {name: start[name] for name in start if name != INITIAL}, **to_json_dict(ends)}
+        return dict(start) if ends == offsets_of(start) else to_json_dict(ends)
 
     def _backlog_of(self, started: Mapping[TopicPartition, int]) -> Look:
         """Return the look whose files to read: all of one before those of the next, or a busy table starves others.
@@ -360,13 +364,14 @@ class FilePlanner:
             DataLossError: there are such files, and `failOnDataLoss` is on.
         """
         kept = {}
+        is_new, self._last_checked = look is not self._last_checked, look
         for place, begin in begins.items():
             if place == CHECKPOINT or place in look.ends:
                 kept[place] = begin
                 self._absent.pop(place, None)
             elif is_schema_file(place.topic) or self._is_read(place, begin, begins):
                 # A storage may forget a folder for a moment. One without a date may get files again.
-                self._absent[place] = self._absent.get(place, 0) + 1
+                self._absent[place] = self._absent.get(place, 0) + is_new
                 if self._absent[place] < _LOOKS_UNTIL_GONE or not self._may_go(place, begins):
                     kept[place] = begin
             else:
