@@ -236,7 +236,7 @@ BAD_OPTIONS = [
     ({"startingOffsets": "latest", "endingOffsets": "earliest"}, "x", "ending offset not valid in streaming queries"),
     ({"tables": "a.b.c"}, "x", "Option 'tables'.*database.table"),
     ({"timeZone": "Mars/Base"}, "x", "Option 'timeZone'"),
-    ({"protocol": "csv"}, "x", "Option 'protocol': expected one of auto, open-protocol.*got 'csv'"),
+    ({"protocol": "maxwell"}, "x", "Option 'protocol': expected one of auto, open-protocol.*got 'maxwell'"),
     ({"kafka__group.id": "g", "kafka__enable.auto.commit": "true"}, "x", "enable.auto.commit"),
     ({}, None, "One of the following options must be specified"),
     ({"subscribePattern": "y"}, "x", "Only one of the following options can be specified"),
