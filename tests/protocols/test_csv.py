@@ -141,6 +141,12 @@ def test_what_does_not_fit_is_a_bad_record(row: str, options: dict[str, str], re
     assert "offset=2" in str(caught.value)
 
 
+def test_the_reason_why_no_row_can_be_read_is_the_first_row_s() -> None:
+    """A wrong option is told as what it is, also if no row of the sample can be read."""
+    with pytest.raises(DecodeError, match="6 fields, and 5 are expected: 3 of TiCDC"):
+        rows(schema("id", "n"), (KEY, f'"I","t","test",{TSO},1,2'.encode()), csv__includeCommitTs="false")
+
+
 def test_a_version_that_nobody_knows_is_a_bad_record() -> None:
     """A row whose table has no file with its version is an error with the table and the version."""
     with pytest.raises(DecodeError, match=r"version 2 of test\.t is not known"):

@@ -556,7 +556,8 @@ def _nothing_found(sample: Sample) -> Exception:
 
 def _first_failure(sample: Sample, table: TableName) -> Exception:
     for table_events in sample.rows[table]:
-        failures = sample.decoder.decode(table_events, Plan(())).failures
+        learned = Learned(definitions=sample.definitions)
+        failures = sample.decoder.decode(table_events, Plan(()), learned).failures
         if failures:
             return failures[min(failures)]
     return DecodeError(f"no event of {table} could be read")
