@@ -253,11 +253,9 @@ class SyncConfig:
     def reader_options(self) -> dict[str, str]:
         """Return the options of the stream of records."""
         given = {name: text for name, text in self.source.items() if applies_to_records(name)}
-        if self.folder is not None:
-            pass
-        elif all(map(_TOPIC_NAME.fullmatch, self.topics)):
+        if self.topics and all(map(_TOPIC_NAME.fullmatch, self.topics)):
             given["subscribe"] = ",".join(self.topics)
-        else:
+        elif self.topics:
             given["subscribePattern"] = "|".join(
                 topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
             )

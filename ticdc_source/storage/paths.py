@@ -50,7 +50,7 @@ class DataDirectory(NamedTuple):
         owner: the path of the table, and the partition if it has directories of its own.
         table: the database and the table; None if the path does not say them, as with `use-table-id-as-path`.
         version: the version of the table.
-        date: the day, month or year when they were written; empty if directories have no date.
+        date: the day or month when they were written; empty if directories have no date.
     """
 
     owner: str

@@ -135,19 +135,17 @@ class CSV(RowDecoder):
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Read the fourth field, if rows have their commit-ts."""
+        if not self.settings.files.include_commit_ts:
+            return pa.nulls(len(events.payloads), pa.int64())
 
-        def number(payload: bytes, key: Key) -> int | None:
+        def commit_ts(payload: bytes, key: Key) -> int | None:
             settings = with_header(self.settings.files, key.header)
             try:
-                return (
-                    _commit_ts(fields_of(payload, settings, OWN_FIELDS + 1).texts)
-                    if settings.include_commit_ts
-                    else None
-                )
+                return _commit_ts(fields_of(payload, settings, OWN_FIELDS + 1).texts)
             except MALFORMED:
                 return None
 
-        return pa.array(map(number, events.payloads, events.event_keys), pa.int64())
+        return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
         plan, images, settings = learned.plan, parsed.images, self.settings.files
@@ -234,7 +232,10 @@ def _columns(table: TableName, key: Key, settings: FileSettings, learned: Learne
 def _commit_ts(fields: Sequence[str | None]) -> int:
     digits = fields[OWN_FIELDS] if len(fields) > OWN_FIELDS else None
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MOST_DIGITS:
-        msg = f"the fourth field is {digits!r:.40}, no commit-ts. If that is off, set csv.includeCommitTs=false"
+        msg = (
+            f"the fourth field is {digits!r:.40}, no commit-ts. If include-commit-ts is off for the changefeed, set "
+            "csv.includeCommitTs=false"
+        )
         raise ValueError(msg)
     return tso(int(digits))
 
