@@ -18,7 +18,7 @@ from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
 from benchmarks.in_process import fetched, spec_for
 from benchmarks.results import Chart, Result
-from ticdc_source.driver.load import fetch_settings
+from ticdc_source.driver.fetchers import fetch_settings
 from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.kafka.kafka_python import network_client
 from ticdc_source.options.kafka_client import client_settings

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from benchmarks.corpus import Message
 from benchmarks.load import record_batch
-from ticdc_source.driver.load import fetch_settings, schema_of_ranges
+from ticdc_source.driver.fetchers import fetch_settings
+from ticdc_source.driver.load import schema_of_ranges
 from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.events import Binaries, Chunk
 from ticdc_source.kafka import KafkaFetcher

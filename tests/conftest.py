@@ -44,8 +44,9 @@ GROUPS = ("versions", "spark", "lakehouse", "broker", "")
 # Spark's default runs `readlink` or `chmod` for each file of a checkpoint: 150 processes for three micro-batches.
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# For every JVM that tests start: none lives long enough to repay its optimising compiler or parallel collector.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# For every JVM that tests start: none lives long enough to repay its optimising compiler or parallel collector. Without
+# that compiler Java reserves 48 MiB for code, which a database of many tables fills: Spark then fails at random.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 
 def pytest_configure() -> None:

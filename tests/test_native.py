@@ -16,7 +16,7 @@ from examples.data import read_messages
 from tests.conftest import CARGO, ROOT
 from tests.support.captured import Captured, make_options
 from ticdc_source.driver import load
-from ticdc_source.driver.load import fetch_settings
+from ticdc_source.driver.fetchers import fetch_settings
 from ticdc_source.errors import OptionError
 from ticdc_source.kernels import native
 from ticdc_source.pipeline.metrics import Counters

@@ -15,7 +15,7 @@ from tests.test_architecture import BLOCKED_IMPORT
 _READ = """
 import json, os
 from ticdc_source.driver import load
-from ticdc_source.driver.load import driver_fetcher
+from ticdc_source.driver.fetchers import driver_fetcher
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.pipeline.read import read
 

@@ -9,7 +9,8 @@ import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, produce
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared, dump
-from ticdc_source.driver.load import ReadContexts, driver_fetcher
+from ticdc_source.driver.fetchers import driver_fetcher
+from ticdc_source.driver.read_context import ReadContexts
 from ticdc_source.driver.read_schema import format_schema
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kafka import KafkaCluster

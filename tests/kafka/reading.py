@@ -4,7 +4,8 @@ from collections.abc import Generator
 from typing import Any
 
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import FetchSettings, KafkaFetcher
+from ticdc_source.kafka import KafkaFetcher
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 

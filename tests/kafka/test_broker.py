@@ -26,9 +26,10 @@ from tests.support.record_batches import CODECS, changed, made, next_offset
 from ticdc_source.driver.load import batch_options, infer_schema, stream_options
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.kafka.batches.record_batches import record_batches
 from ticdc_source.kafka.kafka_python import network_client, slicing
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options

@@ -11,11 +11,12 @@ import pytest
 from examples.local_kafka import LocalKafka, LocalKafkaCluster, create_topic, produce
 from ticdc_source.driver.load import stream_options
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.kafka.client import Connect
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
 from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.options import Options
 

@@ -13,7 +13,7 @@ import kafka.errors
 import pytest
 
 from tests.support.captured import make_options
-from ticdc_source.driver.load import fetch_settings
+from ticdc_source.driver.fetchers import fetch_settings
 from ticdc_source.errors import (
     DataLossError,
     DecodeError,
@@ -22,13 +22,14 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 from ticdc_source.events import Chunk
-from ticdc_source.kafka import FetchSettings, KafkaFetcher
+from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.kafka.kafka_python.library_errors import translated
 from ticdc_source.kafka.kafka_python.readers import RecordReader
 from ticdc_source.kafka.patience import Cause, Patience
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition

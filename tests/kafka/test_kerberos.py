@@ -15,10 +15,11 @@ import pytest
 from examples.local_kafka import create_topic, produce
 from tests.support.kerberos import PROGRAMS, READER, Realm, kerberos_kafka, program, realm
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.kafka import FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.kafka.client import Connect
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options

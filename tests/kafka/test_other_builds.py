@@ -17,12 +17,13 @@ from tests.kafka.reshaped import SAID, reshaped
 from tests.support.messages import TSO, canal
 from ticdc_source.driver.load import batch_options, infer_schema, plan_batch
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
-from ticdc_source.kafka import FETCHERS, FetchSettings, KafkaCluster, KafkaFetcher
+from ticdc_source.kafka import FETCHERS, KafkaCluster, KafkaFetcher
 from ticdc_source.kafka.client import Client, Connect
 from ticdc_source.kafka.kafka_python.compatibility import GUARDS, TESTED
 from ticdc_source.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
 from ticdc_source.kafka.patience import Limit, Patience
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options

@@ -7,10 +7,11 @@ import pytest
 
 from examples.local_kafka import LocalKafka, create_topic, produce
 from tests.support.proxy import CountingProxy, counted_kafka
-from ticdc_source.kafka import FetchSettings, KafkaFetcher
+from ticdc_source.kafka import KafkaFetcher
 from ticdc_source.kafka.client import Connect
 from ticdc_source.kafka.kafka_python.connect import connect
 from ticdc_source.kafka.kafka_python.plain_client import PlainClient
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options

@@ -143,8 +143,12 @@ def test_what_does_not_fit_is_a_bad_record(row: str, options: dict[str, str], re
 
 def test_the_reason_why_no_row_can_be_read_is_the_first_row_s() -> None:
     """A wrong option is told as what it is, also if no row of the sample can be read."""
+    row = KEY, f'"I","t","test",{TSO},1,2'.encode()
+
     with pytest.raises(DecodeError, match="6 fields, and 5 are expected: 3 of TiCDC"):
-        rows(schema("id", "n"), (KEY, f'"I","t","test",{TSO},1,2'.encode()), csv__includeCommitTs="false")
+        rows(schema("id", "n"), row, csv__includeCommitTs="false")
+    with pytest.raises(DecodeError, match=r"are csv\.delimiter and csv\.quote those of the changefeed"):
+        rows(schema("id", "n"), row, csv__quote="'")
 
 
 def test_a_version_that_nobody_knows_is_a_bad_record() -> None:

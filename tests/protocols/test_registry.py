@@ -15,6 +15,7 @@ from tests.support.captured import make_options
 from ticdc_source.driver.resolved_ts import resolved_until
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.secret import Secret
 from ticdc_source.protocols import DECODERS, PROTOCOLS, checked_protocol, decoder_of
@@ -98,7 +99,15 @@ def test_a_decoder_may_be_told_to_read_no_files() -> None:
 @pytest.mark.parametrize("name", ["auto", *PROTOCOLS])
 def test_every_protocol_is_a_value_of_the_option(name: str) -> None:
     """Names are compared without case."""
-    assert checked_protocol(make_options(protocol=f" {name.upper()} ")) == name
+    options = Options.of({"protocol": f" {name.upper()} "}, from_kafka=False)
+
+    assert checked_protocol(options) == name
+
+
+def test_a_protocol_of_files_alone_is_refused_for_topics() -> None:
+    """The error says what is missing."""
+    with pytest.raises(OptionError, match="protocol=csv comes in files of a storage sink, and in no topic: set 'path'"):
+        checked_protocol(make_options(protocol="csv"))
 
 
 def test_an_unknown_protocol_is_refused() -> None:

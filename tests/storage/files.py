@@ -12,8 +12,9 @@ from tests.corpus.test_corpus import differences, quoted
 from tests.support.captured import Captured, Record
 from tests.support.storage_sink import StorageSink
 from tests.support.truth import tables_with_rows, true_rows
+from ticdc_source.driver.fetchers import fetch_settings
 from ticdc_source.driver.files import file_fetcher
-from ticdc_source.driver.load import batch_options, fetch_settings, infer_schema, plan_batch
+from ticdc_source.driver.load import batch_options, infer_schema, plan_batch
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 

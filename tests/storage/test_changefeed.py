@@ -1,6 +1,7 @@
 """Which files of a changefeed are whole, and which of them a micro-batch reads."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -11,11 +12,12 @@ from fsspec.implementations.local import LocalFileSystem
 from ticdc_source.driver.files import FilePlanner, packed_files, sampled
 from ticdc_source.driver.load import batch_options, infer_schema, plan_batch
 from ticdc_source.driver.streaming import StreamLimits
-from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
+from ticdc_source.errors import DataLossError, OptionError, SchemaError, StorageUnavailableError
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.file_format import FileSettings, LineCutter
-from ticdc_source.storage import CHECKPOINT, Changefeed, FileFetcher, ReadSettings
+from ticdc_source.storage import CHECKPOINT, Changefeed, FileFetcher
 from ticdc_source.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
 
 OLD, NEW = 447_984_074_911_121_426, 447_984_084_414_103_554
@@ -130,7 +132,7 @@ def test_lines_of_blocks_of_any_size(terminator: bytes | None) -> None:
 
 
 def test_files_that_no_index_counts_are_not_read(sink: Sink) -> None:
-    """TiCDC may still write a file that its index does not count; a batch warns of directories without an index."""
+    """TiCDC may still write a file that its index does not count; a batch warns of it, and without `metadata`."""
     sink.data(f"s/t/{OLD}", 1, 2, 3, whole=2)
     sink.data(f"s/u/{OLD}", 1, whole=0)
     feed = Changefeed(str(sink.folder))
@@ -138,8 +140,11 @@ def test_files_that_no_index_counts_are_not_read(sink: Sink) -> None:
     look = feed.look()
 
     assert look.ends == {TopicPartition(f"s/t/{OLD}/CDC%d.json", 0): 2}
-    with pytest.warns(UserWarning, match=rf"files such as s/u/{OLD}/CDC%d\.json are left out"):
-        feed.warn_of_uncounted(look)
+    with (
+        pytest.warns(UserWarning, match=rf"files such as s/u/{OLD}/CDC%d\.json are left out"),
+        pytest.warns(UserWarning, match="has no file metadata with a checkpoint-ts"),
+    ):
+        feed.warn_of_gaps(look)
 
 
 def test_an_older_directory_is_looked_at_after_a_newer_one(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +319,7 @@ def test_numbers_may_get_wider(sink: Sink) -> None:
     for number, width in ((999_999, 6), (1_000_000, 6), (1_000_001, 9)):
         sink.put(f"s/t/{OLD}/CDC{number:0{width}d}.json", f'{{"number": {number}}}')
     sink.put(f"s/t/{OLD}/meta/CDC.index", "CDC001000001.json\n")
-    settings = ReadSettings(max_records=9, max_bytes=99)
+    settings = FetchSettings(max_records=9, max_bytes=99)
     fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, protocol="canal-json")
 
     chunks = list(fetcher.fetch(OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 999_998, 1_000_001)))
@@ -396,11 +401,24 @@ def test_a_storage_that_cannot_be_read_is_an_error_without_secrets() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_an_empty_folder_has_no_schema(sink: Sink) -> None:
-    """A folder without files, such as a wrong one, is an error of `load()`, and an empty plan with a schema."""
-    given = {"path": str(sink.folder / "nothing")}
+@pytest.mark.parametrize(("below", "there"), [("nothing", "no file"), ("s/t", f"files such as {OLD}/.*, but none")])
+def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: str) -> None:
+    """A batch of a wrong folder fails, in every output, and a stream warns; the reason names the folder."""
+    sink.data(f"s/t/{OLD}", 1)
+    given = {"path": str(sink.folder / below), "outputFormat": "event"}
+    reason = rf"'path' {re.escape(given['path'])} has {there} of a changefeed: give the folder of its sink-uri"
 
-    with pytest.raises(TiCDCSourceError, match="No record in the range to read"):
-        infer_schema(given)
-    schema = infer_schema({**given, "outputFormat": "event"})
-    assert not plan_batch(schema, batch_options({**given, "outputFormat": "event"})).partitions
+    with pytest.raises(OptionError, match=reason):
+        plan_batch(infer_schema(given), batch_options(given))
+    with pytest.raises(OptionError, match=reason):
+        infer_schema({"path": given["path"]})
+    with pytest.warns(UserWarning, match=reason):
+        planner(Sink(sink.folder / below)).initial()
+
+
+def test_a_changefeed_without_rows_has_no_schema(sink: Sink) -> None:
+    """The error names the folder."""
+    sink.checkpoint(OLD)
+
+    with pytest.raises(SchemaError, match=rf"No record in the range to read of 'path' {re.escape(str(sink.folder))}:"):
+        infer_schema({"path": str(sink.folder)})

@@ -129,7 +129,7 @@ def started(folder: Path, feed: Changefeed) -> Iterator[Sync]:
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python,
                    "PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell",
-                   "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m"}  # fmt: skip
+                   "JDK_JAVA_OPTIONS": QUICK_JAVA}  # fmt: skip
     with (
         (folder / "sync.log").open("w") as log,
         subprocess.Popen(

@@ -212,7 +212,7 @@ def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, ob
             [python, "-m", "ticdc_source", "audit", "sync.toml", *more],
             cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python,
                              "PYSPARK_DRIVER_PYTHON": python, **environment,
-                             "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m"},
+                             "JDK_JAVA_OPTIONS": QUICK_JAVA},
             capture_output=True, text=True, check=False, timeout=SECONDS,
         )  # fmt: skip
         assert done.returncode == 2, done.stdout + done.stderr  # a log cannot be compared

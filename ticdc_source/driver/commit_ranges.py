@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ticdc_source.driver.fetchers import driver_fetcher
 from ticdc_source.driver.inference import find_protocol, nothing_there
-from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.driver.load import batch_options
 from ticdc_source.driver.resolved_ts import CLOCKS_DIFFER_MS, resolved_until
 from ticdc_source.errors import OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss

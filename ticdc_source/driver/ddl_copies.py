@@ -30,10 +30,19 @@ from ticdc_source.options.offsets import OffsetRange, unreadable
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCoverage
+from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.tso import of_ms, physical_ms
 
-__all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "lower_partitions", "without_passed"]
+__all__ = [
+    "DDLEdges",
+    "by_topic",
+    "coverage_from_json",
+    "coverage_to_json",
+    "has_ddl_copies",
+    "lower_partitions",
+    "without_passed",
+]
 
 _FIRST = 256  # offsets in the first window; later windows are larger
 _NEIGHBOURS = 16  # the latest timestamp of so many records counts as the time of the first of them
@@ -396,3 +405,10 @@ def _from_json(copies: Mapping[str, Any]) -> DDLCoverage:
     if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in (*inside, *outside)):
         raise ValueError
     return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
+
+
+def has_ddl_copies(protocol: str | None, options: Options) -> bool:
+    """Return whether the read outputs DDL events, and every partition has a copy of them."""
+    if options.output_format != "event" or protocol is None:
+        return False
+    return PROTOCOLS[protocol].facts.ddl_partition is None

@@ -19,9 +19,9 @@ from ticdc_source.driver.streaming import (
     offsets_of,
     start_offsets,
 )
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, warn
 from ticdc_source.events import TableName
-from ticdc_source.kafka import FetchSettings
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange, to_json_dict
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
@@ -29,7 +29,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.schema.model import Definitions
-from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look, ReadSettings
+from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look
 from ticdc_source.storage.paths import directory_of, directory_of_topic, extension_of, is_schema_file, order_of, stem_of
 
 __all__ = [
@@ -64,13 +64,7 @@ def file_fetcher(
         max_rows: how many rows of each file to read; None for all.
     """
     assert options.path is not None  # noqa: S101 (for mypy)
-    reading = ReadSettings(
-        max_records=settings.max_records,
-        max_bytes=settings.max_bytes,
-        include_headers=settings.include_headers,
-        fail_on_data_loss=settings.fail_on_data_loss,
-    )
-    return FileFetcher(options.path, FileSettings.of(options), reading, protocol=protocol, max_rows=max_rows)
+    return FileFetcher(options.path, FileSettings.of(options), settings, protocol=protocol, max_rows=max_rows)
 
 
 def with_protocol(options: Options, look: Look, read: Iterable[TopicPartition] = ()) -> Options:
@@ -84,9 +78,9 @@ def with_protocol(options: Options, look: Look, read: Iterable[TopicPartition] =
     Raises:
         OptionError: `protocol` says another one, or files have several or are of no protocol.
     """
-    known = sorted(name for name, _ in FORMATS.values())
-    if options.protocol not in {"auto", *known}:
-        msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(known)}"
+    of_files = sorted(name for name, _ in FORMATS.values())
+    if options.protocol not in {"auto", *of_files}:
+        msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(of_files)}"
         raise OptionError(msg)
     patterns = {*look.sizes, *(place.topic for place in read if directory_of(place.topic) is not None)}
     extensions = sorted({extension_of(pattern) for pattern in patterns})
@@ -174,16 +168,16 @@ class VersionSearch:
         definitions = self._decoder.facts.definitions
         if place is None or definitions is None or (place.owner, version) in self._missing:
             return {}
-        found: Definitions = {}
+        defined: Definitions = {}
         for path in self._fetcher.schema_files(place, version):
             for chunk in self._fetcher.fetch(OffsetRange(path, 0, 0, 1)):
                 for split in splits_of(self._decoder, chunk):
                     if split.corrupt:
                         raise split.corrupt[0].error
-                    found.update(definitions([*split.ddl, *split.bootstraps]))
-        if not found:
+                    defined.update(definitions([*split.ddl, *split.bootstraps]))
+        if not defined:
             self._missing.add((place.owner, version))
-        return found
+        return defined
 
 
 def schema_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -251,21 +245,23 @@ class FilePlanner:
     waits_for_rows: bool = False
     clock: Callable[[], float] = time.monotonic
     _start: Offsets | None = None
-    _seen: Look = field(default_factory=Look)
-    _known: Offsets = field(default_factory=dict)  # the ends of all directories, also of those that are gone
-    _looks_at: float | None = None  # when the next look is due
+    _last_look: Look | None = None
+    _next_look_at: float = 0.0
+    _last_ends: Offsets = field(default_factory=dict)  # of all directories, also of those that are gone
     _stops_at_target: bool = False
     _target: Look | None = None
     _unread: Look | None = None  # a look of which a limit left files out
-    _absent: dict[TopicPartition, int] = field(default_factory=dict)  # how many looks lacked a directory
-    _is_checked: bool = False
+    _absent: dict[TopicPartition, int] = field(default_factory=dict)  # how many looks in a row lacked a directory
     _last_checked: Look | None = None
+    _is_start_checked: bool = False  # whether files that the checkpoint counts were looked for
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
         """Return where a new stream starts. It is resolved once."""
         if self._start is None:
             look = self._look()
+            if look.is_empty:
+                warn(self.lookup.why_empty(look))
             self._start = _ends(look) if self.begins_at_end else {place: at for place, at in look.starts.items() if at}
         return {INITIAL: True, **to_json_dict(self._start)}
 
@@ -283,7 +279,7 @@ class FilePlanner:
 
     def look(self) -> Look:
         """Return the last look; a first one if there was none, as after a restart."""
-        return self._seen if self._looks_at is not None else self._look()
+        return self._last_look or self._look()
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
         """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing to do.
@@ -301,7 +297,7 @@ class FilePlanner:
         if self.waits_for_rows and not look.sizes and not any(map(_is_data, started)):
             return self._written(start, started)
         begins = self._checked(started, look)
-        self._is_checked |= not first
+        self._is_start_checked |= not first
         new = sorted((place for place, end in look.ends.items() if end > begins.get(place, 0)), key=_order)
         backlog = sum(look.ends[place] - begins.get(place, 0) for place in new)
         checkpoint = 0 if look.checkpoint is None else look.checkpoint + 1
@@ -347,9 +343,9 @@ class FilePlanner:
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the files between two offsets, in order."""
         begins = start_offsets(start, end)
-        if not self._is_checked:  # a restarted query may have planned its first end without knowing its start
+        if not self._is_start_checked:  # a restarted query may have planned its first end without knowing its start
             self._checked(begins, self.look())
-            self._is_checked = True
+            self._is_start_checked = True
         ranges = []
         for place, last in sorted(offsets_of(end).items(), key=lambda item: _order(item[0])):
             begin = begins.get(place, 0)
@@ -396,7 +392,7 @@ class FilePlanner:
 
     def _is_read(self, place: TopicPartition, begin: int, begins: Mapping[TopicPartition, int]) -> bool:
         """Return whether all files of a directory had been read: its end is known, or later ones have been begun."""
-        return self._known.get(place) == begin or self._has_later(place, begins)
+        return self._last_ends.get(place) == begin or self._has_later(place, begins)
 
     def _may_go(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
         """Return whether nothing is written any more to a directory that is gone, so that its offset is of no use."""
@@ -406,25 +402,22 @@ class FilePlanner:
     def _has_later(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
         """Return whether later files have been begun of the same table, partition and writer."""
         own = directory_of(place.topic)
-        others = ((directory_of(other.topic), other, at) for other, at in begins.items())
+        begun = [other.topic for other, begin in begins.items() if begin > 0]
+        same_writer = [directory_of(topic) for topic in begun if stem_of(topic) == stem_of(place.topic)]
         return own is not None and any(
-            other is not None
-            and at > 0
-            and other.owner == own.owner
-            and stem_of(there.topic) == stem_of(place.topic)
-            and (other.version, other.date) > (own.version, own.date)
-            for other, there, at in others
+            other is not None and other.owner == own.owner and (other.version, other.date) > (own.version, own.date)
+            for other in same_writer
         )
 
     def _look(self) -> Look:
         """Return what the changefeed has written; look again if the last look is too old."""
-        now = self.clock()
-        if self._looks_at is None or now >= self._looks_at:
-            self._seen = self.lookup.look()
-            self._known.update(self._seen.ends)
-            took = self.clock() - now
-            self._looks_at = self.clock() + max(self.limits.min_interval, _PAUSE_PER_LOOK * took)
-        return self._seen
+        began = self.clock()
+        if self._last_look is None or began >= self._next_look_at:
+            self._last_look = self.lookup.look()
+            self._last_ends.update(self._last_look.ends)
+            ended = self.clock()
+            self._next_look_at = ended + max(self.limits.min_interval, _PAUSE_PER_LOOK * (ended - began))
+        return self._last_look
 
 
 def _is_data(place: TopicPartition) -> bool:

@@ -21,7 +21,7 @@ from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
-from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.protocols.large_messages import redacted, small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import (
     ddl_types,
@@ -495,9 +495,12 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
 
 def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
     """Return the error for ranges without a record."""
-    topics = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
+    if options.path is not None:
+        place = f"'path' {redacted(options.path)}"
+    else:
+        place = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
     msg = (
-        f"No record in the range to read of {topics}: the schema cannot be inferred. Give it with .schema(…) and the "
+        f"No record in the range to read of {place}: the schema cannot be inferred. Give it with .schema(…) and the "
         f"options 'protocol' and 'tables', or load again when TiCDC has written something{time_hint(options)}"
     )
     return SchemaError(msg)
@@ -548,8 +551,8 @@ def _nothing_found(sample: Sample) -> Exception:
     what = f"row of {wanted}" if wanted else "row"
     msg = (
         f"No {what} among {counted(sample.scanned, 'record')} of the range: the schema cannot be inferred. Give it "
-        "with .schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read from "
-        "an earlier startingOffsets"
+        "with .schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read more "
+        "records (startingOffsets of topics)"
     )
     return SchemaError(msg)
 

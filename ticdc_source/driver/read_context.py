@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
-from ticdc_source.driver.inference import Sample, absent_names, describe_table, no_row_in_sample
-from ticdc_source.errors import warn
+from ticdc_source.driver.fetchers import definition_search, driver_fetcher
+from ticdc_source.driver.files import sampled, schema_ranges
+from ticdc_source.driver.inference import (
+    Sample,
+    absent_names,
+    ddl_texts_help,
+    describe_table,
+    find_protocol,
+    infer_table,
+    lacks_types,
+    no_row_in_sample,
+    take_sample,
+)
+from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
 from ticdc_source.events import TableName
+from ticdc_source.kafka import Fetcher
+from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import parse_table
+from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope, lower_case
+from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
 from ticdc_source.schema.model import (
@@ -34,6 +52,7 @@ from ticdc_source.schema.model import (
 from ticdc_source.schema.types import ColumnType, parse_type
 
 __all__ = [
+    "ReadContexts",
     "context_of_sample",
     "context_of_schema",
     "context_of_table",
@@ -42,6 +61,9 @@ __all__ = [
     "warn_of_absent_tables",
     "warn_of_missing_ddl",
 ]
+
+
+_WINDOW = 4096  # records to scan for DDL events at a time
 
 
 def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
@@ -211,3 +233,172 @@ def warn_of_missing_ddl(context: ReadContext, scope: ReadScope, options: Options
         what = "has its DDL in partition 0 only" if alone else "may have DDL in partition 0"
         protocol = context.protocol or "the topic"
         warn(f"Partition 0 of {', '.join(without)} is not read; {protocol} {what}")
+
+
+class ReadContexts:
+    """Returns the read context of a batch, or of each micro-batch of a stream. It lives in the driver's Python process.
+
+    With `outputFormat=event`, DDL events may be the only source of a table's column types and labels. Then this class
+    scans the DDL events that precede the batch's range (or the first micro-batch), and those of every later
+    micro-batch. A row is thus decoded identically in a batch, in a stream and after the stream's restart.
+
+    Args:
+        schema: the read schema.
+        options: the options.
+        earliest: returns the log start of each topic partition.
+        warns_of_absent: whether tables that the options name and the sampled ranges lack are worth a warning. To a
+            reader of the last few records they are not.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        options: Options,
+        earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        *,
+        warns_of_absent: bool = True,
+    ) -> None:
+        self._schema = schema
+        self._options = options
+        self._earliest = earliest
+        self._warns_of_absent = warns_of_absent
+        self._context: ReadContext | None = None
+        self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
+        self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
+
+    def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        """Return the context of a batch, or of the next micro-batch.
+
+        Args:
+            ranges: the offset ranges that it reads.
+            ends: the end offset of each topic partition in this batch or micro-batch.
+
+        Raises:
+            OptionError: the sample contains more than one table or protocol.
+        """
+        if self._sample is not None:
+            before = len(self._sample.ddl)
+            of_files = self._options.path is not None
+            with_ddl = schema_ranges(ranges) if of_files else _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
+            with driver_fetcher(self._options) as fetcher:
+                _add_ddl(self._sample, with_ddl, fetcher)
+            if len(self._sample.ddl) > before:
+                self._ddl_helps = ddl_texts_help(self._sample)
+                self._context = context_of_sample(self._sample)
+        elif self._context is None:
+            self._context = self._infer_context(ranges, ends)
+        elif self._context.provisional:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an earlier micro-batch has reported them
+                self._context = self._infer_context(ranges, ends)
+        assert self._context is not None  # noqa: S101 (for mypy)
+        return self._context
+
+    def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        options = self._options
+        if options.path is not None:
+            ranges = sampled(ranges)
+        if options.is_typed:
+            return self._of_schema_or_sample(ranges)
+        with driver_fetcher(options) as fetcher:
+            if options.output_format == "record":
+                protocol = find_protocol(ranges, fetcher.fetch, options)
+                # If all records are bad, any decoder says so; the next micro-batch looks again.
+                return ReadContext(protocol=protocol or next(iter(PROTOCOLS)), provisional=protocol is None)
+            sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+            if sample is None:
+                return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
+            in_form = sample.decoder.facts.types_in_ddl is not None and (not sample.rows or lacks_types(sample))
+            in_text = ddl_texts_help(sample)
+            if in_form or in_text is not False:
+                self._sample, self._ddl_helps = sample, in_text
+                in_range = list(sample.ddl)
+                whole = self._add_history(sample, ranges, ends, fetcher)
+                if not whole and not in_form:  # an unseen ALTER may have changed the labels: rely on the range alone
+                    sample.ddl = in_range
+                if (in_form or in_text) and not (whole and sample.whole):
+                    warn(
+                        "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
+                        "columns whose types or labels appear only in DDL events are shown as the messages have them",
+                    )
+            if self._warns_of_absent:
+                warn_of_absent_tables(sample, options)
+            return context_of_sample(sample)
+
+    def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
+        """Return the context stored in an inferred schema; if there is none, infer it from a sample of the ranges."""
+        options = self._options
+        context = context_of_schema(self._schema, options)
+        if context is not None:
+            return context
+        with driver_fetcher(options) as fetcher:
+            sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+        if sample is None:
+            return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
+        try:
+            inferred = infer_table(sample)
+        except TiCDCSourceError as error:
+            if isinstance(error, OptionError) and sample.rows:  # several tables
+                raise
+            warn(str(error))
+            table = TableFilter(options.tables or ()).exact
+            # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
+            provisional = table is None or sample.decoder.facts.types_in_ddl is not None
+            return ReadContext(protocol=sample.decoder.facts.name, table=table, provisional=provisional)
+        warn_of_absent_names(sample)
+        _warn_of_absent_columns(Layout.of(self._schema, options).data_fields(), inferred)
+        return context_of_table(inferred, sample)
+
+    def _add_history(
+        self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
+    ) -> bool:
+        """Add the DDL events before a batch, or before a stream's first micro-batch; return whether all were scanned.
+
+        A DDL event is sent to all partitions of a topic, or only to the first: the lowest partition is enough.
+        """
+        lowest = {tp.topic: tp for tp in sorted(ends, reverse=True)}.values()
+        begins = {**ends, **{offset_range.topic_partition: offset_range.start for offset_range in ranges}}
+        deadline = time.monotonic() + self._options.infer_schema_timeout_ms / 1000
+        limit = self._options.infer_schema_max_scanned_records
+        for topic_partition, earliest in self._earliest(lowest).items():
+            end = begins[topic_partition]
+            while end > earliest:  # backwards: the newest are the most informative
+                if limit <= 0 or time.monotonic() >= deadline:
+                    return False
+                start = max(earliest, end - min(limit, _WINDOW))
+                _add_ddl(sample, [OffsetRange(*topic_partition, start, end)], fetcher)
+                limit -= end - start
+                end = start
+        return True
+
+
+def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:  # noqa: FBT001 (as `ddl_texts_help` returns it)
+    """Return the ranges of a micro-batch to scan for DDL events.
+
+    If all partitions have a copy of a DDL event, the one of the lowest partition may come in a later micro-batch than
+    the rows after it. So all are scanned, unless no column depends on them so far.
+    """
+    only = sample.decoder.facts.ddl_partition
+    if only is not None:
+        return [each for each in ranges if each.partition == only]
+    if sample.decoder.facts.types_in_ddl or helps:
+        return list(ranges)
+    lowest = lowest_partitions(each.topic_partition for each in ranges)
+    return [each for each in ranges if each.partition == lowest[each.topic]]
+
+
+def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) -> None:
+    for offset_range in ranges:
+        for chunk in fetcher.fetch(offset_range):
+            sample.add(chunk, rows=False)
+
+
+def _warn_of_absent_columns(fields: Sequence[pa.Field], inferred: TableSchema) -> None:
+    """Warn about columns of the user's schema that occur in no sampled message: they are NULL."""
+    inferred_names = {column.name.lower(): column.name for column in inferred.columns}
+    for item in fields:
+        if item.name.lower() not in inferred_names:
+            near = nearest(item.name, inferred_names)
+            hint = f". Did you mean {inferred_names[near[0]]}?" if near else ""
+            msg = f"The schema's column {item.name} is in no message of {inferred.table} that was sampled"
+            warn(f"{msg}: it is NULL if a message lacks it{hint}")

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.driver.fetchers import driver_fetcher
+from ticdc_source.driver.load import batch_options
 from ticdc_source.errors import OptionError, counted, warn
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import KafkaCluster
@@ -210,7 +211,7 @@ def redacted(
     protocol = ""
     for record in records:
         protocol = recognized(record.key, record.value) or protocol  # a tombstone is of the protocol before it
-        if not protocol:
+        if protocol not in INSPECTIONS:
             key, value = (data and redactor.unknown(data) for data in (record.key, record.value))
         else:
             key, value = INSPECTIONS[protocol].redacted(record.key, record.value, redactor)

@@ -16,8 +16,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 
+from ticdc_source.driver.fetchers import driver_fetcher
 from ticdc_source.driver.inference import find_protocol
-from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.driver.load import batch_options
 from ticdc_source.errors import OptionError, SchemaRegistryUnavailableError, TiCDCSourceError, counted
 from ticdc_source.events import Chunk
 from ticdc_source.inspection import environment

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ticdc_source.driver.fetchers import driver_fetcher
 from ticdc_source.driver.inference import Fetch, Sample, Sampler
-from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.driver.load import batch_options
 from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.inspection.evidence import Dispatched
 from ticdc_source.inspection.findings import findings_of
@@ -254,12 +255,12 @@ class _Topic:
         wanted = self._options.protocol
         if wanted != "auto":
             return wanted
-        protocol = recognized(key, value) or ""
-        if protocol:
+        protocol = recognized(key, value)
+        if protocol in INSPECTIONS:
             self._recognized.add(protocol)
-        elif len(self._recognized) == 1:  # a tombstone, or a broken message of the protocol seen so far
-            return next(iter(self._recognized))
-        return protocol
+            return protocol
+        # Else it is a tombstone, or a broken message of the protocol seen so far.
+        return next(iter(self._recognized)) if len(self._recognized) == 1 else ""
 
     def _add_part(self, protocol: str, chunk: Chunk) -> None:
         if not protocol:

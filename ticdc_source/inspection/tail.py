@@ -10,15 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ticdc_source.driver.fetchers import definition_search, driver_fetcher, previous_rows
 from ticdc_source.driver.inference import no_row_of
-from ticdc_source.driver.load import (
-    ReadContexts,
-    batch_options,
-    driver_fetcher,
-    infer_schema,
-    previous_rows,
-    topic_search,
-)
+from ticdc_source.driver.load import batch_options, infer_schema
+from ticdc_source.driver.read_context import ReadContexts
 from ticdc_source.errors import warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import KafkaCluster
@@ -148,7 +143,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._state.plans.clear()  # DDL may have said more
         search = None
         if spec.decoder.facts.definitions is not None:
-            search = self._state.learned.search = topic_search(spec.decoder, self._options)
+            search = self._state.learned.search = definition_search(spec.decoder, self._options)
         if spec.decoder.facts.lacks_commit_ts:
             self._state.learned.previous = previous_rows(spec.decoder, self._options)
         waiting: list[deque[Event]] = []

@@ -1,13 +1,12 @@
 """Kafka: look-ups of partitions and offsets, and offset ranges → chunks. `api.py` says what others may use of it."""
 
-from ticdc_source.kafka.api import Fetcher, FetchSettings
+from ticdc_source.kafka.api import Fetcher
 from ticdc_source.kafka.fetch import KafkaFetcher
 from ticdc_source.kafka.lookup import KafkaCluster, report_loss
 from ticdc_source.kafka.pool import FETCHERS, FetcherPool
 
 __all__ = [
     "FETCHERS",
-    "FetchSettings",
     "Fetcher",
     "FetcherPool",
     "KafkaCluster",

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.events import Chunk
-from ticdc_source.kafka.api import ClientFacts, FetchSettings
+from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits, between
 from ticdc_source.kafka.client import (
     Client,
@@ -28,6 +28,7 @@ from ticdc_source.kafka.kafka_python.connect import connect as connect_kafka_pyt
 from ticdc_source.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.kafka.patience import Cause, Limit, Patience
 from ticdc_source.kafka.retry import RetryingClient
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST

@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ticdc_source.kafka.api import Fetcher, FetchSettings
+from ticdc_source.kafka.api import Fetcher
 from ticdc_source.kafka.fetch import KafkaFetcher
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 
 __all__ = ["FETCHERS", "FetcherPool"]

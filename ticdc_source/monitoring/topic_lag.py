@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 
+from ticdc_source.driver.fetchers import driver_fetcher
 from ticdc_source.driver.inference import find_protocol
-from ticdc_source.driver.load import batch_options, driver_fetcher
+from ticdc_source.driver.load import batch_options
 from ticdc_source.driver.resolved_ts import holds_no_larger_watermark, windows_from_end
 from ticdc_source.events import Chunk, Split
 from ticdc_source.kafka import KafkaCluster

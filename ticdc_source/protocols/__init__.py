@@ -17,7 +17,6 @@ from ticdc_source.protocols.base import Decoder, Inspection
 from ticdc_source.protocols.canal_json import inspection as canal_json
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
-from ticdc_source.protocols.csv import inspection as csv
 from ticdc_source.protocols.csv.decoder import CSV
 from ticdc_source.protocols.debezium import avro_inspection as debezium_avro
 from ticdc_source.protocols.debezium import inspection as debezium
@@ -45,33 +44,40 @@ __all__ = [
     "with_likely_protocol",
 ]
 
-# Of each wire format its decoder, and what only inspection asks. A record is taken for the first that recognizes it:
-# what looks at the first bytes comes before what looks for members, which may be names of columns too.
-DECODERS: dict[type[RowDecoder], Inspection] = {
+# Of each wire format its decoder, and what only inspection asks; None if it comes in no topic. A record is taken for
+# the first that recognizes it: what looks at the first bytes comes before what looks for members, which may be names of
+# columns too.
+DECODERS: dict[type[RowDecoder], Inspection | None] = {
     OpenProtocol: open_protocol.INSPECTION,
     Simple: simple.INSPECTION,
     CanalJSON: canal_json.INSPECTION,
     Debezium: debezium.INSPECTION,
     DebeziumAvro: debezium_avro.INSPECTION,
     Avro: avro.INSPECTION,
-    CSV: csv.INSPECTION,
+    CSV: None,
 }
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
-INSPECTIONS: dict[str, Inspection] = {decoder.facts.name: inspection for decoder, inspection in DECODERS.items()}
+INSPECTIONS: dict[str, Inspection] = {
+    decoder.facts.name: inspection for decoder, inspection in DECODERS.items() if inspection is not None
+}
 
 
 def checked_protocol(options: Options) -> str:
     """Return the option `protocol` after a check: `auto`, or one of `PROTOCOLS`.
 
     Raises:
-        OptionError: No protocol has that name.
+        OptionError: no protocol has that name, or it comes in no topic and topics are read.
     """
     try:
-        return one_of("auto", *PROTOCOLS)(options.protocol)
+        protocol = one_of("auto", *PROTOCOLS)(options.protocol)
     except ParseError as error:
         raise OptionError(error.of("protocol", options.protocol)) from None
+    if options.kafka and protocol not in {"auto", *INSPECTIONS}:
+        msg = f"protocol={protocol} comes in files of a storage sink, and in no topic: set 'path', or another protocol"
+        raise OptionError(msg)
+    return protocol
 
 
 def possible_decoders(options: Options) -> list[Decoder]:

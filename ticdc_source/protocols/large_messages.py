@@ -1,8 +1,7 @@
 """Messages that were too large for Kafka: they name a file in claim-check storage, or have their key columns only.
 
 With TiCDC's `large-message-handle-option=claim-check` a message has the key columns and the address of a file with the
-whole message. With `handle-key-only` it has the key columns and nothing else (docs/wire.md, items 92 to 95). This is
-the only module that imports fsspec.
+whole message. With `handle-key-only` it has the key columns and nothing else (docs/wire.md, items 92 to 95).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
 
-__all__ = ["LargeMessages", "check_claimed", "redacted", "small_portions"]
+__all__ = ["LargeMessages", "check_claimed", "redacted", "small_portions", "why_unreadable"]
 
 Event = TypeVar("Event")
 
@@ -169,6 +168,16 @@ def redacted(location: str) -> str:
     return "::".join(parts)
 
 
+def why_unreadable(error: Exception) -> str:
+    """Return what to say of an error of fsspec: its type, and the system's words; its text may show secrets."""
+    if isinstance(error, ImportError):  # it names the library that is missing
+        return str(error)
+    reason = error.strerror if isinstance(error, OSError) else ""
+    if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
+        reason = str(error)
+    return f"{type(error).__name__} ({reason})" if reason else type(error).__name__
+
+
 def _file_bytes(max_bytes: int) -> int:
     """Return the size of the largest file that holds a message of `max_bytes`: in base64, and beside its key."""
     return max_bytes * 4 // 3 + _MARGIN
@@ -192,15 +201,11 @@ def _read(location: str, name: str, most: int) -> bytes:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         msg = f"no {file}: is that the folder TiCDC writes to (claim-check-storage-uri), and has nothing deleted it?"
         raise DecodeError(msg) from None
-    except ImportError as error:  # it names the library that is missing
-        msg = f"{file} cannot be read: {error}"
-        raise ClaimCheckUnavailableError(msg) from None
-    except Exception as error:  # noqa: BLE001 (storages may raise anything, and the text of an error may show secrets)
+    except Exception as error:  # noqa: BLE001 (storages may raise anything)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             msg = f"no {file}: its name is too long for that storage"
             raise DecodeError(msg) from None
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
-        msg = f"{file} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
+        msg = f"{file} cannot be read: {why_unreadable(error)}"
         raise ClaimCheckUnavailableError(msg) from None
 
 

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ticdc_source.driver.ddl_copies import by_topic
+from ticdc_source.driver.ddl_coverage import coverage_of_starts, ddl_passed_by
 from ticdc_source.driver.files import FilePlanner, packed_files, wanted_of, with_protocol
-from ticdc_source.driver.load import ReadContexts, coverage_of_starts, ddl_passed_by
-from ticdc_source.driver.read_context import warn_of_missing_ddl
+from ticdc_source.driver.read_context import ReadContexts, warn_of_missing_ddl
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, topic_ids_of
 from ticdc_source.errors import DataLossError, OptionError, from_one_frame, once_per_query, warn
 from ticdc_source.kafka import KafkaCluster, report_loss

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import zip_longest
 
 import pyarrow as pa
@@ -12,12 +11,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from ticdc_source.driver.definition_search import KnownDefinitions
-from ticdc_source.driver.files import file_fetcher
-from ticdc_source.driver.load import fetch_settings, previous_rows, topic_search
+from ticdc_source.driver.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.errors import SchemaError, each_from_one_frame
-from ticdc_source.kafka import FETCHERS, Fetcher
 from ticdc_source.kernels.native import why_general
-from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import ReadContext, ReadScope
@@ -67,13 +63,13 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     search = None
     if spec.decoder.facts.definitions is not None:
         state.learned.definitions |= _DEFINITIONS.of(topics)
-        search = state.learned.search = topic_search(spec.decoder, options, driver=False)
+        search = state.learned.search = definition_search(spec.decoder, options, driver=False)
     if spec.decoder.facts.lacks_commit_ts:
         state.learned.previous = previous_rows(spec.decoder, options, driver=False)
     task = TaskContext.get()
     is_retry = task is not None and task.attemptNumber() > 0
     lines = []
-    with _fetcher(options, context.protocol, is_retry=is_retry) as fetcher:
+    with task_fetcher(options, context.protocol, fresh=is_retry) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
             if search is not None:
@@ -105,14 +101,6 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         query = facts.get("query")
         name = "batch" if query is None else f"{query}-{facts.get('batch') or 0:09d}"
         metric_files(options.metrics_path).write(name, lines)
-
-
-def _fetcher(options: Options, protocol: str, *, is_retry: bool) -> AbstractContextManager[Fetcher]:
-    """Return a context with what fetches records: of files, or of topics with a connection that the process keeps."""
-    settings = fetch_settings(options, protocol)
-    if options.path is not None:
-        return file_fetcher(options, settings, protocol=protocol, max_rows=None)
-    return FETCHERS.borrow(client_settings(options, driver=False), settings, fresh=is_retry)
 
 
 def _table_of(spec: ReadSpec, state: ReadState) -> str | None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ticdc_source.errors import DecodeError, warn
+from ticdc_source.errors import DecodeError, OptionError, warn
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.storage.files import Folder
 from ticdc_source.storage.paths import (
@@ -45,6 +45,7 @@ class Look:
             The topic of a data directory is the pattern of the names of its files.
         ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
         checkpoint: the checkpoint-ts; None if there is none yet.
+        other: the path of one file that TiCDC does not write; None if there is none.
         uncounted: the pattern of one directory that has data files and no count; None if there is none.
         sizes: by pattern, the size in bytes of each data file that is there, by its number.
     """
@@ -53,7 +54,13 @@ class Look:
     ends: Files = field(default_factory=dict)
     checkpoint: int | None = None
     uncounted: str | None = None
+    other: str | None = None
     sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file of a changefeed."""
+        return not self.sizes and not self.ends and self.checkpoint is None
 
 
 class Changefeed:
@@ -82,21 +89,24 @@ class Changefeed:
         checkpoint = checkpoint_ts(self._folder.text(CHECKPOINT.topic))
         sizes: dict[str, dict[int, int]] = {}
         indexes: dict[IndexFile, str] = {}
-        schemas = []
+        schemas, other = [], None
         for file in self._folder.files():
-            found = parse_path(file.path)
-            if isinstance(found, DataFile):
-                sizes.setdefault(found.pattern, {})[found.number] = file.size
-            elif isinstance(found, IndexFile):
-                indexes[found] = file.path
+            parsed = parse_path(file.path)
+            if isinstance(parsed, DataFile):
+                sizes.setdefault(parsed.pattern, {})[parsed.number] = file.size
+            elif isinstance(parsed, IndexFile):
+                indexes[parsed] = file.path
             elif is_schema_file(file.path):
                 schemas.append(TopicPartition(file.path, 0))
+            elif file.path != CHECKPOINT.topic:
+                other = file.path
         starts, ends, uncounted = self._count(sizes, indexes)
         return Look(
             starts=dict.fromkeys(schemas, 0) | starts,
             ends=dict.fromkeys(schemas, 1) | ends,
             checkpoint=checkpoint,
             uncounted=uncounted,
+            other=other,
             sizes=sizes,
         )
 
@@ -129,15 +139,15 @@ class Changefeed:
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
     ) -> Iterator[tuple[str, int]]:
         """Yield the patterns of which only the index file is left, with the number in it."""
-        there = {(pattern.rpartition("/")[0], stem_of(pattern)) for pattern in sizes}
+        with_files = {(pattern.rpartition("/")[0], stem_of(pattern)) for pattern in sizes}
         for index, path in indexes.items():
-            if (index.directory, index.stem) in there:
+            if (index.directory, index.stem) in with_files:
                 continue
             name = self._emptied.get(path) or (self._folder.text(path) or b"").decode("utf-8", "replace").strip()
-            found = parse_path(f"{index.directory}/{name}")
-            if isinstance(found, DataFile):
+            named = parse_path(f"{index.directory}/{name}")
+            if isinstance(named, DataFile):
                 self._emptied[path] = name  # nothing is written there any more, or a file will show it
-                yield found.pattern, found.number
+                yield named.pattern, named.number
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
         """Return the number of the last file that is written whole; 0 if there is none yet."""
@@ -145,11 +155,11 @@ class Changefeed:
         text = None if path is None else self._folder.text(path)
         if not text:
             return 0
-        found = _NUMBER.search(text.decode("utf-8", "replace"))
-        if found is None:
+        number = _NUMBER.search(text.decode("utf-8", "replace"))
+        if number is None:
             msg = f"'path' {self}: the index file {path} names no data file but {text[:80]!r}"
             raise DecodeError(msg)
-        return int(found[1])
+        return int(number[1])
 
     def earliest(self, places: Iterable[TopicPartition]) -> Files:
         """Return 0 for schema files: DDL of before a read is in no other."""
@@ -159,8 +169,33 @@ class Changefeed:
         """Return the one topic partition that has watermarks."""
         return [CHECKPOINT]
 
-    def warn_of_uncounted(self, look: Look) -> None:
-        """Warn about data files that no index file counts: a batch does not read them."""
+    def look_of_batch(self) -> Look:
+        """Return what the changefeed has written; a batch has nothing to wait for.
+
+        Raises:
+            OptionError: there is nothing.
+            StorageUnavailableError, DecodeError: see `look`.
+        """
+        look = self.look()
+        if look.is_empty:
+            raise OptionError(self.why_empty(look))
+        return look
+
+    def why_empty(self, look: Look) -> str:
+        """Return what to say of a folder without a file of a changefeed."""
+        has = f"files such as {look.other}, but none" if look.other else "no file"
+        return (
+            f"'path' {self} has {has} of a changefeed: give the folder of its sink-uri, the one that has the file "
+            f"{CHECKPOINT.topic} and a folder for each database. Or has TiCDC written nothing yet?"
+        )
+
+    def warn_of_gaps(self, look: Look) -> None:
+        """Warn about what a batch does not read: data files that no index file counts, and a missing checkpoint-ts."""
+        if look.checkpoint is None:
+            warn(
+                f"'path' {self} has no file {CHECKPOINT.topic} with a checkpoint-ts: nothing says up to which commit "
+                "its rows are complete. Is it the whole folder of the changefeed's sink-uri?"
+            )
         if look.uncounted is not None:
             warn(
                 f"'path' {self}: files such as {look.uncounted} are left out, because no index file (meta/CDC.index "
@@ -171,8 +206,8 @@ class Changefeed:
 def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:
     """Return the paths of the schema files with this version of the table that a data directory is of."""
     table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
-    found = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
-    return [path for path in found if is_schema_file(path) and order_of(path)[0] == version]
+    paths = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
+    return [path for path in paths if is_schema_file(path) and order_of(path)[0] == version]
 
 
 def checkpoint_ts(text: bytes | None) -> int | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from ticdc_source.errors import DataLossError, warn
 from ticdc_source.events import Binaries, Chunk
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import PROTOCOLS
@@ -33,7 +33,7 @@ from ticdc_source.storage.paths import (
 )
 from ticdc_source.tso import physical_ms
 
-__all__ = ["FORMATS", "FileFetcher", "ReadSettings"]
+__all__ = ["FORMATS", "FileFetcher"]
 
 _log = logging.getLogger(__name__)
 _NO_TIME = -1
@@ -42,23 +42,6 @@ _NO_TIME = -1
 FORMATS: dict[str, tuple[str, FileFormat]] = {
     files.extension: (name, files) for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSettings:
-    """How files are read.
-
-    Attributes:
-        max_records: records in a chunk at most.
-        max_bytes: bytes of messages in a chunk at most, unless it is a single record.
-        include_headers: whether chunks have headers; a file has none.
-        fail_on_data_loss: whether a file that is gone is an error, or a warning.
-    """
-
-    max_records: int
-    max_bytes: int
-    include_headers: bool = False
-    fail_on_data_loss: bool = True
 
 
 class FileFetcher(AbstractContextManager["FileFetcher"]):
@@ -76,7 +59,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self,
         location: str,
         files: FileSettings,
-        settings: ReadSettings,
+        settings: FetchSettings,
         *,
         protocol: str | None = None,
         max_rows: int | None = None,
@@ -144,8 +127,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         """Return the path of a file; None if it is gone. How wide its number is only the folder tells."""
         directory = pattern.rpartition("/")[0]
         for file in self._folder.files(directory):
-            found = parse_path(file.path)
-            if found == DataFile(pattern, number):
+            if parse_path(file.path) == DataFile(pattern, number):
                 digits = file.path.rpartition(".")[0].removeprefix(f"{directory}/{stem_of(pattern)}")
                 self._widths[pattern] = len(digits)
                 return file.path

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 from ticdc_source.errors import StorageUnavailableError
-from ticdc_source.protocols.large_messages import redacted
+from ticdc_source.protocols.large_messages import redacted, why_unreadable
 
 __all__ = ["File", "Folder"]
 
 Answer = TypeVar("Answer")
+_MISSING = (FileNotFoundError, NotADirectoryError)
 _BLOCK = 4 << 20  # bytes of a file to read at a time
 
 
@@ -55,8 +56,8 @@ class Folder:
             start = f"{root}/{below}" if below else root
             if type(system).find is AbstractFileSystem.find:
                 return list(self._walk(start))
-            found = system.find(start, detail=True)
-            return [File(path[len(root) + 1 :], entry.get("size") or 0) for path, entry in found.items()]
+            entries = system.find(start, detail=True)
+            return [File(path[len(root) + 1 :], entry.get("size") or 0) for path, entry in entries.items()]
 
         return self._answer(listed, "it", missing=list)
 
@@ -67,7 +68,7 @@ class Folder:
         while left:
             try:
                 entries = system.ls(left.pop(), detail=True)
-            except (FileNotFoundError, NotADirectoryError):  # TiCDC removes folders meanwhile
+            except _MISSING:  # TiCDC removes folders meanwhile
                 continue
             for entry in entries:
                 if entry["type"] == "directory":
@@ -118,28 +119,18 @@ class Folder:
         return self._opened
 
     def _answer(self, ask: Callable[[], Answer], what: str, *, missing: Callable[[], Answer]) -> Answer:
-        place = f"'path' {self}"
         try:
             return ask()
-        except (FileNotFoundError, NotADirectoryError):
-            return missing()
-        except ModuleNotFoundError as error:
-            if error.name == "fsspec":
+        except Exception as error:  # noqa: BLE001 (storages may raise anything)
+            if isinstance(error, OSError) and (
+                isinstance(error, _MISSING) or error.errno in (errno.ENOENT, errno.ENOTDIR)
+            ):
+                return missing()
+            if isinstance(error, ModuleNotFoundError) and error.name == "fsspec":
                 msg = (
                     "reading files of a storage sink needs fsspec on driver and executors: "
                     'pip install "ticdc-source[storage]", or pip install fsspec'
                 )
-                raise StorageUnavailableError(msg) from None
-            msg = f"{place}: {what} cannot be read: {error}"
-            raise StorageUnavailableError(msg) from None
-        except ImportError as error:  # it names the library that is missing
-            msg = f"{place}: {what} cannot be read: {error}"
-            raise StorageUnavailableError(msg) from None
-        except Exception as error:  # noqa: BLE001 (storages may raise anything, and their texts may show secrets)
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
-            if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
-                reason = str(error)
-            if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
-                return missing()
-            msg = f"{place}: {what} cannot be read: {type(error).__name__}{reason and f' ({reason})'}"
+            else:
+                msg = f"'path' {self}: {what} cannot be read: {why_unreadable(error)}"
             raise StorageUnavailableError(msg) from None

@@ -75,13 +75,13 @@ class IndexFile(NamedTuple):
 
 def parse_path(path: str) -> DataFile | IndexFile | None:
     """Return what a path, relative to the changefeed's folder, is; None for any other file."""
-    if found := _DATA.fullmatch(path):
-        number = found["number"]
-        pattern = f"{found['directory']}/{found['stem']}%d{found['extension']}"
+    if match := _DATA.fullmatch(path):
+        number = match["number"]
+        pattern = f"{match['directory']}/{match['stem']}%d{match['extension']}"
         return DataFile(pattern, int(number)) if directory_of(pattern) else None
-    if found := _INDEX.fullmatch(path):
-        stem = found["stem"]
-        return IndexFile(found["directory"], stem if stem == "CDC" else f"{stem}_")
+    if match := _INDEX.fullmatch(path):
+        stem = match["stem"]
+        return IndexFile(match["directory"], stem if stem == "CDC" else f"{stem}_")
     return None
 
 
@@ -120,8 +120,8 @@ def stem_of(pattern: str) -> str:
 
 def directory_of(pattern: str) -> DataDirectory | None:
     """Return what the path of a data directory says; None if it is none."""
-    found = _PATTERN.fullmatch(pattern)
-    parts = [] if found is None else found["directory"].split("/")
+    match = _PATTERN.fullmatch(pattern)
+    parts = [] if match is None else match["directory"].split("/")
     # The last part that looks like a version and has a partition and a date behind it at most: so may a table's name.
     at = max((index for index, part in enumerate(parts) if index and _is_version(part)), default=None)
     if at is None or len(parts) - at > _MOST_BEHIND + 1:
@@ -140,9 +140,9 @@ def order_of(topic: str) -> tuple[int, int, str, str]:
     Args:
         topic: the path of a schema file, or the pattern of data files; `metadata` is the last.
     """
-    found = _SCHEMA.fullmatch(topic)
-    if found is not None:
-        return int(found["version"] or found["old"]), 0, "", topic
+    match = _SCHEMA.fullmatch(topic)
+    if match is not None:
+        return int(match["version"] or match["old"]), 0, "", topic
     place = directory_of(topic)
     return (1 << 64, 0, "", topic) if place is None else (place.version, 1, place.date, topic)
 

@@ -8,10 +8,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.contract import PlainCast
+from ticdc_source.kernels.text import TEXT_KERNELS
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
-from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType
+from ticdc_source.schema.types import BINARIES, ColumnType
 
 __all__ = ["EXACT_FLOAT_TEXT", "KERNELS"]
 
@@ -65,21 +66,4 @@ EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
 LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
 
-KERNELS: dict[str, Wire] = {
-    **dict.fromkeys(INTEGERS, numbers.INTEGER_TEXT),
-    "decimal": numbers.DECIMAL_TEXT,
-    "year": numbers.YEAR_TEXT,
-    "float": numbers.FLOAT_TEXT,
-    "double": numbers.FLOAT_TEXT,
-    "bit": numbers.BIT_TEXT,
-    "date": temporal.DATE_TEXT,
-    "datetime": temporal.DATETIME_TEXT,
-    "timestamp": temporal.TIMESTAMP_TEXT,
-    "time": temporal.TIME_TEXT,
-    **dict.fromkeys(TEXTS, strings.TEXT),
-    **dict.fromkeys(BINARIES, LATIN1_BINARY),
-    "enum": strings.ENUM_TEXT,
-    "set": strings.SET_TEXT,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
-}
+KERNELS: dict[str, Wire] = {**TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}

@@ -1,7 +1,7 @@
 """The decoder of CSV in files of a storage sink.
 
 A row says its table, its operation and its commit-ts. The schema file of its table's version says what its columns are;
-the key of the message names that version (`definitions`; docs/design/0022-storage-sink.md).
+the key of the message names that version, which the path of its file says (docs/design/0022-storage-sink.md).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import orjson
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
@@ -24,13 +25,14 @@ from ticdc_source.events import (
     WatermarkEvent,
     every_table,
 )
+from ticdc_source.kernels import strings
+from ticdc_source.kernels.text import TEXT_KERNELS
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.csv.definitions import definitions_of, table_of
-from ticdc_source.protocols.csv.files import FILES
-from ticdc_source.protocols.csv.kernels import HEX_BINARY, KERNELS
 from ticdc_source.protocols.csv.lines import (
     OWN_FIELDS,
+    CSVCutter,
     Key,
     columns_of,
     fields_of,
@@ -40,7 +42,7 @@ from ticdc_source.protocols.csv.lines import (
     with_header,
 )
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
-from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.file_format import FileFormat, FileSettings
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, text, tso
 from ticdc_source.protocols.plan import Plan
@@ -53,6 +55,17 @@ __all__ = ["CSV"]
 _KEY = b'{"TableVersion":'
 _CHECKPOINT = b'{"checkpoint-ts":'
 _MOST_DIGITS = 19  # of a commit-ts
+_OPERATIONS = frozenset({"I", "U", "D"})
+
+_KERNELS: dict[str, Wire] = {**TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
+_HEX_BINARY = strings.binary_wire(bytes.fromhex)
+
+_FILES = FileFormat(
+    extension=".csv",
+    cutter=CSVCutter,
+    of_schema=orjson.dumps,  # the file as it is: rows do not say what it defines
+    of_checkpoint=lambda ts: orjson.dumps({"checkpoint-ts": ts}),
+)
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:
@@ -70,19 +83,19 @@ class CSV(RowDecoder):
         name="csv",
         event="a row of CSV",
         recognizes=_recognizes,
-        kernels=KERNELS,
+        kernels=_KERNELS,
         chunk_records=4000,
         ddl_partition=0,
         definitions=definitions_of,
-        files=FILES,
+        files=_FILES,
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Read the table of each row; most rows of a file begin alike."""
         split = Split()
         delimiter = self.settings.files.delimiter.encode()
-        known: dict[bytes, TableName] = {}
-        found: dict[TableName, tuple[list[int], list[bytes], list[Key]]] = {}
+        tables_by_head: dict[bytes, TableName] = {}
+        rows: dict[TableName, tuple[list[int], list[bytes], list[Key]]] = {}
         for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
             message = value or b""
             try:
@@ -90,21 +103,21 @@ class CSV(RowDecoder):
                     _classify(split, position, message)
                     continue
                 at = message.find(delimiter) + len(delimiter)
-                table = next((each for head, each in known.items() if message.startswith(head, at)), None)
+                table = next((name for head, name in tables_by_head.items() if message.startswith(head, at)), None)
                 if table is None:
                     table, head = self._table_of(message)
                     if message.startswith(head, at):
-                        known[head] = table
+                        tables_by_head[head] = table
                 parsed = parsed_key(key)
             except MALFORMED as error:
                 failure = parse_failure(error, "a row of CSV").at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
                 continue
-            positions, messages, keys = found.setdefault(table, ([], [], []))
+            positions, messages, keys = rows.setdefault(table, ([], [], []))
             positions.append(position)
             messages.append(message)
             keys.append(parsed)
-        for table, (positions, messages, keys) in found.items():
+        for table, (positions, messages, keys) in rows.items():
             split.tables[table] = TableEvents(chunk, table, positions, [0] * len(keys), messages, keys)
         split.keep(wants)
         return split
@@ -112,8 +125,11 @@ class CSV(RowDecoder):
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
         """Return the table of a row, and the fields of a row that say so, as TiCDC writes them."""
         own = fields_of(message, self.settings.files, OWN_FIELDS).texts
-        if len(own) < OWN_FIELDS:
-            msg = "it does not begin with operation, table and schema: is csv.delimiter that of the changefeed?"
+        if len(own) < OWN_FIELDS or own[0] not in _OPERATIONS:
+            msg = (
+                f"a row begins with its operation (I, U or D), table and schema, and this one with {own!r:.80}: are "
+                "csv.delimiter and csv.quote those of the changefeed?"
+            )
             raise ValueError(msg)
         name = TableName(text(own[2]), text(own[1]))
         quote, delimiter = self.settings.files.quote, self.settings.files.delimiter
@@ -185,8 +201,8 @@ class CSV(RowDecoder):
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         type_ = column.type or type_of(read_field.arrow)
         if type_.name in BINARIES and self.settings.files.binary_encoding == "hex":
-            return HEX_BINARY, type_
-        return KERNELS.get(type_.name), type_
+            return _HEX_BINARY, type_
+        return _KERNELS.get(type_.name), type_
 
 
 def _classify(split: Split, position: int, value: bytes) -> None:
@@ -240,10 +256,10 @@ def _commit_ts(fields: Sequence[str | None]) -> int:
     return tso(int(digits))
 
 
-def _field_count_error(found: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
+def _field_count_error(count: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
     """Return the error for a row with another number of fields than its table has."""
     return DecodeError(
-        f"{found} fields, and {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "
+        f"{count} fields, and {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "
         f"version {key.version}. Are csv.includeCommitTs and csv.outputOldValue as for the changefeed? Has the table "
         "virtual columns, or the changefeed column selectors? Then set output-field-header=true for the changefeed: a "
         "header names the columns"

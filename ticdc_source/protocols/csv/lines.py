@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import orjson
 
@@ -39,6 +39,8 @@ OWN_FIELDS = 3  # operation, table and schema
 _LARGE = 64 << 10  # characters of a row
 _TRUE = "true"
 _BOOLEANS = (_TRUE, "false")
+# A field as `_field` matches it: its quote, if it has one; what is in quotes; what is not; and what follows.
+_Matched: TypeAlias = tuple[str, str, str, str]
 _UNESCAPED = {"n": "\n", "r": "\r"}
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -175,7 +177,7 @@ def rows_of(message: bytes, settings: FileSettings) -> list[bytes]:
 
 @lru_cache(maxsize=16)
 def _field(settings: FileSettings) -> re.Pattern[str]:
-    """Return what matches one field: its quote, if it has one, what is in quotes, what is not, and what follows."""
+    """Return what matches one field, in the groups of `_Matched`."""
     between, quote, first = re.escape(settings.delimiter), re.escape(settings.quote), re.escape(settings.delimiter[:1])
     # Each loop takes many characters at once: the stack of Python's `re` grows with the turns of a loop.
     if quote:
@@ -210,37 +212,37 @@ def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None)
     """
     text, null, quote = row.decode("utf-8", "surrogateescape"), settings.null, settings.quote
     if len(text) > _LARGE:
-        found = _scanned(text, settings, max_fields)
+        matched = _scanned(text, settings, max_fields)
     elif max_fields is None:
-        found = _field(settings).findall(text)
-        if len(found) > 1 and not found[-2][3]:  # the row ended there, and findall matched nothing once more
-            found.pop()
+        matched = _field(settings).findall(text)
+        if len(matched) > 1 and not matched[-2][3]:  # the row ended there, and findall matched nothing once more
+            matched.pop()
     else:
         matches = islice(_field(settings).finditer(text), max_fields)
-        found = [(each[1] or "", each[2] or "", each[3] or "", each[4]) for each in matches]
+        matched = [(each[1] or "", each[2] or "", each[3] or "", each[4]) for each in matches]
     # What does not match is passed over: the matches are then shorter than the row.
-    quotes = sum(1 for opening, _, _, _ in found if opening)
-    if max_fields is None and len("".join(chain.from_iterable(found))) + quotes * len(quote) != len(text):
+    quotes = sum(1 for opening, _, _, _ in matched if opening)
+    if max_fields is None and len("".join(chain.from_iterable(matched))) + quotes * len(quote) != len(text):
         msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
         raise ValueError(msg)
     if quote:
         twice = quote + quote
         texts = [
             quoted.replace(twice, quote) if opening else None if plain == null else plain
-            for opening, quoted, plain, _ in found
+            for opening, quoted, plain, _ in matched
         ]
     else:
-        texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in found]
+        texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in matched]
     at = OWN_FIELDS + settings.include_commit_ts
-    return Fields(texts, len(found) > at and not found[at][0] and texts[at] in _BOOLEANS)
+    return Fields(texts, len(matched) > at and not matched[at][0] and texts[at] in _BOOLEANS)
 
 
-def _scanned(text: str, settings: FileSettings, max_fields: int | None) -> list[tuple[str, str, str, str]]:
+def _scanned(text: str, settings: FileSettings, max_fields: int | None) -> list[_Matched]:
     """Return the fields of a large row, as the regular expression has them, which needs memory for each quote in it."""
     delimiter, quote = settings.delimiter, settings.quote
-    found: list[tuple[str, str, str, str]] = []
+    matched: list[_Matched] = []
     at = 0
-    while max_fields is None or len(found) < max_fields:
+    while max_fields is None or len(matched) < max_fields:
         opening, end = "", -1
         if quote and text.startswith(quote, at):
             opening, close = quote, text.find(quote, at + 1)
@@ -254,11 +256,11 @@ def _scanned(text: str, settings: FileSettings, max_fields: int | None) -> list[
         end = len(text) if end < 0 else end
         follows = delimiter if text.startswith(delimiter, end) else ""
         field = text[at + len(opening) : end - len(opening)]
-        found.append((opening, field if opening else "", "" if opening else field, follows))
+        matched.append((opening, field if opening else "", "" if opening else field, follows))
         at = end + len(follows)
         if not follows:
             break
-    return found
+    return matched
 
 
 def _end_of_escaped(text: str, at: int, delimiter: str) -> int:
@@ -274,7 +276,7 @@ def _end_of_escaped(text: str, at: int, delimiter: str) -> int:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _UNESCAPED.get(found[1], found[1]), text)
+    return _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), text)
 
 
 @lru_cache(maxsize=256)
@@ -295,17 +297,17 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
     """
     own = OWN_FIELDS + settings.include_commit_ts + bool(settings.output_old_value)
     delimiter = settings.delimiter
-    rest, found = delimiter.join(header.split(delimiter)[own:]) + delimiter, []
+    rest, indexes = delimiter.join(header.split(delimiter)[own:]) + delimiter, []
     for index, name in enumerate(names):
         if rest.startswith(name + delimiter):
             rest = rest[len(name + delimiter) :]
-            found.append(index)
+            indexes.append(index)
     if rest:
         msg = (
             f"the header of the file names a column that the version of the table lacks: {rest[: -len(delimiter)]:.80}"
         )
         raise ValueError(msg)
-    return tuple(found)
+    return tuple(indexes)
 
 
 def _key(version: int, **more: str) -> bytes:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels import numbers, temporal
+from ticdc_source.kernels.text import TEXT_KERNELS
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
-from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
+from ticdc_source.schema.types import TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
 __all__ = ["KERNELS", "LOCAL"]
 
@@ -95,21 +96,4 @@ def _shown(instant: object, text: str) -> str:
     return written + (fraction[0] if fraction else "")
 
 
-KERNELS: dict[str, Wire] = {
-    **dict.fromkeys(INTEGERS, numbers.INTEGER_TEXT),
-    "decimal": numbers.DECIMAL_TEXT,
-    "year": numbers.YEAR_TEXT,
-    "float": numbers.FLOAT_TEXT,
-    "double": numbers.FLOAT_TEXT,
-    "bit": numbers.BIT_TEXT,
-    "date": temporal.DATE_TEXT,
-    "datetime": temporal.DATETIME_TEXT,
-    "timestamp": Wire(_instants, _texts_in_utc),
-    "time": temporal.TIME_TEXT,
-    **dict.fromkeys(TEXTS, strings.TEXT),
-    **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
-    "enum": strings.ENUM_TEXT,
-    "set": strings.SET_TEXT,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
-}
+KERNELS: dict[str, Wire] = {**TEXT_KERNELS, "timestamp": Wire(_instants, _texts_in_utc)}

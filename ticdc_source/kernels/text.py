@@ -1,4 +1,4 @@
-"""How CSV writes each type: as text."""
+"""MySQL's types as text, as most wire formats write them: the table that their own tables change."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from ticdc_source.kernels import numbers, strings, temporal
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS
 
-__all__ = ["HEX_BINARY", "KERNELS"]
+__all__ = ["TEXT_KERNELS"]
 
-HEX_BINARY = strings.binary_wire(bytes.fromhex)
-
-KERNELS: dict[str, Wire] = {
+TEXT_KERNELS: dict[str, Wire] = {
     **dict.fromkeys(INTEGERS, numbers.INTEGER_TEXT),
     "decimal": numbers.DECIMAL_TEXT,
     "year": numbers.YEAR_TEXT,
@@ -23,8 +21,8 @@ KERNELS: dict[str, Wire] = {
     "time": temporal.TIME_TEXT,
     **dict.fromkeys(TEXTS, strings.TEXT),
     **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
-    "enum": strings.LABEL,
-    "set": strings.LABEL,
+    "enum": strings.ENUM_TEXT,
+    "set": strings.SET_TEXT,
     "json": strings.TEXT,
     "vector": strings.VECTOR_TEXT,
 }
