@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.driver.streaming import EPOCHS, IDS, INITIAL, StreamLimits, StreamPlanner, offsets_of
-from ticdc_source.errors import CheckpointError, DataLossError
+from tests.support.captured import make_options
+from ticdc_source.driver.streaming import EPOCHS, IDS, INITIAL, StreamLimits, StreamPlanner, coverage_of, offsets_of
+from ticdc_source.errors import CheckpointError, DataLossError, OptionError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCoverage
-from ticdc_source.spark.stream import UnlimitedStreamReader
+from ticdc_source.spark.stream import RememberingStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -489,32 +490,6 @@ def test_an_idle_stream_of_an_earlier_release_notices_a_recreated_topic(*, fail:
     assert plan.next(end) == end == {"$ids": {"t": "NEW"}, "t": {"0": 260}}
 
 
-class Unlimited(UnlimitedStreamReader):
-    """A reader of PySpark 4.0 and 4.1 with a planner of the test."""
-
-    def __init__(self, plan: StreamPlanner) -> None:
-        self._planner, self._last, self._shown = plan, None, set()
-
-
-@pytest.mark.parametrize("told_at", [0, 1, 2])
-def test_a_restart_without_the_start_of_the_stream_notices_a_recreated_topic(told_at: int) -> None:
-    """PySpark 4.0 and 4.1: also if the first look-ups told no ids, and `startingOffsets` are gone."""
-    cluster = FakeCluster({T0: 0}, {T0: 260}, ids={"t": "NEW"} if told_at == 0 else {})
-    cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
-    plan = planner(cluster)
-    start = {"$ids": {"t": "OLD"}, "t": {"0": 100}}
-
-    end = via_json(Unlimited(plan).latestOffset())
-    if told_at == 1:
-        plan = planner(cluster)  # after a crash
-    if told_at == 2:
-        assert plan.ranges(start, end) == [OffsetRange("t", 0, 100, 260)]
-    cluster.ids = {"t": "NEW"}
-
-    with pytest.raises(DataLossError, match=RECREATED):
-        plan.next(end) if told_at == 2 else plan.ranges(start, end)
-
-
 def test_the_first_listing_looks_for_the_partitions_of_the_checkpoint() -> None:
     """A process that has just started knows them only from the offset; later the lookup remembers what it found."""
     offset, end = {"t": {"0": 3}}, {"$ids": {"t": "T"}, "t": {"0": 5}}
@@ -679,19 +654,6 @@ def test_a_log_that_is_truncated_after_planning_is_read_up_to_there() -> None:
         assert planner(cluster, fail=False).ranges(start, planned) == []
 
 
-def test_a_restart_without_the_start_of_the_stream_notices_a_truncated_log() -> None:
-    """PySpark 4.0 and 4.1: the micro-batch fails when its start is known; an election alone makes no new end."""
-    cluster = FakeCluster({T0: 0}, {T0: 9}, elections={T0: [(1, 0), (4, 3)]})
-    reader = Unlimited(plan := planner(cluster))
-    end = via_json(reader.latestOffset())
-    cluster.elections[T0].append((5, 9))
-
-    assert reader.latestOffset() == end
-    assert end == {"$init": {"t": {"0": 9}}, "$epochs": {"t": {"0": 4}}, "t": {"0": 9}}
-    with pytest.raises(DataLossError, match="t-0 at offset 3"):
-        plan.ranges({"$epochs": {"t": {"0": 1}}, "t": {"0": 5}}, end)
-
-
 def test_ends_that_are_looked_up_again_have_the_epochs_of_that_look() -> None:
     """An end that seemed to have gone back may come from a newer leader, and is not compared with the older one."""
     cluster = FakeCluster({T0: 0}, {T0: 3}, elections={T0: [(1, 0)]})
@@ -824,8 +786,8 @@ def test_which_ddl_a_stream_has_is_looked_up_when_it_starts_and_kept() -> None:
 
     assert looks == [{T0: 20}]  # no other partition asks what T1 and U0 have
     assert first["$ddl"] == later["$ddl"] == {"t": {"0": {"after": 1020, "inside": ["7-a"]}}}
-    for start, end in ((plan.initial(), first), (first, later)):
-        assert plan.coverage_between(start, end) == {T0: DDLCoverage(after=1020, inside=frozenset({"7-a"}))}
+    for end in (first, later):
+        assert coverage_of(end) == {T0: DDLCoverage(after=1020, inside=frozenset({"7-a"}))}
     assert plan.next(later) == later
 
 
@@ -845,7 +807,7 @@ def test_ddl_that_all_partitions_have_passed_leaves_the_offset() -> None:
         clock.now += seconds
         cluster.last[T1] += 1
         offset = via_json(plan.next(offset))
-        members.append(offset["$ddl"])
+        members.append(offset.get("$ddl", {}))
 
     assert members == [{"t": {"0": {"after": 8, "inside": ["9-b"]}}}] * 2 + [{}, {}]
     assert asked == [{T0: 10, T1: 0}, {T0: 20, T1: 2}]
@@ -860,7 +822,7 @@ def test_a_stream_from_the_first_records_has_all_ddl() -> None:
 
     assert looks == []
     assert "$ddl" not in {**new, **old}
-    assert plan.coverage_between({"t": {"0": 3, "1": 4}}, old) == {}
+    assert coverage_of(old) == {}
 
 
 def test_lost_records_and_added_partitions_are_looked_at() -> None:
@@ -881,38 +843,6 @@ def test_lost_records_and_added_partitions_are_looked_at() -> None:
     assert set(added["$ddl"]["t"]) == {"0", "2"}
 
 
-@pytest.mark.parametrize("begin_at", ["latest", "gone"])
-def test_a_restart_without_the_start_of_the_stream_keeps_which_ddl_it_has(begin_at: str) -> None:
-    """PySpark 4.0 and 4.1 plan the first end without the start; the start then tells what the stream has."""
-    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 90, T1: 90})
-    if begin_at == "gone":
-        cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
-    plan = with_ddl(cluster, [])
-    reader, start = Unlimited(plan), {"$ddl": {"t": {"0": {"after": 5}}}, "t": {"0": 20, "1": 20}}
-
-    end = via_json(reader.latestOffset())
-    cluster.last[T0] = 95
-    covered = plan.coverage_between(start, end)
-    later = reader.latestOffset()
-
-    assert covered == plan.coverage_between(end, later) == {T0: DDLCoverage(after=5)}
-
-
-@pytest.mark.parametrize("begin_at", ["latest", "gone"])
-def test_a_restart_without_new_records_keeps_which_ddl_the_stream_has(begin_at: str) -> None:
-    """PySpark 4.0 and 4.1 begin with an empty micro-batch then; its start tells what the stream has, as any other's."""
-    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 90, T1: 90})
-    if begin_at == "gone":
-        cluster.starts = lambda _: strict("gone")  # type: ignore[method-assign, assignment, return-value]
-    reader, start = Unlimited(with_ddl(cluster, [])), {"$ddl": {"t": {"0": {"after": 5}}}, "t": {"0": 90, "1": 90}}
-
-    end = via_json(reader.latestOffset())
-    assert reader.partitions(start, end) == []
-    cluster.last[T0] = 95
-
-    assert reader.latestOffset()["$ddl"] == {"t": {"0": {"after": 5}}}
-
-
 def test_the_ddl_of_a_topic_that_was_recreated_is_not_that_of_its_predecessor() -> None:
     """What the stream lacked of the deleted topic says nothing of the new one, which it reads from its first record."""
     cluster = FakeCluster({T0: 0, T1: 0}, {T0: 9, T1: 9}, ids={"t": "new"})
@@ -921,12 +851,47 @@ def test_the_ddl_of_a_topic_that_was_recreated_is_not_that_of_its_predecessor() 
 
     with pytest.warns(UserWarning, match="Deleted and created again"):
         end = via_json(plan.next(start))
-    covered = plan.coverage_between(start, end)
+    covered = coverage_of(end)
     cluster.last[T0] = 12
     later = via_json(plan.next(end))
 
-    assert covered == plan.coverage_between(end, later) == {}
+    assert covered == coverage_of(later) == {}
     assert plan.next(later) == later
+
+
+class Remembering(RememberingStreamReader):
+    """A reader of PySpark 4.0 and 4.1 with a planner of the test and `maxOffsetsPerTrigger=10`."""
+
+    def __init__(self, plan: StreamPlanner) -> None:
+        self._planner, self._last, self._shown = plan, None, set()
+        self._options = make_options(maxOffsetsPerTrigger="10")
+
+    def ends(self) -> list[int]:
+        """Return the offsets at which the next micro-batches end, up to one that reads nothing."""
+        ends = [self.latestOffset()["t"]["0"]]
+        while len(ends) < 2 or ends[-1] != ends[-2]:
+            ends.append(via_json(self.latestOffset())["t"]["0"])
+        return ends[:-1]
+
+
+def test_the_limits_hold_on_a_spark_that_knows_none() -> None:
+    """PySpark 4.0 and 4.1: a new stream goes in steps from its start, and a restarted one from the last planned end."""
+    cluster = FakeCluster({T0: 0}, {T0: 35})
+    cluster.starts = lambda _: {T0: 5}  # type: ignore[method-assign, assignment]
+
+    assert Remembering(planner(cluster)).ends() == [15, 25, 35]
+    restarted = Remembering(planner(cluster))
+    assert restarted.partitions({"t": {"0": 15}}, {"t": {"0": 15}}) == []  # what Spark asks first
+    assert restarted.ends() == [25, 35]
+
+
+def test_a_spark_that_does_not_say_where_a_query_is_cannot_move_it_back() -> None:
+    """PySpark 4.0 and 4.1 with a wrapper of Trigger.AvailableNow: an end that was planned too early is an error."""
+    reader = Remembering(planner(FakeCluster({T0: 0}, {T0: 50})))
+    reader.latestOffset()
+
+    with pytest.raises(OptionError, match=r"triggerAvailableNowWrapper\.enabled to false"):
+        reader.partitions({"t": {"0": 40}}, {"t": {"0": 40}})
 
 
 def test_small_ranges_share_a_task() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,13 @@ class State:
 def offset_of(checkpoint: Path, batch: int) -> Any:
     """Return the end offset of a micro-batch from the checkpoint."""
     return json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
+
+
+def steps_of(checkpoint: Path, topic: str) -> list[int]:
+    """Return how many offsets each planned micro-batch of a stream of one topic has, from the checkpoint."""
+    ends = [offset_of(checkpoint, batch) for batch in range(State.of(checkpoint).planned + 1)]
+    sums = [sum(one[topic].values()) for one in (ends[0]["$init"], *ends)]
+    return [end - start for start, end in pairwise(sums)]
 
 
 def _batches(folder: Path) -> Iterator[int]:
@@ -235,12 +243,19 @@ class Child(Program):
         queries: the queries that it runs.
         folder: its current folder, with its output.
         module: the program.
+        python: the interpreter.
     """
 
-    def __init__(self, queries: Iterable[Query], folder: Path, module: str = "tests.spark.restarts") -> None:
+    def __init__(
+        self,
+        queries: Iterable[Query],
+        folder: Path,
+        module: str = "tests.spark.restarts",
+        python: str | Path = sys.executable,
+    ) -> None:
         folder.mkdir(parents=True)
         (folder / "queries.json").write_text(json.dumps([dataclasses.asdict(query) for query in queries]))
-        super().__init__(sys.executable, [module, "queries.json"], folder)
+        super().__init__(str(python), [module, "queries.json"], folder)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -282,7 +297,7 @@ def session(master: str = "local[2]", java: str = "") -> "SparkSession":
     """
     from pyspark.sql import SparkSession
 
-    from ticdc_source.spark.source import TiCDCDataSource
+    from tests.versions.scenario import register
 
     builder = SparkSession.builder.master(master)
     here = os.getcwd()  # noqa: PTH109 (as text)
@@ -300,7 +315,7 @@ def session(master: str = "local[2]", java: str = "") -> "SparkSession":
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.dataSource.register(TiCDCDataSource)
+    register(spark)
     return spark
 
 

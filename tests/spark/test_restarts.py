@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +20,11 @@ from examples.demo.pipeline import fill_added_columns
 from examples.local_kafka import Record, produce
 from tests.conftest import Kafka
 from tests.spark.conftest import MakeTopic
-from tests.spark.restarts import Child, Query, State, offset_of
+from tests.spark.restarts import Child, Query, State, offset_of, steps_of
 from tests.support import parquet_copy
 from tests.support.captured import load as load_capture
 from tests.support.messages import TSO, canal
+from tests.versions.environments import interpreter
 
 KILLS = int(os.environ.get("TICDC_KILLS", "3"))
 SEED = int(os.environ.get("TICDC_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
@@ -48,8 +50,8 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Child]]:
     """A function that runs queries in a child process; all children are gone after the test."""
     children: list[Child] = []
 
-    def start(*queries: Query) -> Child:
-        children.append(Child(queries, tmp_path / f"life-{len(children)}"))
+    def start(*queries: Query, python: str | Path = sys.executable) -> Child:
+        children.append(Child(queries, tmp_path / f"life-{len(children)}", python=python))
         return children[-1]
 
     yield start
@@ -186,6 +188,49 @@ def test_kills_lose_and_repeat_nothing(
 ) -> None:
     """Streams of all three protocols, killed with SIGKILL at any moment and restarted, write each row exactly once."""
     kill_and_compare(spark, broker, run, tmp_path, {stream: topic(3) for stream in STREAMS}, KILLS)
+
+
+@pytest.mark.slow("a JVM for each kill")
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    "version", [pytest.param("4.0.5", marks=pytest.mark.long("as 4.1, with which CI does it")), "4.1.4"]
+)
+def test_limits_hold_through_kills_before_pyspark_4_2(
+    spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path, version: str
+) -> None:
+    """Spark tells no start there: yet no micro-batch is larger than its limit, and each row is written exactly once."""
+    kills = KILLS if "TICDC_KILLS" in os.environ else 2
+    chooser = random.Random(SEED)
+    print(f"seed {SEED} (TICDC_SEED), {kills} kills (TICDC_KILLS), PySpark {version}")  # noqa: T201
+    name, python = topic(3), interpreter(version)
+    records = write_stream(broker, STREAMS[1], name)
+    limit = records // (BATCHES_A_LIFE * (kills + 1))
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": name,
+        "tables": "shop.orders",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(limit),
+    }
+    query = Query(options, str(tmp_path / "stream"))
+    for number in range(kills):
+        moment = (FIRST, BETWEEN, WITHIN, ANY)[number % 4]
+        (state,) = live(run(query, python=python), [query], query, moment, chooser)
+        print(f"kill {number} {moment}: {state}")  # noqa: T201
+
+    last = run(query, python=python)
+    last.wait_for(
+        lambda: sum(steps_of(query.checkpoint, name)) == records and not State.of(query.checkpoint).in_a_batch
+    )
+    last.kill()
+
+    steps = steps_of(query.checkpoint, name)
+    expected, found = rows_of(spark, query)
+    print(f"{len(expected)} rows compared; micro-batches of {sorted(set(steps))} offsets, limit {limit}")  # noqa: T201
+    assert max(steps) <= limit
+    assert len(expected) > 1000
+    assert [row["_sequence"] for row in found] == [row["_sequence"] for row in expected]
+    assert found == expected
 
 
 def numbered(first: int, count: int) -> list[Record]:

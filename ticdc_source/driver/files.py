@@ -253,7 +253,6 @@ class FilePlanner:
     _unread: Look | None = None  # a look of which a limit left files out
     _absent: dict[TopicPartition, int] = field(default_factory=dict)  # how many looks in a row lacked a directory
     _last_checked: Look | None = None
-    _is_start_checked: bool = False  # whether files that the checkpoint counts were looked for
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
@@ -272,10 +271,6 @@ class FilePlanner:
     def newest(self) -> OffsetJSON:
         """Return the ends of all directories, for Spark's report."""
         return to_json_dict(_ends(self._look()))
-
-    def newest_end(self) -> OffsetJSON:
-        """Return the ends of all directories as the end of a micro-batch whose start is not known."""
-        return self.newest()
 
     def look(self) -> Look:
         """Return the last look; a first one if there was none, as after a restart."""
@@ -297,7 +292,6 @@ class FilePlanner:
         if self.waits_for_rows and not look.sizes and not any(map(_is_data, started)):
             return self._written(start, started)
         begins = self._checked(started, look)
-        self._is_start_checked |= not first
         new = sorted((place for place, end in look.ends.items() if end > begins.get(place, 0)), key=_order)
         backlog = sum(look.ends[place] - begins.get(place, 0) for place in new)
         checkpoint = 0 if look.checkpoint is None else look.checkpoint + 1
@@ -343,9 +337,6 @@ class FilePlanner:
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the files between two offsets, in order."""
         begins = start_offsets(start, end)
-        if not self._is_start_checked:  # a restarted query may have planned its first end without knowing its start
-            self._checked(begins, self.look())
-            self._is_start_checked = True
         ranges = []
         for place, last in sorted(offsets_of(end).items(), key=lambda item: _order(item[0])):
             begin = begins.get(place, 0)

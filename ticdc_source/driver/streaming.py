@@ -45,6 +45,7 @@ __all__ = [
     "OffsetJSON",
     "StreamLimits",
     "StreamPlanner",
+    "coverage_of",
     "offsets_of",
     "start_offsets",
     "topic_ids_of",
@@ -165,7 +166,6 @@ class StreamPlanner:
     _stops_at_target: bool = False
     _target: Offsets | None = None
     _minimum: MinimumWait = field(default_factory=MinimumWait)
-    _blind: tuple[OffsetJSON, OffsetJSON] | None = None  # an end that was planned without its start, and its start
 
     def __post_init__(self) -> None:
         """Ask the same brokers for the ends of epochs."""
@@ -184,11 +184,6 @@ class StreamPlanner:
     def newest(self) -> OffsetJSON:
         """Return the ends of all partitions, for Spark's report."""
         return to_json_dict(self._look())
-
-    def newest_end(self) -> OffsetJSON:
-        """Return the ends of all partitions as the end of a micro-batch whose start is not known."""
-        ends = self._look()
-        return self._written(ends, self._ids.current)
 
     def ends(self) -> Offsets:
         """Return the ends of all topic partitions as of the last look-up."""
@@ -243,9 +238,7 @@ class StreamPlanner:
             begins: where the next batch begins in each topic partition, new ones included.
             recreated: the topics that were deleted and created again.
         """
-        blind, its_start = self._blind or ({}, {})
-        earlier = coverage_of(its_start if start == blind else start)
-        known = {tp: copies for tp, copies in earlier.items() if tp in begins and tp.topic not in recreated}
+        known = {tp: copies for tp, copies in coverage_of(start).items() if tp in begins and tp.topic not in recreated}
         if self.ddl_coverage is not None:
             edges = self._new_edges(start, begins, recreated)
             known |= self.ddl_coverage(edges, self._latest) if edges else {}
@@ -253,8 +246,7 @@ class StreamPlanner:
         if not start.get(INITIAL):
             coverage = self._without_passed(coverage, begins)
         member = coverage_to_json(coverage)
-        # One that no partition is left in stays: without it, `coverage_between` would take what the start says.
-        return {DDL: member} if member or DDL in start else {}
+        return {DDL: member} if member else {}
 
     def _without_passed(self, coverage: Coverage, begins: Offsets) -> Coverage:
         """Return the coverage without DDL events that the stream has passed in all partitions; asked once a minute."""
@@ -277,17 +269,6 @@ class StreamPlanner:
             earliest = self.lookup.earliest(read_on)
             edges |= {tp: earliest[tp] for tp in read_on if earliest[tp] > begins[tp]}
         return edges
-
-    def coverage_between(self, start: OffsetJSON, end: OffsetJSON) -> Coverage:
-        """Return which DDL events the stream has from each partition, as far as some lack any.
-
-        Before PySpark 4.2 the first end of a restarted process is planned without knowing where the stream is. Then the
-        start tells it, also for what follows.
-        """
-        if not start.get(INITIAL) and (START in end or DDL not in end):
-            self._blind = (end, start)
-            return coverage_of(start)
-        return coverage_of(end)
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the offset ranges between two offsets, by topic and partition, without empty ones.
@@ -497,7 +478,7 @@ def offsets_of(offset: OffsetJSON) -> Offsets:
 
 
 def coverage_of(offset: OffsetJSON) -> Coverage:
-    """Return which DDL events the stream has from each partition; offsets of earlier releases say nothing."""
+    """Return which DDL events the stream has from each partition, as far as some lack any."""
     return coverage_from_json(offset.get(DDL, {}))
 
 

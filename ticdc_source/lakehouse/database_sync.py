@@ -16,6 +16,7 @@ from ticdc_source.lakehouse.loading import LoadProgress
 from ticdc_source.lakehouse.metrics import exported
 from ticdc_source.lakehouse.reports import BatchReport, SyncReport
 from ticdc_source.lakehouse.session import refuse_connect, start_workers
+from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
 
 __all__ = ["BatchReport", "SyncReport", "sync"]
 
@@ -78,7 +79,7 @@ def sync(
     start_workers(spark)
     running = Following(spark, config, on_batch or (lambda _: None), on_load)
     try:
-        records = _records(spark, config)  # a wrong option is an error before the tables are claimed
+        records = _records(spark, config, config.trigger)  # a wrong option is an error before the tables are claimed
         running.start()
         running.resume(resume)
         with exported(spark, config, _QUERY, running.statuses):
@@ -93,8 +94,14 @@ def sync(
         running.close()
 
 
-def _records(spark: SparkSession, config: SyncConfig, **more: str) -> DataFrame:
-    return spark.readStream.format("ticdc").options(**config.reader_options(), **more).load()
+def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **more: str) -> DataFrame:
+    """Return the stream of a sync; see `_run` for `trigger`."""
+    options = {**config.reader_options(), **more}
+    limits = [name for name in options if name.lower() in ("maxoffsetspertrigger", "minoffsetspertrigger")]
+    if limits and trigger is None and not HAS_ADMISSION_CONTROL:
+        warn(f"Option '{limits[0]}' is ignored: before PySpark 4.2, a sync without a trigger is one micro-batch")
+        options = {name: text for name, text in options.items() if name not in limits}
+    return spark.readStream.format("ticdc").options(**options).load()
 
 
 def _follow(spark: SparkSession, config: SyncConfig, running: Following, records: DataFrame) -> None:
@@ -115,9 +122,10 @@ def _follow(spark: SparkSession, config: SyncConfig, running: Following, records
             return
         warn(f"{reason}. Every table is read again from TiDB, because heal = true")
         running.begin_skip(reason)
-        _run(running, _records(spark, config, failOnDataLoss="false"), None)  # the checkpoint is behind the loss then
+        lossy = _records(spark, config, None, failOnDataLoss="false")
+        _run(running, lossy, None)  # the checkpoint is behind the loss then
         running.end_skip(reason)
-        skipped_at, records = time.monotonic(), _records(spark, config)
+        skipped_at, records = time.monotonic(), _records(spark, config, config.trigger)
 
 
 def _run(running: Following, records: DataFrame, trigger: str | None) -> None:

@@ -1,7 +1,8 @@
 """The stream reader, with what each PySpark version offers.
 
 Since PySpark 4.2, `latestOffset` has a start offset and a limit, and there are a default limit, `reportLatestOffset`
-and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments and there is no admission control.
+and `SupportsTriggerAvailableNow`. Before, `latestOffset` has no arguments: the reader remembers where the last
+micro-batch ended, and keeps the limits itself (docs/design/0005-streams.md).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ticdc_source.driver.ddl_copies import by_topic
 from ticdc_source.driver.ddl_coverage import coverage_of_starts, ddl_passed_by
 from ticdc_source.driver.files import FilePlanner, packed_files, wanted_of, with_protocol
 from ticdc_source.driver.read_context import ReadContexts, warn_of_missing_ddl
-from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, offsets_of, topic_ids_of
-from ticdc_source.errors import DataLossError, OptionError, from_one_frame, once_per_query, warn
+from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, coverage_of, offsets_of, topic_ids_of
+from ticdc_source.errors import OptionError, from_one_frame, once_per_query, warn
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
@@ -90,7 +91,7 @@ class StreamReader(DataSourceStreamReader):
             options = self._options
             warn_of_unknown(options)
             warn_of_missing(options.native_code)
-            self._warn_of_ignored()
+            self._warn_of_limits()
             limits = StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000)
             if options.path is not None:
                 begins_at_end = options.is_given("startingOffsets") and options.starting_offsets == "latest"
@@ -116,8 +117,8 @@ class StreamReader(DataSourceStreamReader):
     def _report_loss(self, reason: str) -> None:
         report_loss(reason, fail=self._options.fail_on_data_loss)
 
-    def _warn_of_ignored(self) -> None:
-        """Warn about options that this PySpark has no use for."""
+    def _warn_of_limits(self) -> None:
+        """Warn of what limits do on this PySpark."""
 
     @_planning
     def initialOffset(self) -> OffsetJSON:  # noqa: N802 (Spark's name)
@@ -131,7 +132,6 @@ class StreamReader(DataSourceStreamReader):
         if isinstance(planner, FilePlanner):
             return self._partitions_of_files(planner, planner.ranges(start, end), offsets_of(end))
         ranges = planner.ranges(start, end)
-        coverage = planner.coverage_between(start, end)  # also of an empty range: it keeps what the start says
         if not ranges:
             return []
         if self._contexts is None:
@@ -143,7 +143,8 @@ class StreamReader(DataSourceStreamReader):
             # micro-batch is among them, though its rows come with the next one.
             covered.update(planner.lookup.partitions(missing=True))
         context = self._contexts.of(ranges, ends)
-        scope = ReadScope(ddl_copies=by_topic(ends, coverage), partitions=len(covered), topic_ids=topic_ids_of(end))
+        copies = by_topic(ends, coverage_of(end))
+        scope = ReadScope(ddl_copies=copies, partitions=len(covered), topic_ids=topic_ids_of(end))
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
@@ -187,33 +188,46 @@ class StreamReader(DataSourceStreamReader):
         self._cluster = self._planner = None
 
 
-class UnlimitedStreamReader(StreamReader):
-    """For PySpark 4.0 and 4.1: every micro-batch reads everything that is there."""
+class RememberingStreamReader(StreamReader):
+    """For PySpark 4.0 and 4.1, whose `latestOffset` is told neither a start nor a limit.
+
+    A new stream starts at `initial()`. When a query restarts, Spark first asks for the partitions between its last
+    planned offset and the same offset (`setLatestSeenOffset` in Spark's PythonMicroBatchStream). So the reader always
+    knows where the next micro-batch begins.
+    """
 
     def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
         super().__init__(schema, options, shown)
-        self._last: OffsetJSON | None = None
+        self._last: OffsetJSON | None = None  # where the last micro-batch that was planned ends
 
-    def _warn_of_ignored(self) -> None:
-        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
-            if self._options.is_given(name):
-                warn(f"Option '{name}' is ignored: it needs PySpark 4.2 or newer")
+    def _warn_of_limits(self) -> None:
+        if self._options.max_offsets_per_trigger is not None:
+            warn(
+                "Before PySpark 4.2, a query with Trigger.AvailableNow is one micro-batch: with 'maxOffsetsPerTrigger' "
+                "it ends after so many offsets, and its next run goes on from there. Leave the option out of such a "
+                "query. Other triggers read everything"
+            )
 
     @_planning
     def latestOffset(self) -> OffsetJSON:  # type: ignore[override]  # noqa: N802
-        """Return where the next micro-batch ends.
-
-        Spark says neither where it begins nor whether the stream is new, and asks for a new stream's start only
-        afterwards. So the first answer always carries that start; `partitions` ignores it after a restart.
-        """
-        if self._last is None:
-            try:
-                self._last = self.planner.initial()
-            except (DataLossError, OptionError):  # a new stream fails later; a restart need not
-                self._last = self.planner.newest_end()
-                return self._last
-        self._last = self.planner.next(self._last)
+        """Return where the next micro-batch ends; the end of the last one if nothing is new."""
+        start = self.planner.initial() if self._last is None else self._last
+        limits = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        self._last = self.planner.next(start, *limits)
         return self._last
+
+    @_planning
+    def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
+        """Learn from a restart where the stream is; then as in `StreamReader`."""
+        if start == end:
+            if self._last not in (None, end):
+                msg = (
+                    "Spark asked for a new end before it said where the query is: rows could be read twice. Set "
+                    "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use PySpark 4.2"
+                )
+                raise OptionError(msg)
+            self._last = end
+        return super().partitions(start, end)
 
 
 if HAS_ADMISSION_CONTROL:
@@ -254,4 +268,4 @@ if HAS_ADMISSION_CONTROL:
 
 def new_stream_reader(schema: StructType, options: Options, shown: Iterable[str] = ()) -> DataSourceStreamReader:
     """Return the reader for the PySpark that runs; `shown` has the warnings that its query has shown."""
-    return (LimitedStreamReader if HAS_ADMISSION_CONTROL else UnlimitedStreamReader)(schema, options, shown)
+    return (LimitedStreamReader if HAS_ADMISSION_CONTROL else RememberingStreamReader)(schema, options, shown)
