@@ -118,5 +118,5 @@ def test_files_that_are_gone(
 
     failure = failure_of(reader.start(availableNow=True))
 
-    assert "are gone and were not read" in failure
+    assert "were removed before the stream read them" in failure
     assert "CDC%d.json" in failure

@@ -1,4 +1,4 @@
-"""What fetches records, of topics or of files, for the driver and for tasks; and what looks beside those of a read."""
+"""Makes the fetchers of records, from topics or files, and the searches outside the offset range of a read."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ticdc_source.protocols.base import Decoder, Place
 
 __all__ = ["definition_search", "driver_fetcher", "fetch_settings", "previous_rows", "task_fetcher"]
 
-# Records per chunk while the driver does not know the protocol yet.
+# The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
 # The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
 _LOST_COPIES = (
-    "DDL events among these records are lost to this read, such as TRUNCATE or DROP TABLE: their copies in other "
-    "partitions are not returned. Compare the tables with TiDB"
+    "DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too: this read drops their copies in other "
+    "partitions. Compare the tables with TiDB"
 )
 
 
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
-    """Return how to fetch records of a protocol; None if it is not known yet."""
+    """Return how to fetch records of a protocol; it is None as long as it is not known."""
     chunk_records = _DRIVER_CHUNK_RECORDS if protocol is None else PROTOCOLS[protocol].facts.chunk_records
     return FetchSettings(
         max_records=min(chunk_records, options.max_rows_per_batch),
@@ -48,7 +48,7 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
 
 
 def driver_fetcher(options: Options) -> Fetcher:
-    """Return a fetcher for the driver, which samples: of a file only the first rows."""
+    """Return a fetcher for the driver. Of each file it reads `inferSchema.maxRecords` rows, for the sample."""
     if options.path is not None:
         protocol = None if options.protocol == "auto" else options.protocol
         return file_fetcher(
@@ -58,12 +58,12 @@ def driver_fetcher(options: Options) -> Fetcher:
 
 
 def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
-    """Return a context with what fetches records for a task; connections to brokers stay for the next one.
+    """Return a context manager whose value is a fetcher. The next task of the process reuses its connections.
 
     Args:
         options: the options.
         protocol: the wire format.
-        fresh: whether to connect anew.
+        fresh: whether to open new connections, because a retried task must not meet the same fault again.
     """
     settings = fetch_settings(options, protocol)
     if options.path is not None:
@@ -72,9 +72,10 @@ def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractCon
 
 
 def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch | VersionSearch:
-    """Return what looks for versions of tables that rows name; it connects when it is needed.
+    """Return the search for table definitions that rows name and the read lacks; it connects at the first search.
 
-    A worker of a stream waits for them as long as for records (`kafkaConsumer.pollTimeoutMs`).
+    For topics, a worker of a stream repeats it for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC may still write
+    the definition. For files, it looks once.
 
     Args:
         decoder: the decoder of the protocol.
@@ -85,7 +86,7 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
         protocol = decoder.facts.name
         settings = fetch_settings(options, protocol)
         return VersionSearch(file_fetcher(options, settings, protocol=protocol, max_rows=None), decoder)
-    fetch, bounds = _elsewhere(options, driver=driver)
+    fetch, bounds = _topic_access(options, driver=driver)
     return DefinitionSearch(
         decoder,
         fetch,
@@ -99,14 +100,14 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
 def previous_rows(
     decoder: Decoder, options: Options, *, driver: bool = True
 ) -> Callable[[TableName, Place, int], int | None]:
-    """Return what looks in a topic partition for the row before an offset; it connects when it is needed.
+    """Return a function (table, place, offset) → the commit-ts of the last row of the table before the offset, if any.
 
     Args:
         decoder: the decoder of the protocol.
         options: the options.
         driver: whether this is the driver.
     """
-    fetch, bounds = _elsewhere(options, driver=driver)
+    fetch, bounds = _topic_access(options, driver=driver)
     return partial(
         last_commit_ts,
         decoder=decoder,
@@ -117,8 +118,11 @@ def previous_rows(
     )
 
 
-def _elsewhere(options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
-    """Return what fetches records beside those of a read, and what returns the bounds of topic partitions."""
+def _topic_access(options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
+    """Return what yields the records of any offset range, and what returns the bounds of topic partitions.
+
+    Each call connects anew.
+    """
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
         with KafkaFetcher(client_settings(options, driver=driver), fetch_settings(options)) as fetcher:

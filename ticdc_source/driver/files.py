@@ -1,7 +1,8 @@
 """Reads of a storage sink's files: which files a batch, a sample or a micro-batch reads.
 
-An offset of a data directory is a number of files: those that have been read. The offset of the file `metadata` is its
-checkpoint-ts and 1. Everything else is as for topics: offset ranges, the JSON of a checkpoint, input partitions.
+The offset of a data directory is the number of the last file that was read. The one record of the file `metadata` has
+the checkpoint-ts as its offset, so the offset after it is checkpoint-ts + 1. Everything else is as for topics: offset
+ranges, the JSON of a checkpoint, input partitions.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ __all__ = [
     "with_protocol",
 ]
 
-_TASK_BYTES = 32 << 20  # of the files of an input partition, unless it is one file
-_MOST_SAMPLED = 30  # directories of a table, the newest
+_TASK_BYTES = 32 << 20  # the most bytes of files in an input partition of several files
+_MOST_SAMPLED = 30  # at most so many directories of a table are sampled, the newest
 _LOOKS_UNTIL_GONE = 3
-_PAUSE_PER_LOOK = 2.0  # a pause is at least twice as long as the look before it
+_WHO_REMOVED = "Has file-expiration-days of the sink, or a lifecycle rule of the bucket, removed them?"
+_PAUSE_FACTOR = 2.0  # the pause after a look, in multiples of how long the look took
 
 Offsets = dict[TopicPartition, int]
 
@@ -67,22 +69,23 @@ def file_fetcher(
     return FileFetcher(options.path, FileSettings.of(options), settings, protocol=protocol, max_rows=max_rows)
 
 
-def with_protocol(options: Options, look: Look, read: Iterable[TopicPartition] = ()) -> Options:
+def with_protocol(options: Options, look: Look, offsets_read: Iterable[TopicPartition] = ()) -> Options:
     """Return the options with the protocol that the names of data files tell; unchanged if there is no data file.
 
     Args:
         options: the options.
         look: the files that are there.
-        read: directories of which files have been read.
+        offsets_read: the topic partitions of a stream's offset. They tell the protocol when all data files are gone.
 
     Raises:
-        OptionError: `protocol` says another one, or files have several or are of no protocol.
+        OptionError: the option `protocol` contradicts the file names, the files have several protocols, or an extension
+            is unknown.
     """
     of_files = sorted(name for name, _ in FORMATS.values())
     if options.protocol not in {"auto", *of_files}:
         msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(of_files)}"
         raise OptionError(msg)
-    patterns = {*look.sizes, *(place.topic for place in read if directory_of(place.topic) is not None)}
+    patterns = {*look.sizes, *(place.topic for place in offsets_read if directory_of(place.topic) is not None)}
     extensions = sorted({extension_of(pattern) for pattern in patterns})
     unknown = [extension for extension in extensions if extension not in FORMATS]
     if unknown:
@@ -101,7 +104,7 @@ def with_protocol(options: Options, look: Look, read: Iterable[TopicPartition] =
 
 
 def ranges_of(look: Look, options: Options) -> list[OffsetRange]:
-    """Return all files that are whole, and the checkpoint-ts: what a batch reads."""
+    """Return what a batch reads: the finished files of wanted tables, and the checkpoint-ts."""
     ranges = [OffsetRange(*place, look.starts[place], end) for place, end in look.ends.items()]
     if look.checkpoint is not None:
         ranges.append(OffsetRange(*CHECKPOINT, look.checkpoint, look.checkpoint + 1))
@@ -109,21 +112,21 @@ def ranges_of(look: Look, options: Options) -> list[OffsetRange]:
 
 
 def wanted_of(ranges: Iterable[OffsetRange], options: Options) -> list[OffsetRange]:
-    """Return the ranges without the rows of tables that the option `tables` leaves out."""
+    """Return the ranges whose files may be of tables that the option `tables` names; all if it is not set."""
     wanted = TableFilter(options.tables or ())
-    return [each for each in ranges if _may_have(each.topic, wanted)]
+    return [each for each in ranges if _may_be_wanted(each.topic, wanted)]
 
 
-def _may_have(topic: str, wanted: TableFilter) -> bool:
-    """Return whether files may have rows or DDL of wanted tables."""
+def _may_be_wanted(topic: str, wanted: TableFilter) -> bool:
+    """Return whether files may be of a wanted table."""
     place = directory_of(topic)
     if not wanted.patterns or place is None or place.table is None or "/" in place.table[1]:
-        return True  # a name with a slash may be one of a database too
+        return True  # the path does not tell the table; a slash may belong to the database or to the table
     return wanted.matches(TableName(*place.table))
 
 
 def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return what to sample of files: of each directory the first and the last data file, and all schema files."""
+    """Return the ranges to sample: all schema files, and the first and last file of a table's newest directories."""
     by_owner: dict[str, list[OffsetRange]] = {}
     chosen = []
     for each in ranges:
@@ -135,26 +138,26 @@ def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     for directories in by_owner.values():
         for each in sorted(directories, key=_order)[-_MOST_SAMPLED:]:
             chosen.append(each._replace(end=each.start + 1))
-            if each.size > 1:  # as of another partition: the sampler takes one range of each
+            if each.size > 1:  # partition 1 is made up: the sampler takes one range of each topic partition
                 chosen.append(each._replace(partition=1, start=each.end - 1))
     return chosen
 
 
 class VersionSearch:
-    """Looks in the folder of a changefeed for the version of a table that a row names.
+    """Reads the schema file of the version of a table that a row names.
 
     Args:
         fetcher: reads schema files.
         decoder: the decoder of the protocol.
 
     Attributes:
-        around: the files that are read: a range of a data directory, or one data file; None if there are none.
+        around: the offset range that is being read, or one file of it; it tells the table. None before the first.
     """
 
     def __init__(self, fetcher: FileFetcher, decoder: Decoder) -> None:
         self._fetcher = fetcher
         self._decoder = decoder
-        self._missing: set[tuple[str, int]] = set()  # storages take long to answer
+        self._missing: set[tuple[str, int]] = set()  # not asked again: storages answer slowly
         self.around: OffsetRange | None = None
 
     def __call__(self, table: TableName, version: int) -> Definitions:  # noqa: ARG002 (the path of the rows says it)
@@ -188,12 +191,12 @@ def schema_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 def packed_files(
     ranges: Iterable[OffsetRange], sizes: Mapping[str, Mapping[int, int]], min_partitions: int | None = None
 ) -> list[list[OffsetRange]]:
-    """Pack files together, in order, so that each input partition is worth its task; a file is not cut.
+    """Return the files of each input partition, in order: up to 32 MiB together, or one larger file. No file is split.
 
     Args:
         ranges: the files.
-        sizes: see `Look.sizes`; a file whose size is not known counts as large.
-        min_partitions: `minPartitions`.
+        sizes: see `Look.sizes`. A data file of unknown size counts as 32 MiB; schema files and `metadata` as 0.
+        min_partitions: the option `minPartitions`; it lowers the 32 MiB.
     """
     files = [
         (each._replace(start=start, end=start + 1), _size_of(each.topic, start + 1, sizes))
@@ -204,7 +207,7 @@ def packed_files(
     if min_partitions is not None:
         max_bytes = min(max_bytes, sum(size for _, size in files) // min_partitions)
     packed: list[list[OffsetRange]] = []
-    free = -1
+    free = -1  # bytes left in the last input partition; -1 opens the first one, also for a file of 0 bytes
     for file, size in files:
         if size > free:
             packed.append([])
@@ -226,15 +229,15 @@ def _size_of(topic: str, number: int, sizes: Mapping[str, Mapping[int, int]]) ->
 class FilePlanner:
     """Plans the micro-batches of one query, as `StreamPlanner` does for topics.
 
-    Files are read in the order in which TiCDC writes them: those of an old version of a table before those of a new
-    one, of all tables. The checkpoint-ts is read when all files are that were there before it.
+    Files are read in the order of their table versions, across all tables, as TiCDC writes them. A checkpoint-ts is
+    read after all files that the same look found.
 
     Attributes:
-        lookup: the changefeed.
+        lookup: the changefeed; named as in `StreamPlanner`.
         limits: how long to wait.
         report_loss: called with a reason if files are gone; it raises unless `failOnDataLoss` is off.
-        begins_at_end: whether a new stream starts behind the files that are there.
-        waits_for_rows: whether nothing is planned before there is a data file, whose name tells the protocol.
+        begins_at_end: whether a new stream skips the files that exist.
+        waits_for_data_file: whether to plan no file until there is a data file, whose name tells the protocol.
         clock: a monotonic clock, in seconds.
     """
 
@@ -242,23 +245,25 @@ class FilePlanner:
     limits: StreamLimits
     report_loss: Callable[[str], None]
     begins_at_end: bool = False
-    waits_for_rows: bool = False
+    waits_for_data_file: bool = False
     clock: Callable[[], float] = time.monotonic
     _start: Offsets | None = None
     _last_look: Look | None = None
     _next_look_at: float = 0.0
-    _last_ends: Offsets = field(default_factory=dict)  # of all directories, also of those that are gone
+    _last_ends: Offsets = field(
+        default_factory=dict
+    )  # by directory, from all looks: also of directories that are gone since
     _stops_at_target: bool = False
     _target: Look | None = None
-    _unread: Look | None = None  # a look of which a limit left files out
-    _absent: dict[TopicPartition, int] = field(default_factory=dict)  # how many looks in a row lacked a directory
+    _unread: Look | None = None  # the look that a limit cut short: its other files come next
+    _looks_without: dict[TopicPartition, int] = field(default_factory=dict)  # by directory: how many in a row lacked it
     _last_checked: Look | None = None
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
         """Return where a new stream starts. It is resolved once."""
         if self._start is None:
-            look = self._look()
+            look = self._current_look()
             if look.is_empty:
                 warn(self.lookup.why_empty(look))
             self._start = _ends(look) if self.begins_at_end else {place: at for place, at in look.starts.items() if at}
@@ -270,14 +275,14 @@ class FilePlanner:
 
     def newest(self) -> OffsetJSON:
         """Return the ends of all directories, for Spark's report."""
-        return to_json_dict(_ends(self._look()))
+        return to_json_dict(_ends(self._current_look()))
 
-    def look(self) -> Look:
-        """Return the last look; a first one if there was none, as after a restart."""
-        return self._last_look or self._look()
+    def last_look(self) -> Look:
+        """Return the last look; make one if this process has none yet, as after a restart."""
+        return self._last_look or self._current_look()
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing to do.
+        """Return where the micro-batch that begins at `start` ends: `start` itself if nothing is new, except at first.
 
         Args:
             start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
@@ -287,52 +292,46 @@ class FilePlanner:
         Raises:
             DataLossError: files are gone that were not read.
         """
-        started, first = offsets_of(start), bool(start.get(INITIAL))
-        look = self._backlog_of(started)
-        if self.waits_for_rows and not look.sizes and not any(map(_is_data, started)):
-            return self._written(start, started)
+        started, is_first = offsets_of(start), bool(start.get(INITIAL))
+        look = self._look_to_read(started)
+        if self.waits_for_data_file and not look.sizes and not any(map(_is_data, started)):
+            return self._end_json(start, started)
         begins = self._checked(started, look)
-        new = sorted((place for place, end in look.ends.items() if end > begins.get(place, 0)), key=_order)
-        backlog = sum(look.ends[place] - begins.get(place, 0) for place in new)
-        checkpoint = 0 if look.checkpoint is None else look.checkpoint + 1
-        if min_offsets is not None and not first and not self._stops_at_target:
-            waiting = max(backlog, int(checkpoint > begins.get(CHECKPOINT, 0)))
+        backlog = sum(max(0, end - begins.get(place, 0)) for place, end in look.ends.items())
+        checkpoint_end = 0 if look.checkpoint is None else look.checkpoint + 1
+        if min_offsets is not None and not is_first and not self._stops_at_target:
+            # A new checkpoint-ts alone counts as one file, so that watermarks do not wait for rows.
+            waiting = max(backlog, int(checkpoint_end > begins.get(CHECKPOINT, 0)))
             if self._minimum.must_wait(waiting, min_offsets, self.limits.max_delay, self.clock()):
                 return dict(start)
-        ends, left = dict(begins), backlog if max_offsets is None else max_offsets
-        for place in new:
-            granted = min(look.ends[place] - begins.get(place, 0), left)
-            if granted <= 0:
-                break
-            ends[place] = begins.get(place, 0) + granted
-            left -= granted
-        if all(ends.get(place, 0) == look.ends[place] for place in new):
+        ends = _ends_after(begins, look, max_offsets)
+        if all(ends.get(place, 0) >= end for place, end in look.ends.items()):
             self._unread = None
-            if checkpoint:
-                ends[CHECKPOINT] = max(checkpoint, begins.get(CHECKPOINT, 0))
+            if checkpoint_end:
+                ends[CHECKPOINT] = max(checkpoint_end, begins.get(CHECKPOINT, 0))
         else:
             self._unread = look
-        return self._written(start, ends)
+        return self._end_json(start, ends)
 
-    def _written(self, start: OffsetJSON, ends: Offsets) -> OffsetJSON:
-        """Return ends as checkpoint JSON; `start` itself if nothing is new. The first end carries where it started."""
+    def _end_json(self, start: OffsetJSON, ends: Offsets) -> OffsetJSON:
+        """Return an end as checkpoint JSON; the first one also holds where the stream started."""
         if start.get(INITIAL):
             return {START: {name: start[name] for name in start if name != INITIAL}, **to_json_dict(ends)}
         return dict(start) if ends == offsets_of(start) else to_json_dict(ends)
 
-    def _backlog_of(self, started: Mapping[TopicPartition, int]) -> Look:
-        """Return the look whose files to read: all of one before those of the next, or a busy table starves others.
+    def _look_to_read(self, started: Mapping[TopicPartition, int]) -> Look:
+        """Return the look to read from: all files of one come before those of the next, or a busy table starves others.
 
         Args:
             started: what has been read.
         """
         if self._stops_at_target:
-            self._target = self._target or self._look()
+            self._target = self._target or self._current_look()
             return self._target
         before = self._unread
         if before is not None and any(end > started.get(place, 0) for place, end in before.ends.items()):
             return before
-        return self._look()
+        return self._current_look()
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the files between two offsets, in order."""
@@ -341,6 +340,7 @@ class FilePlanner:
         for place, last in sorted(offsets_of(end).items(), key=lambda item: _order(item[0])):
             begin = begins.get(place, 0)
             if last > begin:
+                # Only the newest checkpoint-ts is a record; the offsets before it hold nothing.
                 ranges.append(OffsetRange(*place, last - 1 if place == CHECKPOINT else begin, last))
         return ranges
 
@@ -350,43 +350,54 @@ class FilePlanner:
         Raises:
             DataLossError: there are such files, and `failOnDataLoss` is on.
         """
-        kept = {}
-        is_new, self._last_checked = look is not self._last_checked, look
+        is_new_look, self._last_checked = look is not self._last_checked, look
+        kept: Offsets = {}
         for place, begin in begins.items():
-            if place == CHECKPOINT or place in look.ends:
-                kept[place] = begin
-                self._absent.pop(place, None)
-            elif is_schema_file(place.topic) or self._is_read(place, begin, begins):
-                # A storage may forget a folder for a moment. One without a date may get files again.
-                self._absent[place] = self._absent.get(place, 0) + is_new
-                if self._absent[place] < _LOOKS_UNTIL_GONE or not self._may_go(place, begins):
-                    kept[place] = begin
-            else:
+            if place == CHECKPOINT or is_schema_file(place.topic):
+                kept[place] = begin  # without them, DDL and watermarks would be read again
+            elif place in look.ends:
+                self._looks_without.pop(place, None)
+                kept[place] = begin  # compared with the look below
+            elif not self._is_read(place, begin, begins):
                 self.report_loss(
-                    f"The directory of {place.topic} is gone after {begin} of its files had been read, and it may have "
-                    "had more. Has file-expiration-days of the sink, or a rule of the bucket, removed it?"
+                    f"The files {place.topic} (%d is the number) are gone. The stream had read {begin} of them, and "
+                    f"cannot tell whether there were more. {_WHO_REMOVED}"
                 )
+            elif not self._may_drop(place, begins, is_new_look=is_new_look):
+                kept[place] = begin
         for place, first in look.starts.items():
             if first > kept.get(place, 0):
                 self.report_loss(
-                    f"The files {kept.get(place, 0) + 1} to {first} of {place.topic} are gone and were not read. Has "
-                    "file-expiration-days of the sink, or a rule of the bucket, removed them?"
+                    f"The files {kept.get(place, 0) + 1} to {first} of {place.topic} (%d is the number) were removed "
+                    f"before the stream read them. {_WHO_REMOVED}"
                 )
                 kept[place] = first
             elif look.ends[place] < kept.get(place, 0):
                 self.report_loss(
-                    f"{place.topic} has {look.ends[place]} files, and {kept[place]} had been read: another changefeed "
-                    "has been written to this folder. Start the query with a new checkpoint and a new output"
+                    f"{place.topic}: the last finished file is number {look.ends[place]}, and the stream had read up "
+                    f"to number {kept[place]}. So another changefeed has written to this folder: start the query with "
+                    "a new checkpoint and a new output"
                 )
                 kept[place] = look.ends[place]
         return kept
 
     def _is_read(self, place: TopicPartition, begin: int, begins: Mapping[TopicPartition, int]) -> bool:
-        """Return whether all files of a directory had been read: its end is known, or later ones have been begun."""
+        """Return whether all files of a missing directory were read.
+
+        They were if the offset is its last known end, or if a later directory was begun.
+        """
         return self._last_ends.get(place) == begin or self._has_later(place, begins)
 
-    def _may_go(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
-        """Return whether nothing is written any more to a directory that is gone, so that its offset is of no use."""
+    def _may_drop(self, place: TopicPartition, begins: Mapping[TopicPartition, int], *, is_new_look: bool) -> bool:
+        """Return whether to forget the offset of a missing directory whose files were all read.
+
+        A storage may hide a folder for a moment, so several looks in a row must miss it.
+        """
+        self._looks_without[place] = self._looks_without.get(place, 0) + is_new_look
+        return self._looks_without[place] >= _LOOKS_UNTIL_GONE and self._gets_no_more_files(place, begins)
+
+    def _gets_no_more_files(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
+        """Return whether TiCDC writes no more files to a directory: it has a date, or a later directory was begun."""
         own = directory_of(place.topic)
         return own is not None and (bool(own.date) or self._has_later(place, begins))
 
@@ -400,15 +411,29 @@ class FilePlanner:
             for other in same_writer
         )
 
-    def _look(self) -> Look:
-        """Return what the changefeed has written; look again if the last look is too old."""
+    def _current_look(self) -> Look:
+        """Return the files that are there. The answer is reused until the pause after it is over."""
         began = self.clock()
         if self._last_look is None or began >= self._next_look_at:
             self._last_look = self.lookup.look()
             self._last_ends.update(self._last_look.ends)
             ended = self.clock()
-            self._next_look_at = ended + max(self.limits.min_interval, _PAUSE_PER_LOOK * (ended - began))
+            self._next_look_at = ended + max(self.limits.min_interval, _PAUSE_FACTOR * (ended - began))
         return self._last_look
+
+
+def _ends_after(begins: Offsets, look: Look, max_files: int | None) -> Offsets:
+    """Return where a micro-batch of at most `max_files` new files ends, files of the oldest table versions first."""
+    ends, left = dict(begins), max_files
+    for place in sorted(look.ends, key=_order):
+        begin = begins.get(place, 0)
+        granted = max(0, look.ends[place] - begin)
+        if left is not None:
+            granted = min(granted, left)
+            left -= granted
+        if granted:
+            ends[place] = begin + granted
+    return ends
 
 
 def _is_data(place: TopicPartition) -> bool:

@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader):
                     limits,
                     self._report_loss,
                     begins_at_end=begins_at_end,
-                    waits_for_rows=options.protocol == "auto",
+                    waits_for_data_file=options.protocol == "auto",
                 )
                 return self._planner
             self._cluster = KafkaCluster(options)
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader):
         """Pack files into input partitions."""
         if not ranges:
             return []
-        look = planner.look()
+        look = planner.last_look()
         if self._contexts is None:
             options = with_protocol(self._options, look, ends)
             self._contexts = ReadContexts(to_arrow(self._schema), options, planner.lookup.earliest)

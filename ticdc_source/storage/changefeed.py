@@ -1,9 +1,10 @@
-"""Which files a changefeed with a storage sink has written whole.
+"""Which files of a storage sink TiCDC has finished.
 
-TiCDC writes a data file, then its number into the index file of the directory, and then the checkpoint-ts: all rows up
-to the checkpoint-ts are in files that index files count (pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go).
-Before it writes rows of a new version of a table it has written all rows of the version before. So the checkpoint-ts is
-read first, and index files from new versions to old ones: whoever finds rows finds what was before them.
+TiCDC writes a data file, then its name into the index file of the directory, then the checkpoint-ts. So all rows up to
+the checkpoint-ts are in files up to the one that their index file names
+(pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go). TiCDC writes all rows of one version of a table before
+rows of the next version. So a look reads the checkpoint-ts first, then index files from new versions to old ones: if it
+finds a row, it also finds all rows of its table before it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from ticdc_source.storage.paths import (
 
 __all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts", "schema_files_of"]
 
-# The topic partition that stands for the file `metadata`: the offset is the checkpoint-ts.
+# Stands for the file `metadata`. Its one record has the checkpoint-ts as its offset.
 CHECKPOINT = TopicPartition("metadata", 0)
-_NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # of the data file that an index file names
+_NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # at the end of the file name in an index file
 
-Files = dict[TopicPartition, int]
+Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +47,14 @@ class Look:
         ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
         checkpoint: the checkpoint-ts; None if there is none yet.
         other: the path of one file that TiCDC does not write; None if there is none.
-        uncounted: the pattern of one directory that has data files and no count; None if there is none.
+        unindexed: the pattern of one directory that has data files, and no index file names one; None if there is none.
         sizes: by pattern, the size in bytes of each data file that is there, by its number.
     """
 
-    starts: Files = field(default_factory=dict)
-    ends: Files = field(default_factory=dict)
+    starts: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
     checkpoint: int | None = None
-    uncounted: str | None = None
+    unindexed: str | None = None
     other: str | None = None
     sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
@@ -72,8 +73,8 @@ class Changefeed:
 
     def __init__(self, location: str) -> None:
         self._folder = Folder(location)
-        self._counted: dict[str, int] = {}  # by pattern: the number of the last whole file
-        self._emptied: dict[str, str] = {}  # by the path of an index file without data files: the file that it names
+        self._last_ends: dict[str, int] = {}  # by pattern: the number of the last finished file
+        self._emptied: dict[str, str] = {}  # by path of an index file: the name in it, while it has no data files
 
     def __str__(self) -> str:
         """Return the location without what may be secret."""
@@ -100,53 +101,57 @@ class Changefeed:
                 schemas.append(TopicPartition(file.path, 0))
             elif file.path != CHECKPOINT.topic:
                 other = file.path
-        starts, ends, uncounted = self._count(sizes, indexes)
+        starts, ends, unindexed = self._offsets_of_directories(sizes, indexes)
         return Look(
             starts=dict.fromkeys(schemas, 0) | starts,
             ends=dict.fromkeys(schemas, 1) | ends,
             checkpoint=checkpoint,
-            uncounted=uncounted,
+            unindexed=unindexed,
             other=other,
             sizes=sizes,
         )
 
-    def _count(
+    def _offsets_of_directories(
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
-    ) -> tuple[Files, Files, str | None]:
-        """Return the starts and ends of data directories, and one that no index file counts; see `Look`."""
-        starts, ends, uncounted = Files(), Files(), None
-        grown: set[str] = set()  # owners with a directory that was not counted before
-        for pattern in sorted(sizes, key=order_of, reverse=True):
-            place = directory_of(pattern)
-            assert place is not None  # noqa: S101 (for mypy: `parse_path` has asked)
-            before, numbers = self._counted.get(pattern, 0), sizes[pattern]
-            counted = before
-            if max(numbers) > before or place.owner in grown:
-                counted = self._counted[pattern] = self._last_whole(pattern, indexes) or before
-            if counted and not before:
-                grown.add(place.owner)
-            if counted:
-                directory = TopicPartition(pattern, 0)
-                starts[directory], ends[directory] = min(min(numbers) - 1, counted), counted
-            else:
-                uncounted = pattern
-        for pattern, counted in self._without_files(sizes, indexes):
-            directory = TopicPartition(pattern, 0)
-            starts[directory] = ends[directory] = counted
-        return starts, ends, uncounted
+    ) -> tuple[Offsets, Offsets, str | None]:
+        """Return the starts and ends of data directories, and one that no index file names a file of; see `Look`."""
+        starts, ends, unindexed = Offsets(), Offsets(), None
+        owners_with_new: set[str] = set()  # owners of a directory that gets an end for the first time
+        for pattern in sorted(sizes, key=order_of, reverse=True):  # new versions first, as this module says at its top
+            directory = directory_of(pattern)
+            assert directory is not None  # noqa: S101 (for mypy: `parse_path` has asked)
+            numbers, known_end = sizes[pattern], self._last_ends.get(pattern, 0)
+            end = known_end
+            # An index file is read only if it can have changed. A newer directory of the owner means that TiCDC has
+            # finished this one, perhaps with a file that is newer than the listing.
+            if max(numbers) > known_end or directory.owner in owners_with_new:
+                end = self._last_ends[pattern] = self._last_whole(pattern, indexes) or known_end
+            if not end:
+                unindexed = pattern
+                continue
+            if not known_end:
+                owners_with_new.add(directory.owner)
+            tp = TopicPartition(pattern, 0)
+            # If only unfinished files are left, the first file is behind the end: there is nothing to read.
+            starts[tp], ends[tp] = min(min(numbers) - 1, end), end
+        for pattern, end in self._emptied_directories(sizes, indexes):
+            tp = TopicPartition(pattern, 0)
+            starts[tp] = ends[tp] = end
+        return starts, ends, unindexed
 
-    def _without_files(
+    def _emptied_directories(
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
     ) -> Iterator[tuple[str, int]]:
-        """Yield the patterns of which only the index file is left, with the number in it."""
+        """Yield the pattern and the last number of each directory that has an index file and no data file any more."""
         with_files = {(pattern.rpartition("/")[0], stem_of(pattern)) for pattern in sizes}
         for index, path in indexes.items():
             if (index.directory, index.stem) in with_files:
+                self._emptied.pop(path, None)  # the index file names another file when the directory is empty again
                 continue
             name = self._emptied.get(path) or (self._folder.text(path) or b"").decode("utf-8", "replace").strip()
             named = parse_path(f"{index.directory}/{name}")
             if isinstance(named, DataFile):
-                self._emptied[path] = name  # nothing is written there any more, or a file will show it
+                self._emptied[path] = name
                 yield named.pattern, named.number
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
@@ -161,19 +166,15 @@ class Changefeed:
             raise DecodeError(msg)
         return int(number[1])
 
-    def earliest(self, places: Iterable[TopicPartition]) -> Files:
-        """Return 0 for schema files: DDL of before a read is in no other."""
+    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
+        """Return the first offset of each schema file, 0, from which a read scans for earlier DDL."""
         return {place: 0 for place in places if is_schema_file(place.topic)}
 
-    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:  # noqa: ARG002 (as of Kafka)
-        """Return the one topic partition that has watermarks."""
-        return [CHECKPOINT]
-
     def look_of_batch(self) -> Look:
-        """Return what the changefeed has written; a batch has nothing to wait for.
+        """Return a look for a batch, which cannot wait for files.
 
         Raises:
-            OptionError: there is nothing.
+            OptionError: the folder has no file of a changefeed.
             StorageUnavailableError, DecodeError: see `look`.
         """
         look = self.look()
@@ -182,29 +183,32 @@ class Changefeed:
         return look
 
     def why_empty(self, look: Look) -> str:
-        """Return what to say of a folder without a file of a changefeed."""
-        has = f"files such as {look.other}, but none" if look.other else "no file"
+        """Return the message about a folder that has no file of a changefeed."""
+        others = f"It has other files, such as {look.other}. " if look.other else ""
         return (
-            f"'path' {self} has {has} of a changefeed: give the folder of its sink-uri, the one that has the file "
-            f"{CHECKPOINT.topic} and a folder for each database. Or has TiCDC written nothing yet?"
+            f"'path' {self} has no file of a changefeed. {others}Give the folder that the changefeed's sink-uri names: "
+            f"it has the file {CHECKPOINT.topic} and a folder for each database. If it is right, TiCDC has written "
+            "nothing yet"
         )
 
     def warn_of_gaps(self, look: Look) -> None:
-        """Warn about what a batch does not read: data files that no index file counts, and a missing checkpoint-ts."""
+        """Warn if there is no checkpoint-ts, and if a directory has data files and no index file that names one."""
         if look.checkpoint is None:
             warn(
-                f"'path' {self} has no file {CHECKPOINT.topic} with a checkpoint-ts: nothing says up to which commit "
-                "its rows are complete. Is it the whole folder of the changefeed's sink-uri?"
+                f"'path' {self} has no checkpoint-ts in the file {CHECKPOINT.topic}: nothing says up to which commit "
+                "the rows are complete. Is it the whole folder of the changefeed's sink-uri?"
             )
-        if look.uncounted is not None:
+        if look.unindexed is not None:
             warn(
-                f"'path' {self}: files such as {look.uncounted} are left out, because no index file (meta/CDC.index "
-                "beside them) counts them: TiCDC has not finished them, or the folder was copied without it"
+                f"'path' {self}: files such as {look.unindexed} (%d is the number) are not read, because their index "
+                "file (such as meta/CDC.index) is missing or empty. Either TiCDC has not finished them, or the folder "
+                "was copied without index files"
             )
 
 
 def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:
-    """Return the paths of the schema files with this version of the table that a data directory is of."""
+    """Return the paths of the schema files that define a version of a data directory's table."""
+    # With use-table-id-as-path, the owner begins with the id of the table, which is its folder.
     table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
     paths = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
     return [path for path in paths if is_schema_file(path) and order_of(path)[0] == version]

@@ -200,8 +200,8 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
             DataLossError: `fail_on_data_loss` is on.
         """
         msg = (
-            f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a rule of the "
-            "bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"
+            f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a lifecycle "
+            "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"
         )
         if self._settings.fail_on_data_loss:
             raise DataLossError(msg)
