@@ -86,6 +86,7 @@ _GROUPS = {
     "inferSchema.maxRecords": "Schema and types",
     "mode": "Bad records and schema changes",
     "valueCompression": "Large messages",
+    "verifyChecksum": "Checksums",
     "terminator": "Files of a storage sink",
     "schema.registry.url": "Schema registry",
     "fetchOffset.numRetries": "Waiting for brokers",

@@ -125,7 +125,7 @@ def test_a_header_says_which_columns_a_file_has(names: tuple[str, ...], header: 
         ('"I","t","test",x,1,2', {}, "the fourth field is 'x', no commit-ts"),
         (f'"I","t","test",{TSO},true,1', {}, "6 fields, and 7 are expected: 5 of TiCDC"),
         (f'"X","t","test",{TSO},1,2', {}, "operation X"),
-        (f'"I","t","test",{TSO},1,"2', {}, "a quote in a row of CSV is not closed"),
+        (f'"I","t","test",{TSO},1,"2', {}, "Are terminator and csv.quote those of the changefeed"),
         (f"I,t,test,{TSO},true,2", {"csv__quote": ""}, "cannot be seen without quotes: set csv.outputOldValue"),
     ],
 )
@@ -149,6 +149,21 @@ def test_the_reason_why_no_row_can_be_read_is_the_first_row_s() -> None:
         rows(schema("id", "n"), row, csv__includeCommitTs="false")
     with pytest.raises(DecodeError, match=r"are csv\.delimiter and csv\.quote those of the changefeed"):
         rows(schema("id", "n"), row, csv__quote="'")
+    with pytest.raises(DecodeError, match=r"are csv\.delimiter and csv\.quote those of the changefeed"):
+        rows(schema("id", "n"), (KEY, f"I,t,test,{TSO},1,2".encode()))
+    with pytest.raises(DecodeError, match=r"is csv\.outputOldValue as for the changefeed"):
+        rows(schema("id"), row, csv__outputOldValue="true")
+
+
+def test_another_null_is_no_text() -> None:
+    """A text without quotes can only be the changefeed's NULL: with a wrong csv.null, it is a bad record."""
+    row = KEY, f'"I","t","test",{TSO},NULL'.encode()
+
+    assert rows(schema("note", types="VARCHAR"), row, csv__null="NULL")[0]["note"] is None
+    with pytest.raises(
+        DecodeError, match=r"note is the text 'NULL' without quotes: are csv\.null and csv\.quote those"
+    ):
+        rows(schema("note", types="VARCHAR"), row)
 
 
 def test_a_version_that_nobody_knows_is_a_bad_record() -> None:

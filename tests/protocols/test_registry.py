@@ -104,12 +104,6 @@ def test_every_protocol_is_a_value_of_the_option(name: str) -> None:
     assert checked_protocol(options) == name
 
 
-def test_a_protocol_of_files_alone_is_refused_for_topics() -> None:
-    """The error says what is missing."""
-    with pytest.raises(OptionError, match="protocol=csv comes in files of a storage sink, and in no topic: set 'path'"):
-        checked_protocol(make_options(protocol="csv"))
-
-
 def test_an_unknown_protocol_is_refused() -> None:
     """The error names the option and the nearest protocol."""
     with pytest.raises(OptionError, match=r"^Option 'protocol': ") as caught:

@@ -10,9 +10,9 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from ticdc_source.driver.files import FilePlanner, packed_files, sampled
-from ticdc_source.driver.load import batch_options, infer_schema, plan_batch
+from ticdc_source.driver.load import batch_options, infer_schema, plan_batch, stream_options
 from ticdc_source.driver.streaming import StreamLimits
-from ticdc_source.errors import DataLossError, OptionError, SchemaError, StorageUnavailableError
+from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
 from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -20,6 +20,8 @@ from ticdc_source.protocols.file_format import FileSettings, LineCutter
 from ticdc_source.storage import CHECKPOINT, Changefeed, FileFetcher
 from ticdc_source.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
 
+# Most folders of these tests need no `metadata`.
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no checkpoint-ts in the file metadata")
 OLD, NEW = 447_984_074_911_121_426, 447_984_084_414_103_554
 SECRET = "s3cr3t-in-a-url"
 
@@ -141,7 +143,7 @@ def test_files_that_no_index_counts_are_not_read(sink: Sink) -> None:
 
     assert look.ends == {TopicPartition(f"s/t/{OLD}/CDC%d.json", 0): 2}
     with (
-        pytest.warns(UserWarning, match=rf"files such as s/u/{OLD}/CDC%d\.json .* are not read"),
+        pytest.warns(UserWarning, match=rf"index file .* of s/u/{OLD}/CDC%d\.json .* They are not read"),
         pytest.warns(UserWarning, match="has no checkpoint-ts in the file metadata"),
     ):
         feed.warn_of_gaps(look)
@@ -406,6 +408,17 @@ def test_options_of_topics_are_refused(sink: Sink, given: dict[str, str], reason
     assert reason in str(caught.value)
 
 
+def test_a_protocol_of_files_is_refused_for_topics() -> None:
+    """The error says which option is meant."""
+    topic = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "protocol": "csv"}
+
+    for check in (batch_options, stream_options, infer_schema):
+        with pytest.raises(
+            OptionError, match="protocol=csv comes in files of a storage sink, and in no topic: set 'path'"
+        ):
+            check(topic)
+
+
 def test_a_storage_that_cannot_be_read_is_an_error_without_secrets() -> None:
     """The error names the storage, and not what is secret in its URL."""
     location = f"ftp://user:{SECRET}@127.0.0.1:1/feed"
@@ -417,10 +430,64 @@ def test_a_storage_that_cannot_be_read_is_an_error_without_secrets() -> None:
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "location", [f"{SECRET}:{SECRET}@bucket/feed", f"bucket/feed?key={SECRET}&endpoint=http://127.0.0.1"]
+)
+def test_a_url_without_its_scheme_shows_no_secret(location: str) -> None:
+    """Fsspec takes what is before the first `://` for a scheme, and says it."""
+    with pytest.raises(TiCDCSourceError, match="bucket/feed") as caught:
+        infer_schema({"path": location})
+
+    assert SECRET not in str(caught.value)
+
+
+def test_a_folder_with_changefeeds_in_it_is_an_error(sink: Sink) -> None:
+    """Rows of two changefeeds are never mixed, in a batch or a stream."""
+    for feed in ("one", "two"):
+        sink.data(f"{feed}/s/t/{OLD}", 1)
+        sink.put(f"{feed}/metadata", "{}")
+    reason = r"has the file (one|two)/metadata: the folder of a changefeed is in it"
+
+    with pytest.raises(OptionError, match=reason):
+        infer_schema({"path": str(sink.folder)})
+    with pytest.raises(OptionError, match=reason):
+        planner(sink).initial()
+
+
+@pytest.mark.parametrize(
+    ("index", "tables", "reason"),
+    [
+        (1, "s.u", r"No row of s\.u among the files of 'path' .*; the tables there are: s\.t\."),
+        (0, None, r"the index file .* of s/t/.* is missing or empty.*So the schema cannot be inferred"),
+        (None, None, r"'path' .* has no rows yet. So the schema cannot be inferred"),
+    ],
+)
+def test_files_without_wanted_rows_have_no_schema(
+    sink: Sink, index: int | None, tables: str | None, reason: str
+) -> None:
+    """The error says why: a wrong name, files that TiCDC has not finished, or no data file at all."""
+    sink.schema("s/t", OLD)
+    if index is not None:
+        sink.data(f"s/t/{OLD}", 1, whole=index)
+
+    with pytest.raises(TiCDCSourceError, match=reason):
+        infer_schema({"path": str(sink.folder), **({} if tables is None else {"tables": tables})})
+
+
+def test_a_changefeed_that_has_just_begun_is_no_wrong_folder(sink: Sink) -> None:
+    """Its checkpoint-ts is 0 at first: a batch of events is empty then, and warns of nothing."""
+    sink.put("metadata", '{"checkpoint-ts": 0}')
+    given = {"path": str(sink.folder), "outputFormat": "event"}
+
+    assert not plan_batch(infer_schema(given), batch_options(given)).partitions
+    planner(sink).initial()
+
+
 @pytest.mark.parametrize(("below", "there"), [("nothing", ""), ("s/t", rf"It has other files, such as {OLD}/.*\. ")])
 def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: str) -> None:
     """A batch of a wrong folder fails, in every output, and a stream warns; the reason names the folder."""
     sink.data(f"s/t/{OLD}", 1)
+    sink.schema("s/t", OLD)
     given = {"path": str(sink.folder / below), "outputFormat": "event"}
     reason = rf"'path' {re.escape(given['path'])} has no file of a changefeed\. {there}Give the folder"
 
@@ -430,11 +497,3 @@ def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: st
         infer_schema({"path": given["path"]})
     with pytest.warns(UserWarning, match=reason):
         planner(Sink(sink.folder / below)).initial()
-
-
-def test_a_changefeed_without_rows_has_no_schema(sink: Sink) -> None:
-    """The error names the folder."""
-    sink.checkpoint(OLD)
-
-    with pytest.raises(SchemaError, match=rf"No record in the range to read of 'path' {re.escape(str(sink.folder))}:"):
-        infer_schema({"path": str(sink.folder)})

@@ -34,6 +34,7 @@ from ticdc_source.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, L
 from ticdc_source.storage.paths import directory_of, directory_of_topic, extension_of, is_schema_file, order_of, stem_of
 
 __all__ = [
+    "FILE_LOSS",
     "FilePlanner",
     "VersionSearch",
     "file_fetcher",
@@ -41,6 +42,7 @@ __all__ = [
     "ranges_of",
     "sampled",
     "schema_ranges",
+    "tables_of",
     "wanted_of",
     "with_protocol",
 ]
@@ -48,6 +50,10 @@ __all__ = [
 _TASK_BYTES = 32 << 20  # the most bytes of files in an input partition of several files
 _MOST_SAMPLED = 30  # at most so many directories of a table are sampled, the newest
 _LOOKS_UNTIL_GONE = 3
+FILE_LOSS = (
+    "Some data may have been lost because files of the storage sink are gone before they were read. If you don't want "
+    "your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+)
 _WHO_REMOVED = "Has file-expiration-days of the sink, or a lifecycle rule of the bucket, removed them?"
 _PAUSE_FACTOR = 2.0  # the pause after a look, in multiples of how long the look took
 
@@ -109,6 +115,12 @@ def ranges_of(look: Look, options: Options) -> list[OffsetRange]:
     if look.checkpoint is not None:
         ranges.append(OffsetRange(*CHECKPOINT, look.checkpoint, look.checkpoint + 1))
     return sorted(wanted_of(ranges, options), key=_order)
+
+
+def tables_of(look: Look) -> set[TableName]:
+    """Return the tables of which there are finished files; their paths tell them."""
+    directories = (directory_of(place.topic) for place in look.ends)
+    return {TableName(*each.table) for each in directories if each is not None and each.table is not None}
 
 
 def wanted_of(ranges: Iterable[OffsetRange], options: Options) -> list[OffsetRange]:
@@ -266,6 +278,7 @@ class FilePlanner:
             look = self._current_look()
             if look.is_empty:
                 warn(self.lookup.why_empty(look))
+            self.lookup.warn_of_no_checkpoint(look)
             self._start = _ends(look) if self.begins_at_end else {place: at for place, at in look.starts.items() if at}
         return {INITIAL: True, **to_json_dict(self._start)}
 

@@ -516,18 +516,18 @@ def absent_names(sample: Sample) -> TableFilter:
 def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
     """Return what to say of a sample without a row of these names."""
     return (
-        f"{no_row_of(wanted, sample.wanted | sample.others, sample.scanned)} "
+        f"{no_row_of(wanted, sample.wanted | sample.others, counted(sample.scanned, 'record'))} "
         "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
     )
 
 
-def no_row_of(wanted: TableFilter, there: Iterable[TableName], scanned: int) -> str:
+def no_row_of(wanted: TableFilter, there: Iterable[TableName], among: str) -> str:
     """Return what to say of records without a row of these names.
 
     Args:
         wanted: the names, of the option `tables`.
         there: the tables of the rows.
-        scanned: the number of records.
+        among: what the rows would be in, such as `12 records`.
     """
     patterns = ", ".join(".".join(pattern) for pattern in wanted.patterns)
     # By its parts: what the names of one database have in common says nothing.
@@ -539,7 +539,7 @@ def no_row_of(wanted: TableFilter, there: Iterable[TableName], scanned: int) -> 
     ]
     hint = f" Did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
     listed = ", ".join({str(table).lower(): str(table) for table in sorted(there, key=str)}.values())
-    return f"No row of {patterns} among {counted(scanned, 'record')}; the tables there are: {listed}.{hint}"
+    return f"No row of {patterns} among {among}; the tables there are: {listed}.{hint}"
 
 
 def _nothing_found(sample: Sample) -> Exception:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ticdc_source.driver.ddl_coverage import ddl_copies_of_batch
 from ticdc_source.driver.fetchers import definition_search, driver_fetcher
-from ticdc_source.driver.files import packed_files, ranges_of, sampled, with_protocol
-from ticdc_source.driver.inference import Fetch, MakesSearch, infer_table, nothing_there, take_sample
+from ticdc_source.driver.files import packed_files, ranges_of, sampled, tables_of, with_protocol
+from ticdc_source.driver.inference import Fetch, MakesSearch, infer_table, no_row_of, nothing_there, take_sample
 from ticdc_source.driver.read_context import ReadContexts, warn_of_absent_names, warn_of_missing_ddl
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.resolved_ts import resolved_until
@@ -26,9 +26,11 @@ from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
+from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import ReadContext, ReadScope
-from ticdc_source.protocols import checked_protocol, decoder_of
+from ticdc_source.protocols import INSPECTIONS, checked_protocol, decoder_of
 from ticdc_source.storage import CHECKPOINT, Changefeed
+from ticdc_source.storage.paths import directory_of
 
 __all__ = ["BatchPlan", "batch_options", "infer_schema", "plan_batch", "schema_of_ranges", "stream_options"]
 
@@ -42,7 +44,7 @@ def batch_options(given: Mapping[str, str]) -> Options:
     options = _parsed(given)
     warn_of_unknown(options)
     validate(options, streaming=False)
-    checked_protocol(options)
+    _check_protocol(options)
     check_types(options)
     for option in OPTIONS.values():
         if option.only == "stream" and options.is_given(option.name):
@@ -58,7 +60,7 @@ def stream_options(given: Mapping[str, str]) -> Options:
     """
     options = replace(_parsed(given), is_stream=True)
     validate(options, streaming=True)
-    checked_protocol(options)
+    _check_protocol(options)
     check_types(options)
     if options.ending_commit_ts == "resolved":
         msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
@@ -71,6 +73,16 @@ def _parsed(given: Mapping[str, str]) -> Options:
     return Options.of(given)
 
 
+def _check_protocol(options: Options) -> None:
+    """Refuse a protocol that does not exist, or that comes in no topic if topics are read."""
+    if checked_protocol(options) not in {"auto", *INSPECTIONS} and options.path is None:
+        msg = (
+            f"protocol={options.protocol} comes in files of a storage sink, and in no topic: set 'path' instead of "
+            "topics, or another protocol"
+        )
+        raise OptionError(msg)
+
+
 def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     """Return the read schema that the options ask for, inferred from the messages.
 
@@ -80,7 +92,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     options = _parsed(given)
     warn_of_unknown(options)
     warn_of_missing(options.native_code)
-    checked_protocol(options)
+    _check_protocol(options)
     check_types(options)
     if not options.is_typed:  # the same columns for all tables
         warn_of_implausible_times(options)
@@ -132,11 +144,36 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     else:
         batch = True
     if options.path is not None:
-        look = Changefeed(options.path).look_of_batch()
-        options = with_protocol(options, look)
-        return sampled(ranges_of(look, options)), options
+        return _files_to_sample(Changefeed(options.path), options)
     with KafkaCluster(options) as cluster:
         return cluster.resolve_ranges() if batch else cluster.everything(), options
+
+
+def _files_to_sample(changefeed: Changefeed, options: Options) -> tuple[list[OffsetRange], Options]:
+    """Return the files to sample, and the options with their protocol.
+
+    Raises:
+        OptionError: the folder is not one of a changefeed, or no file is of a table that `tables` names.
+        SchemaError: no file with rows is finished.
+    """
+    look = changefeed.look()
+    if look.is_empty:
+        waits = "A stream with .schema(…), or with outputFormat=event or record, waits for it"
+        msg = f"{changefeed.why_empty(look)}. {waits}"
+        raise OptionError(msg)
+    options = with_protocol(options, look)
+    ranges = ranges_of(look, options)
+    if not any(each.size and directory_of(each.topic) is not None for each in ranges):
+        tables = tables_of(look)
+        if tables:
+            raise OptionError(no_row_of(TableFilter(options.tables or ()), tables, f"the files of 'path' {changefeed}"))
+        reason = f"'path' {changefeed} has no rows yet" if look.unindexed is None else changefeed.why_unindexed(look)
+        msg = (
+            f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the options "
+            "'protocol' and 'tables'"
+        )
+        raise SchemaError(msg)
+    return sampled(ranges), options
 
 
 class BatchPlan(NamedTuple):
@@ -195,7 +232,10 @@ def _plan_files(schema: pa.Schema, options: Options, path: str) -> BatchPlan:
     end = None
     if options.ending_commit_ts == "resolved":
         if look.checkpoint is None:
-            msg = f"endingCommitTs=resolved: 'path' {changefeed} has no file {CHECKPOINT.topic} yet, which says it"
+            msg = (
+                f"endingCommitTs=resolved needs the checkpoint-ts, and 'path' {changefeed} has no file "
+                f"{CHECKPOINT.topic} yet: read again when TiCDC has written it, or leave the option out"
+            )
             raise SchemaError(msg)
         end = look.checkpoint + 1
     scope = ReadScope(partitions=1, one_watermark=True, commit_end=end)

@@ -287,6 +287,7 @@ class ReadContexts:
                 self._context = context_of_sample(self._sample)
         elif self._context is None:
             self._context = self._infer_context(ranges, ends)
+            _warn_of_checksums(self._context.protocol, self._options)
         elif self._context.provisional:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an earlier micro-batch has reported them
@@ -370,6 +371,12 @@ class ReadContexts:
                 limit -= end - start
                 end = start
         return True
+
+
+def _warn_of_checksums(protocol: str | None, options: Options) -> None:
+    """Warn if `verifyChecksum` has nothing to verify."""
+    if options.verify_checksum != "off" and protocol is not None and not PROTOCOLS[protocol].facts.has_checksums:
+        warn(f"Option 'verifyChecksum' has no effect: {protocol} has no checksums; simple and avro have")
 
 
 def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:  # noqa: FBT001 (as `ddl_texts_help` returns it)

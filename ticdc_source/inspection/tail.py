@@ -14,7 +14,7 @@ from ticdc_source.driver.fetchers import definition_search, driver_fetcher, prev
 from ticdc_source.driver.inference import no_row_of
 from ticdc_source.driver.load import batch_options, infer_schema
 from ticdc_source.driver.read_context import ReadContexts
-from ticdc_source.errors import warn
+from ticdc_source.errors import counted, warn
 from ticdc_source.events import Chunk, TableName
 from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
@@ -120,7 +120,7 @@ class Tail(AbstractContextManager["Tail"]):
         if self._has_said_what_is_absent or not self._described or any(map(wanted.matches, self._described)):
             return
         self._has_said_what_is_absent = True
-        warn(f"{no_row_of(wanted, self._described, self.scanned)} (--from says where tail begins)")
+        warn(f"{no_row_of(wanted, self._described, counted(self.scanned, 'record'))} (--from says where tail begins)")
 
     def _starts(self, start: Start) -> dict[TopicPartition, int]:
         ranges = self._cluster.everything()

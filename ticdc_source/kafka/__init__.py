@@ -2,10 +2,11 @@
 
 from ticdc_source.kafka.api import Fetcher
 from ticdc_source.kafka.fetch import KafkaFetcher
-from ticdc_source.kafka.lookup import KafkaCluster, report_loss
+from ticdc_source.kafka.lookup import DATA_LOSS, KafkaCluster, report_loss
 from ticdc_source.kafka.pool import FETCHERS, FetcherPool
 
 __all__ = [
+    "DATA_LOSS",
     "FETCHERS",
     "Fetcher",
     "FetcherPool",

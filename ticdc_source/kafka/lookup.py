@@ -306,14 +306,19 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         )
 
 
-def report_loss(reason: str, *, fail: bool) -> None:
+def report_loss(reason: str, *, fail: bool, begin: str = DATA_LOSS) -> None:
     """Report lost records: as an error, or as a warning.
+
+    Args:
+        reason: what is lost.
+        fail: whether it is an error.
+        begin: how the error begins.
 
     Raises:
         DataLossError: `fail` is on.
     """
     if fail:
-        raise DataLossError(DATA_LOSS + reason)
+        raise DataLossError(begin + reason)
     warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}")
 
 

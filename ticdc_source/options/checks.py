@@ -112,8 +112,9 @@ def check_kafka(options: _Options) -> None:
     """
     if not options.kafka.get("bootstrap.servers", "").strip():
         msg = (
-            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer. (Spark does not "
-            "keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY VIEW, or spark.read.option(…))"
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "
+            "sink it is 'path'. (Spark does not keep the options of CREATE TABLE … USING ticdc: use CREATE TEMPORARY "
+            "VIEW, or spark.read.option(…))"
         )
         raise OptionError(msg)
     if options.commit_group_offsets and not options.kafka.get("group.id"):

@@ -134,6 +134,9 @@ def _is_sparks(name: str) -> bool:
 def _similar(name: str) -> str | None:
     """Return the name that is most like another one, for a warning; None if none is. `kafka.` alone says nothing."""
     if name.startswith(_PREFIX):
+        own = _OWN.get(name.removeprefix(_PREFIX))
+        if own is not None:
+            return own
         return next((_PREFIX + near for near in nearest(name.removeprefix(_PREFIX), _KAFKA.values())), None)
     return next(iter(nearest(name, _NAMES.values())), None)
 

@@ -364,8 +364,8 @@ class Options:
     verify_checksum: Literal["off", "warn", "fail"] = option(
         "verifyChecksum",
         parsers.one_of("off", "warn", "fail"),
-        "checksums of rows (`integrity-check-level=correctness`): `warn` logs and counts rows that do not match "
-        "theirs, `fail` makes them bad records",
+        "checksums of rows of simple and avro (`integrity-check-level=correctness`): `warn` logs and counts rows that "
+        "do not match theirs, `fail` makes them bad records",
         default="off",
         outputs=DECODED,
     )

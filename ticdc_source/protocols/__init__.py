@@ -68,16 +68,12 @@ def checked_protocol(options: Options) -> str:
     """Return the option `protocol` after a check: `auto`, or one of `PROTOCOLS`.
 
     Raises:
-        OptionError: no protocol has that name, or it comes in no topic and topics are read.
+        OptionError: no protocol has that name.
     """
     try:
-        protocol = one_of("auto", *PROTOCOLS)(options.protocol)
+        return one_of("auto", *PROTOCOLS)(options.protocol)
     except ParseError as error:
         raise OptionError(error.of("protocol", options.protocol)) from None
-    if options.kafka and protocol not in {"auto", *INSPECTIONS}:
-        msg = f"protocol={protocol} comes in files of a storage sink, and in no topic: set 'path', or another protocol"
-        raise OptionError(msg)
-    return protocol
 
 
 def possible_decoders(options: Options) -> list[Decoder]:
@@ -172,7 +168,7 @@ def with_likely_protocol(corrupt: Corrupt, chunk: Chunk, decoder: Decoder) -> Co
         return corrupt
     key, value = chunk.keys[corrupt.position], chunk.values[corrupt.position]
     name = None if decoder.facts.recognizes(key, value) else recognized(key, value)
-    if name is None:
+    if name not in INSPECTIONS:
         return corrupt
     error = corrupt.error
     msg = f"{error.reason}. It looks like {name}: if all messages do, set protocol={name}, or leave 'protocol' out"

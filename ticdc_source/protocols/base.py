@@ -238,6 +238,7 @@ class ProtocolFacts:
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
         files: how a storage sink writes it; None if it does not.
+        has_checksums: whether rows may have the checksum that TiDB computed of them.
     """
 
     name: str
@@ -252,6 +253,7 @@ class ProtocolFacts:
     lacks_commit_ts: bool = False
     definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
     files: FileFormat | None = None
+    has_checksums: bool = False
 
 
 class Decoder(ABC):

@@ -27,6 +27,7 @@ Event = TypeVar("Event")
 
 # TiCDC's names are `<uuid>.json`. A name that could lead out of the folder is refused.
 _NAME = re.compile(r"[\w. -]*[\w-][\w. -]*")
+_UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
 _LONGEST_NAME = 255  # bytes, in most file systems; in object storage a whole path has at most 1024
 _MARGIN = 1 << 20  # for the key and the names in a file
 _WRAPPER = frozenset({"key", "value"})
@@ -164,7 +165,7 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
 
 def redacted(location: str) -> str:
     """Return a path or URL without the parts that may be secret: user, password and query."""
-    parts = (re.sub(r"(?<=://).*@", "", re.sub(r"(?s)[?#].*", "", part)) for part in location.split("::"))
+    parts = (re.sub(r"(?<=://).*@|^[^/]*:[^/]*@", "", re.sub(r"(?s)[?#].*", "", one)) for one in location.split("::"))
     return "::".join(parts)
 
 
@@ -173,7 +174,7 @@ def why_unreadable(error: Exception) -> str:
     if isinstance(error, ImportError):  # it names the library that is missing
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else ""
-    if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
+    if isinstance(error, ValueError) and _UNKNOWN_SCHEME.fullmatch(str(error)):
         reason = str(error)
     return f"{type(error).__name__} ({reason})" if reason else type(error).__name__
 

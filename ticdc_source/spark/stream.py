@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.driver.ddl_copies import by_topic
 from ticdc_source.driver.ddl_coverage import coverage_of_starts, ddl_passed_by
-from ticdc_source.driver.files import FilePlanner, packed_files, wanted_of, with_protocol
+from ticdc_source.driver.files import FILE_LOSS, FilePlanner, packed_files, wanted_of, with_protocol
 from ticdc_source.driver.read_context import ReadContexts, warn_of_missing_ddl
 from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, coverage_of, offsets_of, topic_ids_of
 from ticdc_source.errors import OptionError, from_one_frame, once_per_query, warn
-from ticdc_source.kafka import KafkaCluster, report_loss
+from ticdc_source.kafka import DATA_LOSS, KafkaCluster, report_loss
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader):
         return self._planner
 
     def _report_loss(self, reason: str) -> None:
-        report_loss(reason, fail=self._options.fail_on_data_loss)
+        report_loss(reason, fail=self._options.fail_on_data_loss, begin=DATA_LOSS if self._cluster else FILE_LOSS)
 
     def _warn_of_limits(self) -> None:
         """Warn of what limits do on this PySpark."""

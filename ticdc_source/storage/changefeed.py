@@ -49,6 +49,7 @@ class Look:
         other: the path of one file that TiCDC does not write; None if there is none.
         unindexed: the pattern of one directory that has data files, and no index file names one; None if there is none.
         sizes: by pattern, the size in bytes of each data file that is there, by its number.
+        is_empty: whether there is no file of a changefeed.
     """
 
     starts: Offsets = field(default_factory=dict)
@@ -57,11 +58,7 @@ class Look:
     unindexed: str | None = None
     other: str | None = None
     sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no file of a changefeed."""
-        return not self.sizes and not self.ends and self.checkpoint is None
+    is_empty: bool = False
 
 
 class Changefeed:
@@ -84,10 +81,12 @@ class Changefeed:
         """Return what the changefeed has written.
 
         Raises:
+            OptionError: the folder has the folders of changefeeds in it.
             StorageUnavailableError: the folder cannot be read.
             DecodeError: `metadata` or an index file is broken.
         """
-        checkpoint = checkpoint_ts(self._folder.text(CHECKPOINT.topic))
+        metadata = self._folder.text(CHECKPOINT.topic)
+        checkpoint = checkpoint_ts(metadata)
         sizes: dict[str, dict[int, int]] = {}
         indexes: dict[IndexFile, str] = {}
         schemas, other = [], None
@@ -99,6 +98,12 @@ class Changefeed:
                 indexes[parsed] = file.path
             elif is_schema_file(file.path):
                 schemas.append(TopicPartition(file.path, 0))
+            elif file.path.endswith(f"/{CHECKPOINT.topic}"):
+                msg = (
+                    f"'path' {self} has the file {file.path}: the folder of a changefeed is in it. Give the folder of "
+                    "one changefeed"
+                )
+                raise OptionError(msg)
             elif file.path != CHECKPOINT.topic:
                 other = file.path
         starts, ends, unindexed = self._offsets_of_directories(sizes, indexes)
@@ -109,6 +114,7 @@ class Changefeed:
             unindexed=unindexed,
             other=other,
             sizes=sizes,
+            is_empty=metadata is None and not sizes and not ends and not schemas,
         )
 
     def _offsets_of_directories(
@@ -193,17 +199,24 @@ class Changefeed:
 
     def warn_of_gaps(self, look: Look) -> None:
         """Warn if there is no checkpoint-ts, and if a directory has data files and no index file that names one."""
-        if look.checkpoint is None:
+        self.warn_of_no_checkpoint(look)
+        if look.unindexed is not None:
+            warn(f"{self.why_unindexed(look)}. They are not read")
+
+    def warn_of_no_checkpoint(self, look: Look) -> None:
+        """Warn if there are data files and no checkpoint-ts."""
+        if look.checkpoint is None and look.sizes:
             warn(
                 f"'path' {self} has no checkpoint-ts in the file {CHECKPOINT.topic}: nothing says up to which commit "
                 "the rows are complete. Is it the whole folder of the changefeed's sink-uri?"
             )
-        if look.unindexed is not None:
-            warn(
-                f"'path' {self}: files such as {look.unindexed} (%d is the number) are not read, because their index "
-                "file (such as meta/CDC.index) is missing or empty. Either TiCDC has not finished them, or the folder "
-                "was copied without index files"
-            )
+
+    def why_unindexed(self, look: Look) -> str:
+        """Return the message about data files without an index file."""
+        return (
+            f"'path' {self}: the index file (such as meta/CDC.index) of {look.unindexed} (%d is the number) is missing "
+            "or empty. Either TiCDC has not finished such files, or the folder was copied without index files"
+        )
 
 
 def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:

@@ -81,6 +81,7 @@ class Avro(RowDecoder):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         lacks_commit_ts=True,
+        has_checksums=True,
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002

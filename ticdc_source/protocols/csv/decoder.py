@@ -48,15 +48,16 @@ from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_obje
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.types import BINARIES, ColumnType, type_of
+from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, type_of
 
 __all__ = ["CSV"]
 
 _KEY = b'{"TableVersion":'
 _CHECKPOINT = b'{"checkpoint-ts":'
 _MOST_DIGITS = 19  # of a commit-ts
-_OPERATIONS = frozenset({"I", "U", "D"})
 
+# The types whose values stand in quotes, if there are any; TiCDC writes numbers without.
+_QUOTED = frozenset({*TEXTS, *BINARIES, "enum", "set", "json", "date", "datetime", "timestamp", "time"})
 _KERNELS: dict[str, Wire] = {**TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
 _HEX_BINARY = strings.binary_wire(bytes.fromhex)
 
@@ -124,10 +125,12 @@ class CSV(RowDecoder):
 
     def _table_of(self, message: bytes) -> tuple[TableName, bytes]:
         """Return the table of a row, and the fields of a row that say so, as TiCDC writes them."""
-        own = fields_of(message, self.settings.files, OWN_FIELDS).texts
-        if len(own) < OWN_FIELDS or own[0] not in _OPERATIONS:
+        own, quotes, _ = fields_of(message, self.settings.files, OWN_FIELDS)
+        begin = own[0] or ""
+        # A plain word is left to `_reader`, which knows whether the table is wanted.
+        if len(own) < OWN_FIELDS or not begin.isalpha() or (self.settings.files.quote and not all(quotes)):
             msg = (
-                f"a row begins with its operation (I, U or D), table and schema, and this one with {own!r:.80}: are "
+                f"a row begins with its operation (I, U or D), table and schema, and this one with {begin[:10]!r}: are "
                 "csv.delimiter and csv.quote those of the changefeed?"
             )
             raise ValueError(msg)
@@ -167,15 +170,17 @@ class CSV(RowDecoder):
         plan, images, settings = learned.plan, parsed.images, self.settings.files
         columns: tuple[Column, ...] = ()
         names: list[str] = []
+        texts: list[int] = []  # the indexes of columns whose values have quotes
         last: Key | None = None
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, names, last, settings
+            nonlocal columns, names, texts, last, settings
             key = events.event_keys[event]
             if key is not last:  # `parsed_key` keeps one object for each
                 settings = with_header(self.settings.files, key.header)
                 columns, last = _columns(events.table, key, settings, learned), key
                 names = [column.name for column in columns]
+                texts = [index for index, column in enumerate(columns) if settings.quote and _is_quoted(column)]
             images.continue_run(columns)
             fields = [fields_of(row, settings) for row in rows_of(payload, settings)]
             first = OWN_FIELDS + settings.include_commit_ts + has_is_update(fields[0], settings)
@@ -184,6 +189,9 @@ class CSV(RowDecoder):
             for each in fields:
                 if len(each.texts) != first + len(names):
                     raise _field_count_error(len(each.texts), first, columns, key)
+                for index in texts:
+                    if not each.quotes[first + index] and each.texts[first + index] is not None:
+                        raise _bare_text_error(columns[index], each.texts[first + index])
             cells = [dict(zip(names, each.texts[first:], strict=True)) for each in fields]
             operations = [each.texts[0] for each in fields]
             if operations in (["I"], ["U"]):
@@ -254,6 +262,16 @@ def _commit_ts(fields: Sequence[str | None]) -> int:
         )
         raise ValueError(msg)
     return tso(int(digits))
+
+
+def _is_quoted(column: Column) -> bool:
+    return column.type is not None and column.type.name in _QUOTED
+
+
+def _bare_text_error(column: Column, field: str | None) -> ValueError:
+    """Return the error for a text without quotes, which only NULL has."""
+    msg = f"{column.name} is the text {field!r:.40} without quotes: are csv.null and csv.quote those of the changefeed?"
+    return ValueError(msg)
 
 
 def _field_count_error(count: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:

@@ -156,8 +156,12 @@ def has_is_update(fields: Fields, settings: FileSettings) -> bool:
     A bare `true` or `false` behind the commit-ts is that field: TiCDC quotes text, and writes booleans as numbers.
 
     Raises:
-        ValueError: without quotes, text looks the same; csv.outputOldValue must say it.
+        ValueError: csv.outputOldValue says so, and the field is neither `true` nor `false`; or without quotes, text
+            looks the same, and csv.outputOldValue must say it.
     """
+    if settings.output_old_value and not fields.says_is_update:
+        msg = "no field behind the commit-ts says true or false: is csv.outputOldValue as for the changefeed?"
+        raise ValueError(msg)
     if settings.output_old_value is not None or not fields.says_is_update:
         return bool(settings.output_old_value)
     if not settings.quote:
@@ -192,10 +196,12 @@ class Fields(NamedTuple):
 
     Attributes:
         texts: their texts; NULL is None.
+        quotes: the quote of each; empty for a field without quotes.
         says_is_update: whether the field behind the commit-ts is a bare `true` or `false`.
     """
 
     texts: list[str | None]
+    quotes: list[str]
     says_is_update: bool
 
 
@@ -221,9 +227,12 @@ def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None)
         matches = islice(_field(settings).finditer(text), max_fields)
         matched = [(each[1] or "", each[2] or "", each[3] or "", each[4]) for each in matches]
     # What does not match is passed over: the matches are then shorter than the row.
-    quotes = sum(1 for opening, _, _, _ in matched if opening)
-    if max_fields is None and len("".join(chain.from_iterable(matched))) + quotes * len(quote) != len(text):
-        msg = f"a quote in a row of CSV is not closed, or stands where it must not: {text[:40]!r}"
+    closing = sum(1 for opening, _, _, _ in matched if opening)
+    if max_fields is None and len("".join(chain.from_iterable(matched))) + closing * len(quote) != len(text):
+        msg = (
+            "a quote in a row of CSV is not closed, or stands where it must not. Are terminator and csv.quote those of "
+            f"the changefeed? {text[:40]!r}"
+        )
         raise ValueError(msg)
     if quote:
         twice = quote + quote
@@ -233,8 +242,8 @@ def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None)
         ]
     else:
         texts = [None if plain == null else _unescaped(plain) if "\\" in plain else plain for _, _, plain, _ in matched]
-    at = OWN_FIELDS + settings.include_commit_ts
-    return Fields(texts, len(matched) > at and not matched[at][0] and texts[at] in _BOOLEANS)
+    at, quotes = OWN_FIELDS + settings.include_commit_ts, [opening for opening, _, _, _ in matched]
+    return Fields(texts, quotes, len(matched) > at and not quotes[at] and texts[at] in _BOOLEANS)
 
 
 def _scanned(text: str, settings: FileSettings, max_fields: int | None) -> list[_Matched]:

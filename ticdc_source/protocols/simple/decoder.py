@@ -97,6 +97,7 @@ class Simple(RowDecoder):
         chunk_records=4000,
         definitions=definitions_of,
         zoned_timestamps=True,
+        has_checksums=True,
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
