@@ -483,7 +483,7 @@ def test_a_changefeed_that_has_just_begun_is_no_wrong_folder(sink: Sink) -> None
     planner(sink).initial()
 
 
-@pytest.mark.parametrize(("below", "there"), [("nothing", ""), ("s/t", rf"It has other files, such as {OLD}/.*\. ")])
+@pytest.mark.parametrize(("below", "there"), [("nothing", ""), ("s/t", r"It has other files, such as .*\. ")])
 def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: str) -> None:
     """A batch of a wrong folder fails, in every output, and a stream warns; the reason names the folder."""
     sink.data(f"s/t/{OLD}", 1)
