@@ -30,7 +30,7 @@ timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - bega
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel docs site pictures clean
+.PHONY: help demo tour tidb test test-slow test-all test-core test-restarts test-faults test-sync fuzz soak lint types bench bench-quick native wheel wheels sdist sbom version docs site pictures clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -96,6 +96,26 @@ native: $(PY)  ## Build the native path in place (Rust): ticdc_source/kernels/_n
 wheel: $(PY)  ## Build the wheel for a cluster into dist, with the native path (Rust); says which glibc it needs
 	$(PY) native/extension.py --wheel dist
 
+wheels: $(VENV)/.wheels  ## Build wheels for any Linux on x86_64 and aarch64 into dist, with zig (Rust); auditwheel checks them
+	$(PY) native/extension.py --wheels dist
+	for wheel in dist/*manylinux*.whl; do $(PY) -m auditwheel show $$wheel || exit 1; done
+
+sdist: $(VENV)/.wheels  ## Build the sdist into dist, with the sources of all crates: it builds without a network
+	$(PY) native/extension.py --vendor
+	$(PY) -m hatchling build --target sdist --directory dist
+	rm -rf native/vendor
+
+sbom: $(VENV)/.wheels  ## Write what the wheels in dist depend on into dist/sbom.cdx.json (CycloneDX), with licences
+	rm -rf build/sbom && $(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --find-links dist "ticdc-source[all]==$$($(PY) -c 'import ticdc_source; print(ticdc_source.__version__)')"
+	$(PY) -m cyclonedx_py environment --output-file dist/sbom.cdx.json build/sbom/bin/python
+
+version:  ## Fail unless TAG=v… is the version of the package and has a section in the changelog
+	@$(PYTHON) -c 'import re, sys; tag = sys.argv[1].removeprefix("v"); \
+	  found = re.search(r"__version__ = \"(.*)\"", open("ticdc_source/__init__.py").read())[1]; \
+	  sys.exit(f"the tag is {tag}, and ticdc_source/__init__.py says {found}" if tag != found else \
+	  None if f"## [{tag}]" in open("CHANGELOG.md").read() else f"CHANGELOG.md has no section [{tag}]")' "$(TAG)"
+
 docs: $(READY)  ## Write the generated parts of the documentation
 	$(RUN) $(PY) -m tests.generate_docs
 
@@ -123,6 +143,10 @@ $(VENV)/.dev: pyproject.toml | $(PY)
 	@echo "Installing PySpark and the development tools into $(VENV), only this once: some minutes, 600 MB"
 	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
 	$(PY) -m pip install --editable ".[large-messages,prometheus]" --group dev
+	@touch $@
+
+$(VENV)/.wheels: $(VENV)/.dev
+	$(PY) -m pip install --quiet --group wheels
 	@touch $@
 
 $(VENV)/.benchmarks: $(VENV)/.dev

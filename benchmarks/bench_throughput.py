@@ -171,7 +171,13 @@ def measure(
 
 def _round(live: Session, frames: Mapping[str, DataFrame], number: int, *, counts: bool) -> list[dict[str, Any]]:
     sides = list(frames)[:: 1 if number % 2 == 0 else -1]
-    return [{"side": side, "round": number, "counts": counts, **consumed(live, frames[side])} for side in sides]
+    samples = []
+    for side in sides:
+        # Spark keeps workers by their environment variables, of which this setting makes one: the opponent's Python for
+        # open-protocol then runs in a worker of its own, and its memory does not count as ours.
+        live.spark.conf.set("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", side == THEIRS)
+        samples.append({"side": side, "round": number, "counts": counts, **consumed(live, frames[side])})
+    return samples
 
 
 def is_warm(samples: list[dict[str, Any]]) -> bool:

@@ -21,7 +21,7 @@ class Memory(NamedTuple):
 
 
 class Sampler(threading.Thread):
-    """Samples all Python processes below another one (Spark's Java) every few milliseconds, until it is stopped.
+    """Samples the Python processes below another one (Spark's Java) that do something, until it is stopped.
 
     Attributes:
         peaks: the largest peak in MiB, by what the process does (see `python_processes`).
@@ -33,6 +33,7 @@ class Sampler(threading.Thread):
         self._root = root
         self._interval = interval
         self._ended = threading.Event()
+        self._ticks_before = {pid: _ticks(pid) for pid in python_processes(root)}
         self.peaks: dict[str, float] = {}
         self.samples: list[tuple[float, float]] = []
 
@@ -43,7 +44,7 @@ class Sampler(threading.Thread):
             workers = [0.0]
             for pid, role in python_processes(self._root).items():
                 memory = memory_of(pid)
-                if memory is not None:
+                if memory is not None and _ticks(pid) != self._ticks_before.get(pid):  # not one that waits for work
                     self.peaks[role] = max(memory.peak, self.peaks.get(role, 0.0))
                     if role == "worker":
                         workers.append(memory.now)
@@ -104,6 +105,11 @@ def python_processes(root: int) -> dict[int, str]:
             if role is not None:
                 found[pid] = f"{role} daemon" if parent == root and _DAEMON in _command(pid) else role
     return found
+
+
+def _ticks(pid: int) -> int:
+    """Return the CPU time of a process, in clock ticks."""
+    return sum(map(int, _stat(pid)[11:13]))
 
 
 def memory_of(pid: int) -> Memory | None:

@@ -1,6 +1,6 @@
 """Hatch's build hook: builds the extension module for a wheel, or leaves the wheel without it.
 
-TICDC_BUILD_NATIVE=0 never builds it; 1 fails if it cannot be built.
+TICDC_BUILD_NATIVE=0 never builds it; 1 fails if it cannot be built. TICDC_NATIVE_TRIPLE builds it for another platform.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from extension import CRATE, MODULE, BuildError, build, wheel_platform
+from extension import CRATE, MODULE, TRIPLE_VARIABLE, BuildError, build, wheel_platform
 
 _VARIABLE = "TICDC_BUILD_NATIVE"
 
@@ -30,10 +30,11 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[misc] # hatchling is 
         if asked == "0":
             return
         editable = version == "editable"
+        triple = os.environ.get(TRIPLE_VARIABLE) or None
         built = CRATE.parent / MODULE if editable else CRATE / "target" / MODULE.name
         try:
             built.parent.mkdir(exist_ok=True)
-            build(built)
+            build(built, triple)
         except (BuildError, OSError) as error:
             if asked == "1":
                 raise
@@ -42,5 +43,5 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[misc] # hatchling is 
         if editable:
             return
         build_data["pure_python"] = False
-        build_data["tag"] = f"cp310-abi3-{wheel_platform(built)}"
+        build_data["tag"] = f"cp310-abi3-{wheel_platform(built, triple)}"
         build_data["force_include"][str(built)] = str(MODULE)

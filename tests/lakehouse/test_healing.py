@@ -206,7 +206,7 @@ class Stream:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: Exception, heal: bool = True) -> None:
         self.errors, self.heal = [*errors], heal
         self.done: list[str] = []
-        monkeypatch.setattr(database_sync, "_records", lambda _spark, _config, **more: ",".join(more) or "all")
+        monkeypatch.setattr(database_sync, "_records", lambda *_, **more: ",".join(more) or "all")
         monkeypatch.setattr(database_sync, "_run", self.run)
 
     def run(self, _running: object, records: str, trigger: str | None) -> None:

@@ -1,18 +1,21 @@
 """Try every step of a read, from DNS to the first record, and say what to do about the first one that fails.
 
-It also looks at what is installed: packages, the native path, and the Python that Spark starts as a worker.
+It also looks at what is installed: packages, the native path, and the Python that Spark starts as a worker. With
+`--spark`, each executor of a session takes the same steps.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
 from ticdc_source.cli.arguments import add_connection, options_of
 from ticdc_source.cli.screen import errors, output, plain, print_json
+from ticdc_source.errors import OptionError
 from ticdc_source.inspection.doctor import diagnose
-from ticdc_source.inspection.report import Check
+from ticdc_source.inspection.report import Check, Diagnosis
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -24,6 +27,11 @@ _SKIPPED = "[dim]skipped[/]"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_connection(parser)
+    parser.add_argument(
+        "--spark",
+        action="store_true",
+        help="also take the steps on each executor of the Spark session, to which PYSPARK_SUBMIT_ARGS leads",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
@@ -32,8 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     given = options_of(arguments)
     if arguments.json:
         diagnosis = diagnose(given)
-        print_json(diagnosis.as_json())
-        return 0 if diagnosis.is_well else 1
+        executors = _executors(given) if arguments.spark else {}
+        more = {"executors": {name: each.as_json() for name, each in executors.items()}} if arguments.spark else {}
+        print_json({**diagnosis.as_json(), **more})
+        return _code([diagnosis, *executors.values()])
     console = output()
     with errors().status("looking") as status:
 
@@ -42,9 +52,34 @@ def run(arguments: argparse.Namespace) -> int:
             status.update(f"after {check.step}")
 
         diagnosis = diagnose(given, show)
-    failed = sum(check.result == "failed" for check in diagnosis.checks)
+    diagnoses = [diagnosis]
+    if arguments.spark:
+        for executor, its in _executors(given).items():
+            console.print(f"\n[bold]Executor {plain(executor)}[/]")
+            for check in its.checks:
+                _show(check, console)
+            diagnoses.append(its)
+    failed = sum(check.result == "failed" for each in diagnoses for check in each.checks)
     console.print("[bold green]All is well.[/]" if not failed else f"[bold red]Failed: {failed}.[/]")
-    return 0 if diagnosis.is_well else 1
+    return _code(diagnoses)
+
+
+def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
+    """Return what the executors found.
+
+    Raises:
+        OptionError: PySpark is not installed here.
+    """
+    try:
+        from ticdc_source.inspection.executors import diagnose_executors  # noqa: PLC0415 (it imports pyspark)
+    except ImportError as error:
+        msg = f"--spark needs PySpark here: {error}"
+        raise OptionError(msg) from None
+    return diagnose_executors(given)
+
+
+def _code(diagnoses: Sequence[Diagnosis]) -> int:
+    return 0 if all(each.is_well for each in diagnoses) else 1
 
 
 def _show(check: Check, console: Console) -> None:

@@ -1,0 +1,59 @@
+"""The costs on the page about sizing are those of the benchmarks, and its formula tells what three runs cost."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "guides" / "sizing.md").read_text(encoding="utf-8")
+NEAR = 0.35  # of a measured figure: machines and days differ by that
+
+
+def cost(what: str) -> float:
+    """Return a cost in CPU seconds from the table of the page."""
+    (line,) = re.findall(rf"(?m)^\| {re.escape(what)} \| ([\d.]+) \|", PAGE)
+    return float(line)
+
+
+def results(name: str) -> Any:
+    """Return the results of a benchmark."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("records", [10_000, 100_000, 1_000_000])
+def test_the_formula_tells_the_cost_of_a_read(records: int) -> None:
+    """Three reads on one machine, each ten times as long as the one before."""
+    samples = results("scale")["samples"][f"{records:,} records"]
+    measured = sum(each["cpu_seconds"] for each in samples) / len(samples)
+
+    told = cost("a query, or a micro-batch") + cost("a million rows of 10 columns, read") * records / 1e6
+
+    assert told == pytest.approx(measured, rel=NEAR)
+
+
+@pytest.mark.parametrize(("engine", "merged", "a_table"), [("delta", 50, 1.4), ("iceberg", 43, 0.9)])
+def test_the_formula_tells_the_cost_of_a_sync(engine: str, merged: float, a_table: float) -> None:
+    """A micro-batch of a million updates of one table, and one of few changes of 50 tables."""
+    table = {line[0]: line for line in results("sync")["table"]}
+    large = float(table[f"{engine}, one large table (1 of 1): 1,000,000 updates"][6].split(" / ")[0])
+    many = float(table[f"{engine}, many tables (50 of 50): 20 changes each"][6].split(" / ")[0])
+
+    assert f"({merged} * r + (0.4 + {a_table} * t) / s) / 0.7" in PAGE
+    assert merged + 0.4 + a_table == pytest.approx(large, rel=NEAR)
+    assert 0.4 + 50 * a_table == pytest.approx(many, rel=NEAR)
+
+
+def test_the_examples_follow_the_formula() -> None:
+    """Cores are rounded up."""
+    changes, cores = r"\| [\d.]+ [MG]B/s \(([\d.,]+)( million)? rows/s\)", r"(\d+) cores?"
+    lines = re.findall(rf"{changes} \| ([\d,]+) \| (\d+) s \| {cores} \| {cores} \|", PAGE)
+
+    assert len(lines) == 4
+    for rows, million, tables, seconds, read, delta in lines:
+        r = float(rows.replace(",", "")) * (1 if million else 1e-6)
+        t, s = float(tables.replace(",", "")), float(seconds)
+        assert int(read) == -(-(4 * r + 0.4 / s) // 0.7)
+        assert int(delta) == -(-(50 * r + (0.4 + 1.4 * t) / s) // 0.7)
