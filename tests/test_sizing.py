@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "guides" / "sizing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guides/sizing.md").read_text(encoding="utf-8")
 NEAR = 0.35  # of a measured figure: machines and days differ by that
 
 

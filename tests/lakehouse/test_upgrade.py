@@ -100,8 +100,8 @@ def test_a_sync_goes_on_after_an_upgrade(
     partitions = written["messages"]
     topic = named(written["topic"], len(partitions))
     for partition, messages in enumerate(partitions):
-        records = [tuple(None if part is None else part.encode() for part in message) for message in messages]
-        produce(broker.bootstrap_servers, topic, [(partition, *record, [], None) for record in records])
+        encoded = [[None if part is None else part.encode() for part in message] for message in messages]
+        produce(broker.bootstrap_servers, topic, [(partition, key, value, [], None) for key, value in encoded])
     sync = Sync(broker, topic, feed, "canal-json", tmp_path, "delta", "latest")
     planned = len(list((sync.checkpoint / "offsets").glob("[0-9]*")))
 
