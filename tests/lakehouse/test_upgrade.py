@@ -2,7 +2,7 @@
 
     TICDC_WRITE_UPGRADE=1 pytest tests/lakehouse/test_upgrade.py
 
-writes those of this release into tests/lakehouse/upgrades: once for each release, when it is made.
+writes those of this release into tests/data/upgrades: once for each release, when it is made.
 """
 
 import json
@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from examples.local_kafka import create_topic, delete_topic, produce
-from tests.conftest import Kafka
+from tests.conftest import ROOT, Kafka
 from tests.lakehouse.test_sync_database import SECONDS, TABLES, Sync, differences, rows_in
 from tests.targets.feed import DatabaseFeed
 from ticdc_source import __version__
 
-UPGRADES = Path(__file__).parent / "upgrades"
+UPGRADES = ROOT / "tests" / "data" / "upgrades"
 SEED, TRANSACTIONS, SHARE = 7, 40, 0.6
 KEPT = ("checkpoint", "lake")
 

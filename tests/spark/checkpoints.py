@@ -3,7 +3,6 @@
 After a release, its folder in tests/data/checkpoints never changes: streams of later releases must continue from it.
 """
 
-import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.conftest import ROOT
 from tests.spark.streams import Stream, write_rows
+from ticdc_source import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,13 +22,6 @@ PARTITIONS, ROWS = 2, 20  # the row n is in partition n % 2, at offset n // 2
 # By name: the offset where the stream starts in each partition, and the micro-batch in which it fails. A micro-batch
 # has two rows of each partition.
 CASES = {"in-the-first-batch": (3, 0), "in-the-third-batch": (0, 2)}
-
-
-def release() -> str:
-    """Return the version of the next release."""
-    found = re.search(r'(?m)^version = "(.+)"$', (ROOT / "pyproject.toml").read_text())
-    assert found is not None
-    return found[1]
 
 
 def write(spark: "SparkSession", servers: str, folder: Path) -> None:
@@ -65,7 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, LocalKafka() as kafka, spark_session(Path(temporary)) as spark:
         create_topic(kafka.bootstrap_servers, TOPIC, PARTITIONS)
         write_rows(kafka.bootstrap_servers, TOPIC, *range(ROWS), partitions=PARTITIONS)
-        write(spark, kafka.bootstrap_servers, FOLDER / release())
+        write(spark, kafka.bootstrap_servers, FOLDER / __version__)
 
 
 if __name__ == "__main__":
