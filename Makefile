@@ -97,24 +97,22 @@ wheel: $(PY)  ## Build the wheel for a cluster into dist, with the native path (
 	$(PY) native/extension.py --wheel dist
 
 wheels: $(VENV)/.wheels  ## Build wheels for any Linux on x86_64 and aarch64 into dist, with zig (Rust); auditwheel checks them
+	rm -f dist/*manylinux*.whl
 	$(PY) native/extension.py --wheels dist
 	for wheel in dist/*manylinux*.whl; do $(PY) -m auditwheel show $$wheel || exit 1; done
 
 sdist: $(VENV)/.wheels  ## Build the sdist into dist, with the sources of all crates: it builds without a network
 	$(PY) native/extension.py --vendor
-	$(PY) -m hatchling build --target sdist --directory dist
-	rm -rf native/vendor
+	$(PY) -m hatchling build --target sdist --directory dist; code=$$?; rm -rf native/vendor; exit $$code
 
-sbom: $(VENV)/.wheels  ## Write what the wheels in dist depend on into dist/sbom.cdx.json (CycloneDX), with licences
+sbom: $(VENV)/.wheels  ## Write what the wheel of this machine in dist depends on, with licences: packages (CycloneDX) and crates
 	rm -rf build/sbom && $(PYTHON) -m venv build/sbom
-	build/sbom/bin/python -m pip install --quiet --find-links dist "ticdc-source[all]==$$($(PY) -c 'import ticdc_source; print(ticdc_source.__version__)')"
+	build/sbom/bin/python -m pip install --quiet "$$(ls dist/*_$$(uname -m).whl)[all]"
 	$(PY) -m cyclonedx_py environment --output-file dist/sbom.cdx.json build/sbom/bin/python
+	cd native && $(CARGO) tree --locked --edges normal --prefix none --format "{p} {l}" | sed 's| (/.*)||' | sort -u > ../dist/crates.txt
 
-version:  ## Fail unless TAG=v… is the version of the package and has a section in the changelog
-	@$(PYTHON) -c 'import re, sys; tag = sys.argv[1].removeprefix("v"); \
-	  found = re.search(r"__version__ = \"(.*)\"", open("ticdc_source/__init__.py").read())[1]; \
-	  sys.exit(f"the tag is {tag}, and ticdc_source/__init__.py says {found}" if tag != found else \
-	  None if f"## [{tag}]" in open("CHANGELOG.md").read() else f"CHANGELOG.md has no section [{tag}]")' "$(TAG)"
+version: $(READY)  ## Fail unless TAG=v… is the version of the package, and the changelog has a section for it
+	$(RUN) $(PY) -m tests.release $(TAG)
 
 docs: $(READY)  ## Write the generated parts of the documentation
 	$(RUN) $(PY) -m tests.generate_docs

@@ -147,6 +147,9 @@ def build_wheel(folder: Path, triple: str | None = None) -> None:
         (wheel,) = Path(made).iterdir()
         with zipfile.ZipFile(wheel) as packed:
             glibc = glibc_of(Path(packed.extract(str(MODULE), made)))
+        if triple is not None and glibc is not None and glibc > _OLDEST_GLIBC:
+            msg = f"{wheel.name} needs glibc {glibc[0]}.{glibc[1]}, and is to need no more than 2.17"
+            raise BuildError(msg)
         folder.mkdir(exist_ok=True)
         shutil.copyfile(wheel, folder / wheel.name)
     processor = sysconfig.get_platform().rsplit("-", 1)[1] if triple is None else triple.partition("-")[0]

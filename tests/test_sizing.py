@@ -48,12 +48,12 @@ def test_the_formula_tells_the_cost_of_a_sync(engine: str, merged: float, a_tabl
 
 def test_the_examples_follow_the_formula() -> None:
     """Cores are rounded up."""
-    changes, cores = r"\| [\d.]+ [MG]B/s \(([\d.,]+)( million)? rows/s\)", r"(\d+) cores?"
+    changes, cores = r"\| [\d.]+ [MG]B/s \(([\d.,]+)( million)? changes/s\)", r"(\d+) cores?"
     lines = re.findall(rf"{changes} \| ([\d,]+) \| (\d+) s \| {cores} \| {cores} \|", PAGE)
 
     assert len(lines) == 4
-    for rows, million, tables, seconds, read, delta in lines:
-        r = float(rows.replace(",", "")) * (1 if million else 1e-6)
+    for number, million, tables, seconds, read, delta in lines:
+        r = float(number.replace(",", "")) * (1 if million else 1e-6)
         t, s = float(tables.replace(",", "")), float(seconds)
-        assert int(read) == -(-(4 * r + 0.4 / s) // 0.7)
+        assert int(read) == -(-(4 * 1.3 * r + 0.4 / s) // 0.7)
         assert int(delta) == -(-(50 * r + (0.4 + 1.4 * t) / s) // 0.7)

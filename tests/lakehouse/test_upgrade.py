@@ -93,7 +93,7 @@ def test_what_this_release_writes_is_kept(
 def test_a_sync_goes_on_after_an_upgrade(
     broker: Kafka, feed: DatabaseFeed, named: Callable[[str, int], str], tmp_path: Path, kept: Path
 ) -> None:
-    """Nothing is read again, nothing is loaded again, and the tables equal TiDB's in the end."""
+    """It plans new micro-batches of the kept checkpoint, and the kept tables equal TiDB's in the end."""
     with tarfile.open(kept) as packed:
         packed.extractall(tmp_path, filter="data")
     written: dict[str, Any] = json.loads((tmp_path / "messages.json").read_text())

@@ -431,7 +431,7 @@ def test_a_storage_that_cannot_be_read_is_an_error_without_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    "location", [f"{SECRET}:{SECRET}@bucket/feed", f"bucket/feed?key={SECRET}&endpoint=http://127.0.0.1"]
+    "location", [f"{SECRET}:{SECRET}/{SECRET}@bucket/feed", f"bucket/feed?key={SECRET}&endpoint=http://127.0.0.1"]
 )
 def test_a_url_without_its_scheme_shows_no_secret(location: str) -> None:
     """Fsspec takes what is before the first `://` for a scheme, and says it."""
@@ -459,7 +459,7 @@ def test_a_folder_with_changefeeds_in_it_is_an_error(sink: Sink) -> None:
     [
         (1, "s.u", r"No row of s\.u among the files of 'path' .*; the tables there are: s\.t\."),
         (0, None, r"the index file .* of s/t/.* is missing or empty.*So the schema cannot be inferred"),
-        (None, None, r"'path' .* has no rows yet. So the schema cannot be inferred"),
+        (None, None, r"'path' .* has no file with rows, or no more. So the schema cannot be inferred"),
     ],
 )
 def test_files_without_wanted_rows_have_no_schema(
@@ -469,6 +469,9 @@ def test_files_without_wanted_rows_have_no_schema(
     sink.schema("s/t", OLD)
     if index is not None:
         sink.data(f"s/t/{OLD}", 1, whole=index)
+    else:  # one that has expired
+        sink.data(f"s/t/{OLD}", 1)
+        (sink.folder / f"s/t/{OLD}/CDC000001.json").unlink()
 
     with pytest.raises(TiCDCSourceError, match=reason):
         infer_schema({"path": str(sink.folder), **({} if tables is None else {"tables": tables})})

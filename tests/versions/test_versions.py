@@ -40,7 +40,7 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     )
 
     assert (report["pyspark"], report["admission_control"]) == (version, limited)
-    assert ("a query with Trigger.AvailableNow is one micro-batch" in stderr) == (not limited)
+    assert ("a query with Trigger.AvailableNow or Trigger.Once is one micro-batch" in stderr) == (not limited)
 
 
 @pytest.mark.slow("a JVM for each version")

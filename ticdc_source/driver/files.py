@@ -118,8 +118,8 @@ def ranges_of(look: Look, options: Options) -> list[OffsetRange]:
 
 
 def tables_of(look: Look) -> set[TableName]:
-    """Return the tables of which there are finished files; their paths tell them."""
-    directories = (directory_of(place.topic) for place in look.ends)
+    """Return the tables of which there are data files, or were; their paths tell them."""
+    directories = (directory_of(pattern) for pattern in {*look.sizes, *(place.topic for place in look.ends)})
     return {TableName(*each.table) for each in directories if each is not None and each.table is not None}
 
 

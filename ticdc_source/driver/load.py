@@ -164,10 +164,14 @@ def _files_to_sample(changefeed: Changefeed, options: Options) -> tuple[list[Off
     options = with_protocol(options, look)
     ranges = ranges_of(look, options)
     if not any(each.size and directory_of(each.topic) is not None for each in ranges):
-        tables = tables_of(look)
-        if tables:
-            raise OptionError(no_row_of(TableFilter(options.tables or ()), tables, f"the files of 'path' {changefeed}"))
-        reason = f"'path' {changefeed} has no rows yet" if look.unindexed is None else changefeed.why_unindexed(look)
+        wanted, tables = TableFilter(options.tables or ()), tables_of(look)
+        if tables and not any(map(wanted.matches, tables)):
+            raise OptionError(no_row_of(wanted, tables, f"the files of 'path' {changefeed}"))
+        reason = (
+            f"'path' {changefeed} has no file with rows, or no more"
+            if look.unindexed is None
+            else changefeed.why_unindexed(look)
+        )
         msg = (
             f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the options "
             "'protocol' and 'tables'"

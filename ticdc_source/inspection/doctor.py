@@ -50,7 +50,11 @@ _IS_OF_ANOTHER_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X50
 
 
 def diagnose(
-    given: Mapping[str, str], on_check: OnCheck = lambda _: None, now: Callable[[], float] = time.time
+    given: Mapping[str, str],
+    on_check: OnCheck = lambda _: None,
+    now: Callable[[], float] = time.time,
+    *,
+    in_worker: bool = False,
 ) -> Diagnosis:
     """Try every step from the options to the first record, and look at what is installed.
 
@@ -58,10 +62,11 @@ def diagnose(
         given: the options, as `spark.read.format("ticdc")` takes them.
         on_check: called after each step.
         now: the clock to compare, in seconds since the epoch.
+        in_worker: whether this is a worker of Spark: then its Python need not be looked for.
     """
     doctor = _Doctor(given, on_check, now)
     doctor.look_at_connection()
-    doctor.look_at_environment()
+    doctor.look_at_environment(in_worker=in_worker)
     return doctor.diagnosis
 
 
@@ -130,15 +135,16 @@ class _Doctor:
             self._blocked = ""
         self._blocked = "" if "" in blocked else blocked[0]
 
-    def look_at_environment(self) -> None:
-        """Look at what is installed here."""
+    def look_at_environment(self, *, in_worker: bool) -> None:
+        """Look at what is installed here; see `diagnose`."""
         version = ".".join(map(str, sys.version_info[:3]))
         self._step("python", "", lambda: Outcome.ok(f"{version}, {sys.executable}"), needed=False)
         for package in environment.PACKAGES:
             self._step("package", package.name, partial(environment.check_package, package), needed=False)
         native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
         self._step("native", "", partial(environment.check_native, native_code), needed=False)
-        self._step("worker", "", environment.check_worker, needed=False)
+        if not in_worker:
+            self._step("worker", "", environment.check_worker, needed=False)
 
 
 class _Connection(AbstractContextManager["_Connection"]):

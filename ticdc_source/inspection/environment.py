@@ -112,7 +112,12 @@ def _worker(named: str, wanted: str, bad: Callable[[str, str], Outcome]) -> Outc
     with tempfile.TemporaryDirectory() as elsewhere:  # not where a clone would be found
         try:
             done = subprocess.run(
-                [python, "-c", _WORKER], cwd=elsewhere, capture_output=True, text=True, timeout=_SECONDS, check=False
+                [str(Path(python).absolute()), "-c", _WORKER],
+                cwd=elsewhere,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return bad(f"{named} {python} does not run: {error}", mend)

@@ -7,29 +7,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ticdc_source.inspection.report import Check, Diagnosis
 
 __all__ = ["diagnose_executors"]
 
-_TASKS_PER_CORE = 2  # so that no executor is left out, as long as all cores are free
+# With all cores free, each registered executor gets a task. Over Spark Connect the number of cores is a guess.
+_TASKS_PER_CORE = 2
+_GUESSED_CORES = 8
 
 
 def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
-    """Take every step of a read on each executor of the session that is active, or of a new one.
+    """Take every step of a read on the executors of the active Spark session, or of a new session.
 
     Args:
         given: the options, as `spark.read.format("ticdc")` takes them.
 
     Returns:
-        The steps by executor: its host, and the Python of its workers. A Python that cannot import this package has one
-        step, which has failed.
+        The steps by host and Python of the workers. Executors that share both are one entry, with the steps of the task
+        that has the most failures. Where this package cannot be imported, there is one step, which has failed.
     """
     spark = SparkSession.builder.getOrCreate()
     options = dict(given)
 
-    # A nested function travels as code. One of this module would travel by name, which a Python without it lacks.
+    # Spark ships a nested function as code. One of this module would go by its name, and a Python without this package
+    # could not import it.
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import json  # noqa: PLC0415 (where the task runs)
         import platform  # noqa: PLC0415
@@ -43,23 +47,35 @@ def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
         try:
             from ticdc_source.inspection.doctor import diagnose  # noqa: PLC0415
 
-            found: Any = diagnose(options).as_json()["checks"]
-        except ImportError as error:
+            found: Any = diagnose(options, in_worker=True).as_json()["checks"]
+        except Exception as error:  # noqa: BLE001 (whatever it is, the report of the others is worth more)
             found = f"{type(error).__name__}: {error}"
         where = f"{socket.gethostname()}, Python {platform.python_version()}, {sys.executable}"
         yield pa.RecordBatch.from_pydict({"executor": [where], "checks": [json.dumps(found)]})
 
     tasks = max(_TASKS_PER_CORE * _cores(spark), 1)
     frame = spark.range(0, tasks, 1, tasks).mapInArrow(look, "executor string, checks string")
-    by_executor = {row["executor"]: json.loads(row["checks"]) for row in frame.distinct().collect()}
-    return {executor: _diagnosis(found) for executor, found in sorted(by_executor.items())}
+    try:
+        rows = frame.collect()
+    except PySparkException as error:  # such as workers that cannot import PyArrow
+        return {"all": _diagnosis(str(error).strip().partition("\n")[0])}
+    diagnoses: dict[str, Diagnosis] = {}
+    for executor, checks in sorted(map(tuple, rows)):
+        found = _diagnosis(json.loads(checks))
+        if executor not in diagnoses or _failures(found) > _failures(diagnoses[executor]):
+            diagnoses[executor] = found
+    return diagnoses
+
+
+def _failures(diagnosis: Diagnosis) -> int:
+    return sum(check.result == "failed" for check in diagnosis.checks)
 
 
 def _cores(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
     except Exception:  # noqa: BLE001 (a session of Spark Connect has no context, and says so in its own way)
-        return 8
+        return _GUESSED_CORES
 
 
 def _diagnosis(found: object) -> Diagnosis:

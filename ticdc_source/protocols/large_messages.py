@@ -165,7 +165,9 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
 
 def redacted(location: str) -> str:
     """Return a path or URL without the parts that may be secret: user, password and query."""
-    parts = (re.sub(r"(?<=://).*@|^[^/]*:[^/]*@", "", re.sub(r"(?s)[?#].*", "", one)) for one in location.split("::"))
+    parts = (
+        re.sub(r"(?<=://).*@|^(?!/[^/])[^@]*:.*@", "", re.sub(r"(?s)[?#].*", "", one)) for one in location.split("::")
+    )
     return "::".join(parts)
 
 

@@ -192,41 +192,45 @@ class RememberingStreamReader(StreamReader):
     """For PySpark 4.0 and 4.1, whose `latestOffset` is told neither a start nor a limit.
 
     A new stream starts at `initial()`. When a query restarts, Spark first asks for the partitions between its last
-    planned offset and the same offset (`setLatestSeenOffset` in Spark's PythonMicroBatchStream). So the reader always
-    knows where the next micro-batch begins.
+    planned offset and the same offset (`setLatestSeenOffset` in Spark's PythonMicroBatchStream). So the reader knows
+    where the next micro-batch begins. If Spark's wrapper for Trigger.AvailableNow is on, Spark asks for an end first,
+    and `partitions` may raise an error.
     """
 
     def __init__(self, schema: StructType, options: Options, shown: Iterable[str] = ()) -> None:
         super().__init__(schema, options, shown)
         self._last: OffsetJSON | None = None  # where the last micro-batch that was planned ends
+        self._has_planned = False
 
     def _warn_of_limits(self) -> None:
         if self._options.max_offsets_per_trigger is not None:
             warn(
-                "Before PySpark 4.2, a query with Trigger.AvailableNow is one micro-batch: with 'maxOffsetsPerTrigger' "
-                "it ends after so many offsets, and its next run goes on from there. Leave the option out of such a "
-                "query. Other triggers read everything"
+                "Before PySpark 4.2, a query with Trigger.AvailableNow or Trigger.Once is one micro-batch: with "
+                "'maxOffsetsPerTrigger' it ends after so many offsets, and its next run goes on from there. Leave the "
+                "option out of such a query"
             )
 
     @_planning
     def latestOffset(self) -> OffsetJSON:  # type: ignore[override]  # noqa: N802
         """Return where the next micro-batch ends; the end of the last one if nothing is new."""
         start = self.planner.initial() if self._last is None else self._last
-        limits = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
-        self._last = self.planner.next(start, *limits)
+        # The first micro-batch of a process does not wait, as in Spark's Kafka source: it may be the only one.
+        least = self._options.min_offsets_per_trigger if self._has_planned else None
+        self._last = self.planner.next(start, self._options.max_offsets_per_trigger, least)
+        self._has_planned = True
         return self._last
 
     @_planning
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Learn from a restart where the stream is; then as in `StreamReader`."""
-        if start == end:
-            if self._last not in (None, end):
-                msg = (
-                    "Spark asked for a new end before it said where the query is: rows could be read twice. Set "
-                    "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use PySpark 4.2"
-                )
-                raise OptionError(msg)
+        if start == end and not self._has_planned:
             self._last = end
+        elif start == end and self._options.max_offsets_per_trigger is not None:
+            msg = (
+                "Spark asked for a new end before it said where the query is: rows could be read twice. Set "
+                "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or use PySpark 4.2"
+            )
+            raise OptionError(msg)
         return super().partitions(start, end)
 
 
