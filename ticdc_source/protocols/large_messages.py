@@ -165,10 +165,8 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
 
 def redacted(location: str) -> str:
     """Return a path or URL without the parts that may be secret: user, password and query."""
-    parts = (
-        re.sub(r"(?<=://).*@|^(?!/[^/])[^@]*:.*@", "", re.sub(r"(?s)[?#].*", "", one)) for one in location.split("::")
-    )
-    return "::".join(parts)
+    parts = (re.sub(r"(?s)[?#].*", "", part) for part in location.split("::"))
+    return "::".join(re.sub(r"(?<=://).*@" if "://" in part else r"^(?!/[^/])[^@]*:.*@", "", part) for part in parts)
 
 
 def why_unreadable(error: Exception) -> str:
