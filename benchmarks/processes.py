@@ -11,6 +11,7 @@ from typing import NamedTuple
 PROC = Path("/proc")
 _MIB = 1024  # KiB, /proc's unit
 _DAEMON = "pyspark.daemon"
+_BUSY_TICKS = 10  # of CPU time; a process that uses less waits for work
 
 
 class Memory(NamedTuple):
@@ -44,7 +45,7 @@ class Sampler(threading.Thread):
             workers = [0.0]
             for pid, role in python_processes(self._root).items():
                 memory = memory_of(pid)
-                if memory is not None and _ticks(pid) != self._ticks_before.get(pid):  # not one that waits for work
+                if memory is not None and _ticks(pid) >= self._ticks_before.get(pid, 0) + _BUSY_TICKS:
                     self.peaks[role] = max(memory.peak, self.peaks.get(role, 0.0))
                     if role == "worker":
                         workers.append(memory.now)
