@@ -148,7 +148,7 @@ def build_wheel(folder: Path, triple: str | None = None) -> None:
         with zipfile.ZipFile(wheel) as packed:
             glibc = glibc_of(Path(packed.extract(str(MODULE), made)))
         if triple is not None and glibc is not None and glibc > _OLDEST_GLIBC:
-            msg = f"{wheel.name} needs glibc {glibc[0]}.{glibc[1]}, and is to need no more than 2.17"
+            msg = f"{wheel.name} needs glibc {glibc}, and should need no newer one than {_OLDEST_GLIBC}"
             raise BuildError(msg)
         folder.mkdir(exist_ok=True)
         shutil.copyfile(wheel, folder / wheel.name)
@@ -163,12 +163,12 @@ def _with_zig(path: str) -> dict[str, str]:
     Raises:
         BuildError: they are not installed.
     """
-    found = importlib.util.find_spec("ziglang")
+    ziglang = importlib.util.find_spec("ziglang")
     path = f"{Path(sys.executable).parent}{os.pathsep}{path}"
-    if found is None or found.origin is None or shutil.which("cargo-zigbuild", path=path) is None:
+    if ziglang is None or ziglang.origin is None or shutil.which("cargo-zigbuild", path=path) is None:
         msg = "zig is not there: pip install --group wheels (`make wheels` does it)"
         raise BuildError(msg)
-    return {"CARGO_ZIGBUILD_ZIG_PATH": str(Path(found.origin).with_name("zig")), "PATH": path}
+    return {"CARGO_ZIGBUILD_ZIG_PATH": str(Path(ziglang.origin).with_name("zig")), "PATH": path}
 
 
 def vendor() -> None:

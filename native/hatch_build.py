@@ -18,7 +18,8 @@ from extension import CRATE, MODULE, TRIPLE_VARIABLE, BuildError, build, wheel_p
 _VARIABLE = "TICDC_BUILD_NATIVE"
 
 
-class NativeBuildHook(BuildHookInterface):  # type: ignore[misc] # hatchling is not there when types are checked
+# hatchling is there when types are checked only if `make wheels` has installed it.
+class NativeBuildHook(BuildHookInterface[Any]):  # type: ignore[misc, unused-ignore]
     """Adds the extension module to wheels; an editable install has it in the clone."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -40,9 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
     given = options_of(arguments)
     if arguments.json:
         diagnosis = diagnose(given)
-        executors = _executors(given) if arguments.spark else {}
-        more = {"executors": {name: each.as_json() for name, each in executors.items()}} if arguments.spark else {}
-        print_json({**diagnosis.as_json(), **more})
+        report, executors = diagnosis.as_json(), dict[str, Diagnosis]()
+        if arguments.spark:
+            executors = _executors(given)
+            report["executors"] = {name: each.as_json() for name, each in executors.items()}
+        print_json(report)
         return _code([diagnosis, *executors.values()])
     console = output()
     with errors().status("looking") as status:

@@ -156,11 +156,7 @@ def _files_to_sample(changefeed: Changefeed, options: Options) -> tuple[list[Off
         OptionError: the folder is not one of a changefeed, or no file is of a table that `tables` names.
         SchemaError: no file with rows is finished.
     """
-    look = changefeed.look()
-    if look.is_empty:
-        waits = "A stream with .schema(…), or with outputFormat=event or record, waits for it"
-        msg = f"{changefeed.why_empty(look)}. {waits}"
-        raise OptionError(msg)
+    look = changefeed.look_of_batch(". A stream with .schema(…), or with outputFormat=event or record, waits for files")
     options = with_protocol(options, look)
     ranges = ranges_of(look, options)
     if not any(each.size and directory_of(each.topic) is not None for each in ranges):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -47,11 +46,11 @@ def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
         try:
             from ticdc_source.inspection.doctor import diagnose  # noqa: PLC0415
 
-            found: Any = diagnose(options, in_worker=True).as_json()["checks"]
+            checks = diagnose(options, in_worker=True).as_json()["checks"]
         except Exception as error:  # noqa: BLE001 (whatever it is, the report of the others is worth more)
-            found = f"{type(error).__name__}: {error}"
+            checks = f"{type(error).__name__}: {error}"
         where = f"{socket.gethostname()}, Python {platform.python_version()}, {sys.executable}"
-        yield pa.RecordBatch.from_pydict({"executor": [where], "checks": [json.dumps(found)]})
+        yield pa.RecordBatch.from_pydict({"executor": [where], "checks": [json.dumps(checks)]})
 
     tasks = max(_TASKS_PER_CORE * _cores(spark), 1)
     frame = spark.range(0, tasks, 1, tasks).mapInArrow(look, "executor string, checks string")
@@ -61,9 +60,9 @@ def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
         return {"all": _diagnosis(str(error).strip().partition("\n")[0])}
     diagnoses: dict[str, Diagnosis] = {}
     for executor, checks in sorted(map(tuple, rows)):
-        found = _diagnosis(json.loads(checks))
-        if executor not in diagnoses or _failures(found) > _failures(diagnoses[executor]):
-            diagnoses[executor] = found
+        diagnosis = _diagnosis(json.loads(checks))
+        if executor not in diagnoses or _failures(diagnosis) > _failures(diagnoses[executor]):
+            diagnoses[executor] = diagnosis
     return diagnoses
 
 
@@ -78,9 +77,10 @@ def _cores(spark: SparkSession) -> int:
         return _GUESSED_CORES
 
 
-def _diagnosis(found: object) -> Diagnosis:
-    if isinstance(found, list):
-        return Diagnosis(checks=[Check(**each) for each in found])
+def _diagnosis(checks: object) -> Diagnosis:
+    """Return the steps that a task took; or one that has failed, if it only tells why it took none."""
+    if isinstance(checks, list):
+        return Diagnosis(checks=[Check(**each) for each in checks])
     mend = "install ticdc-source and its dependencies in the Python of the executors (PYSPARK_PYTHON)"
-    lacks = Check(step="package", subject="ticdc-source", result="failed", message=str(found), mend=mend, seconds=0.0)
+    lacks = Check(step="package", subject="ticdc-source", result="failed", message=str(checks), mend=mend, seconds=0.0)
     return Diagnosis(checks=[lacks])

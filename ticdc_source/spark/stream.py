@@ -115,7 +115,8 @@ class StreamReader(DataSourceStreamReader):
         return self._planner
 
     def _report_loss(self, reason: str) -> None:
-        report_loss(reason, fail=self._options.fail_on_data_loss, begin=DATA_LOSS if self._cluster else FILE_LOSS)
+        begin = DATA_LOSS if self._options.path is None else FILE_LOSS
+        report_loss(reason, fail=self._options.fail_on_data_loss, begin=begin)
 
     def _warn_of_limits(self) -> None:
         """Warn of what limits do on this PySpark."""

@@ -176,8 +176,11 @@ class Changefeed:
         """Return the first offset of each schema file, 0, from which a read scans for earlier DDL."""
         return {place: 0 for place in places if is_schema_file(place.topic)}
 
-    def look_of_batch(self) -> Look:
+    def look_of_batch(self, advice: str = "") -> Look:
         """Return a look for a batch, which cannot wait for files.
+
+        Args:
+            advice: what else to do about an empty folder.
 
         Raises:
             OptionError: the folder has no file of a changefeed.
@@ -185,7 +188,7 @@ class Changefeed:
         """
         look = self.look()
         if look.is_empty:
-            raise OptionError(self.why_empty(look))
+            raise OptionError(self.why_empty(look) + advice)
         return look
 
     def why_empty(self, look: Look) -> str:
