@@ -8,21 +8,29 @@ writes those of this release into tests/data/upgrades: once for each release, wh
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from examples.local_kafka import create_topic, delete_topic, produce
 from tests.conftest import ROOT, Kafka
-from tests.lakehouse.test_sync_database import SECONDS, TABLES, Sync, differences, rows_in
-from tests.targets.feed import DatabaseFeed
+from tests.lakehouse.test_sync_database import LOG, SECONDS, TABLES, Sync, differences, rows_in
+from tests.spark.restarts import State, offset_of
+from tests.targets.feed import DATABASE, KEYLESS, DatabaseFeed
 from ticdc_source import __version__
+from ticdc_source.events import TableName
 
 UPGRADES = ROOT / "tests" / "data" / "upgrades"
-SEED, TRANSACTIONS, SHARE = 7, 40, 0.6
+SEED, TRANSACTIONS, SHARE = 9, 40, 0.6
+LIMIT = "--conf=maxOffsetsPerTrigger=30"
+KILLED = 3  # the micro-batch in which the older release was killed
 KEPT = ("checkpoint", "lake")
+NOTES = str(TableName(DATABASE, KEYLESS))  # has only inserts, and its log gets each message that is read
+
+Ends: TypeAlias = dict[int, int]  # by topic partition
 
 pytestmark = [
     pytest.mark.broker,
@@ -57,6 +65,20 @@ def named(broker: Kafka) -> Iterator[Callable[[str, int], str]]:
         delete_topic(broker.bootstrap_servers, name)
 
 
+@pytest.fixture
+def started(broker: Kafka, feed: DatabaseFeed, tmp_path: Path) -> Iterator[Callable[[str], Sync]]:
+    """A function that returns the command on a topic; its processes end with the test."""
+    made: list[Sync] = []
+
+    def make(topic: str) -> Sync:
+        made.append(Sync(broker, topic, feed, "canal-json", tmp_path, "delta", "latest"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill_all()
+
+
 def without_topic_ids(checkpoint: Path) -> None:
     """Take the ids of topics out of the offsets: a topic of the same name on another broker has another id."""
     for file in (checkpoint / "stream" / "offsets").glob("[0-9]*"):
@@ -66,16 +88,26 @@ def without_topic_ids(checkpoint: Path) -> None:
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
+def is_in_the_log(sync: Sync) -> bool:
+    """Return whether the log has the micro-batch in which the sync is to be killed, and Spark has not committed it."""
+    if State.of(sync.checkpoint) != State(KILLED, KILLED - 1):
+        return False
+    commits = (sync.folder / "lake" / DATABASE / f"{KEYLESS}__log" / "_delta_log").glob("[0-9]*.json")
+    actions = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
+    return any(action.get("txn", {}).get("version") == KILLED for action in actions)
+
+
 @pytest.mark.skipif("TICDC_WRITE_UPGRADE" not in os.environ, reason="writes data: only with TICDC_WRITE_UPGRADE=1")
 def test_what_this_release_writes_is_kept(
-    broker: Kafka, feed: DatabaseFeed, named: Callable[[str, int], str], tmp_path: Path
+    feed: DatabaseFeed, named: Callable[[str, int], str], started: Callable[[str], Sync], tmp_path: Path
 ) -> None:
-    """The checkpoint and the tables after a part of the messages, and all messages."""
+    """The checkpoint and the tables after a SIGKILL in a micro-batch that the log has, and all messages."""
     topic = named(f"upgrade-{__version__}", len(feed.records))
-    sync = Sync(broker, topic, feed, "canal-json", tmp_path, "delta", "latest")
+    sync = started(topic)
     sync.write([SHARE] * len(feed.records))
-    life = sync.start()
-    assert life.end(SECONDS) == 0, life.log
+    life = sync.start(LIMIT)
+    life.wait_for(partial(is_in_the_log, sync), stop=True, seconds=SECONDS)
+    life.kill()
     without_topic_ids(tmp_path / "checkpoint")
 
     messages = [
@@ -89,11 +121,39 @@ def test_what_this_release_writes_is_kept(
             kept.add(tmp_path / name, name)
 
 
+def ends_of(checkpoint: Path, batch: int, topic: str) -> Ends:
+    """Return the end of each topic partition in a planned micro-batch."""
+    return {int(partition): end for partition, end in offset_of(checkpoint, batch)[topic].items()}
+
+
+def ranges_read(lines: Sequence[Mapping[str, Any]], batch: int) -> list[tuple[int, int, int]]:
+    """Return partition, start and end of each offset range that a micro-batch has read, in order."""
+    return sorted({(line["partition"], line["start"], line["end"]) for line in lines if line["batch"] == batch})
+
+
+def places_of_notes(partitions: Sequence[Sequence[tuple[str | None, str]]]) -> list[tuple[int, int]]:
+    """Return partition and offset of each message with a row of the table without a key."""
+    return [
+        (partition, offset)
+        for partition, messages in enumerate(partitions)
+        for offset, (_, value) in enumerate(messages)
+        if (event := json.loads(value)).get("table") == KEYLESS and not event["isDdl"]
+    ]
+
+
 @pytest.mark.parametrize("kept", sorted(UPGRADES.glob("*.tar.xz")), ids=lambda path: path.name.removesuffix(".tar.xz"))
 def test_a_sync_goes_on_after_an_upgrade(
-    broker: Kafka, feed: DatabaseFeed, named: Callable[[str, int], str], tmp_path: Path, kept: Path
+    broker: Kafka,
+    feed: DatabaseFeed,
+    named: Callable[[str, int], str],
+    started: Callable[[str], Sync],
+    tmp_path: Path,
+    kept: Path,
 ) -> None:
-    """It plans new micro-batches of the kept checkpoint, and the kept tables equal TiDB's in the end."""
+    """It repeats the micro-batch in which the older release was killed, then reads each later message exactly once.
+
+    The kept tables equal TiDB's in the end, and the log of the table without a key has each message once.
+    """
     with tarfile.open(kept) as packed:
         packed.extractall(tmp_path, filter="data")
     written: dict[str, Any] = json.loads((tmp_path / "messages.json").read_text())
@@ -102,14 +162,56 @@ def test_a_sync_goes_on_after_an_upgrade(
     for partition, messages in enumerate(partitions):
         encoded = [[None if part is None else part.encode() for part in message] for message in messages]
         produce(broker.bootstrap_servers, topic, [(partition, key, value, [], None) for key, value in encoded])
-    sync = Sync(broker, topic, feed, "canal-json", tmp_path, "delta", "latest")
-    planned = len(list((sync.checkpoint / "offsets").glob("[0-9]*")))
+    sync = started(topic)
+    before = State.of(sync.checkpoint)
+    planned = [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)]
+    committed_ends = ends_of(sync.checkpoint, before.committed, topic)
+    query = json.loads((sync.checkpoint / "metadata").read_text())["id"]
 
-    life = sync.start("--json")
+    config = sync.config.read_text()  # an argument would be shown to other users
+    sync.config.write_text(config.replace("[source]", f'[source]\nmetricsPath = "{tmp_path}/metrics"'))
+
+    life = sync.start("--json", LIMIT)
 
     assert life.end(SECONDS) == 0, life.log
-    assert len(list((sync.checkpoint / "offsets").glob("[0-9]*"))) > planned
-    for table, its in sync.versions(TABLES, all_versions=True).items():
-        wrong = list(differences(feed, table, rows_in(its[-1]["file"]), feed.truth.at()))
+    assert before.in_a_batch  # the older release was killed in it
+    assert [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)] == planned
+    after = State.of(sync.checkpoint)
+    batches = list(range(before.committed + 1, after.committed + 1))
+    assert after.committed == after.planned > before.planned
+    reports = [json.loads(line) for line in life.log.splitlines() if line.startswith('{"batch_id"')]
+    assert [report["batch_id"] for report in reports] == batches
+
+    # Where each micro-batch began and ended, as the tasks that read it say.
+    lines = [
+        json.loads(line) for file in (tmp_path / "metrics").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert {(line["query"], line["topic"]) for line in lines} == {(query, topic)}
+    assert sorted({line["batch"] for line in lines}) == batches
+    at = dict(committed_ends)
+    for batch in batches:
+        for partition, start, end in ranges_read(lines, batch):
+            assert start == at[partition], f"micro-batch {batch}, partition {partition}: the one before ends elsewhere"
+            at[partition] = end
+        assert at == ends_of(sync.checkpoint, batch, topic), f"micro-batch {batch} was not read to its end"
+    assert at == dict(enumerate(map(len, partitions)))
+    left = sum(map(len, partitions)) - sum(committed_ends.values())
+    records = {(line["batch"], line["partition"], line["start"]): line["records"] for line in lines}
+    assert sum(records.values()) == left
+
+    # What came of it: of a table without a key each message that is read gives a row.
+    versions = sync.versions([*TABLES, LOG], all_versions=True)
+    rows = [row["_sequence"] for row in rows_in(versions[LOG][-1]["file"])]
+    places = places_of_notes(partitions)
+    left_of_notes = [(partition, offset) for partition, offset in places if offset >= committed_ends[partition]]
+    assert 0 < len(left_of_notes) < len(places)
+    assert sum(report["changed"].get(NOTES, 0) for report in reports) == len(left_of_notes)
+    assert sorted((row["partition"], row["offset"]) for row in rows) == places
+    for table in TABLES:
+        wrong = list(differences(feed, table, rows_in(versions[table][-1]["file"]), feed.truth.at()))
         assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"
-        assert len(its) > 1  # versions of the release before are still there
+        assert len(versions[table]) > 1  # versions of the release before are still there
+    print(  # noqa: T201 (the evidence)
+        f"{kept.name}: committed {before.committed}, planned {before.planned}; read micro-batches {batches}; "
+        f"{left} messages were left, {sum(records.values())} were read; {LOG} has {len(rows)} rows of {len(places)}"
+    )
