@@ -1,15 +1,30 @@
-"""Streams continue from the checkpoints of every release so far."""
+"""Streams continue from the checkpoints of every release so far, also from those that it wrote with older PySpark."""
 
+import base64
+import json
 import shutil
+import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from tests.spark.checkpoints import CASES, FOLDER, PARTITIONS, ROWS, TOPIC
+from tests.spark.checkpoints import CASES, FOLDER, OLDER, PARTITIONS, ROWS, TOPIC, name_of
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import Stream, write_rows
-from ticdc_source import __version__
+
+
+def put_topic(checkpoint: Path, servers: str, name: str) -> None:
+    """Write name and id of a topic into the offsets of a checkpoint, as though the stream had read this topic."""
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        (described,) = admin.describe_topics([name])
+    topic_id = base64.urlsafe_b64encode(uuid.UUID(str(described["topic_id"])).bytes).decode().rstrip("=")
+    for path in (checkpoint / "offsets").iterdir():
+        *head, end = path.read_text().replace(TOPIC, name).splitlines()
+        offset = json.loads(end)
+        path.write_text("\n".join([*head, json.dumps({**offset, "$ids": {name: topic_id}})]))
 
 
 @pytest.mark.parametrize(
@@ -23,12 +38,11 @@ from ticdc_source import __version__
 def test_a_stream_continues_from_a_checkpoint_of_a_release(
     spark: SparkSession, stream: MakeStream, servers: str, topic: MakeTopic, tmp_path: Path, written_by: str, case: str
 ) -> None:
-    """A stream that continues from a checkpoint repeats the planned batch and reads everything after it."""
+    """A stream that continues from a checkpoint repeats the planned batch, and then reads each later row once."""
     name = topic(PARTITIONS)
     write_rows(servers, name, *range(ROWS), partitions=PARTITIONS)
     shutil.copytree(FOLDER / written_by / case, tmp_path / "checkpoint")
-    for path in (tmp_path / "checkpoint" / "offsets").iterdir():
-        path.write_text(path.read_text().replace(TOPIC, name))
+    put_topic(tmp_path / "checkpoint", servers, name)
     start, failed_batch = CASES[case]
 
     one = Stream(spark, stream(name, startingOffsets="latest").frame, tmp_path)
@@ -42,5 +56,6 @@ def test_a_stream_continues_from_a_checkpoint_of_a_release(
 
 
 def test_this_release_has_checkpoints() -> None:
-    """The next release has its checkpoints in the repository, for the tests of later releases."""
-    assert (FOLDER / __version__).is_dir()
+    """The next release has its checkpoints in the repository, of each PySpark, for the tests of later releases."""
+    for pyspark in (None, *OLDER):
+        assert (FOLDER / name_of(pyspark)).is_dir()
