@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.checkpoints import CASES, FOLDER, OLDER, PARTITIONS, ROWS, TOPIC, name_of
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import Stream, write_rows
+from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
 
 
 def put_topic(checkpoint: Path, servers: str, name: str) -> None:
@@ -47,7 +48,10 @@ def test_a_stream_continues_from_a_checkpoint_of_a_release(
 
     one = Stream(spark, stream(name, startingOffsets="latest").frame, tmp_path)
     seen: dict[int, list[int]] = {}
-    one.finish(each=lambda rows, batch: seen.update({batch: [row["id"] for row in rows.collect()]}), availableNow=True)
+    for _ in range(1 if HAS_ADMISSION_CONTROL else 2):  # before PySpark 4.2, the first run ends with the planned batch
+        one.finish(
+            each=lambda rows, batch: seen.update({batch: [row["id"] for row in rows.collect()]}), availableNow=True
+        )
 
     done = PARTITIONS * (start + 2 * failed_batch)
     assert min(seen) == failed_batch
