@@ -29,6 +29,14 @@ PAGES = [path for path in guides() if any(block.language in RUN for block in blo
 PARSED = "parsed only: "
 BAD_RECORD = ROOT / "docs/guides/bad-records.md"
 
+# Blocks of these languages are parts of files that tests/examples runs or parses: test_monitoring.py, test_dbt.py.
+OF_EXAMPLES = {"yaml": ".yml", "jinja": ".sql"}
+
+
+def texts_of_examples(suffix: str) -> list[str]:
+    """Return the text of each example with this suffix."""
+    return [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").rglob(f"*{suffix}"))]
+
 
 def ids(path: Path) -> str:
     """Return the path below the root."""
@@ -127,9 +135,9 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
             tomllib.loads(block.text)
         elif block.language == "sh":
             subprocess.run(["bash", "-n"], input=block.text, text=True, check=True, capture_output=True)
-        elif block.language == "yaml":  # parsed as a file by tests/examples/test_monitoring.py
-            assert block.text in (ROOT / "examples" / "prometheus-rules.yml").read_text(encoding="utf-8")
-        assert block.language in {*RUN, "json", "toml", "sh", "text", "yaml"}
+        elif block.language in OF_EXAMPLES:
+            assert any(block.text in text for text in texts_of_examples(OF_EXAMPLES[block.language]))
+        assert block.language in {*RUN, *OF_EXAMPLES, "json", "toml", "sh", "text"}
         assert block.language not in RUN or block.comment in {"", "end"} or re.match(rf"{PARSED}\w+ ", block.comment)
 
 
