@@ -13,7 +13,7 @@ from benchmarks.results import FOLDER, caption
 from tests.conftest import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
-from tests.versions.environments import extras
+from tests.versions.environments import dependencies, extras
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
@@ -86,6 +86,15 @@ def test_every_extra_is_documented() -> None:
     table = read(DOCS / "guides/install.md").partition("## Optional packages")[2]
 
     assert not [name for name in extras() if f"`{name}`" not in table]
+
+
+def test_a_list_of_dependencies_is_complete() -> None:
+    """Where a page installs the package with `--no-deps`, it installs each dependency but PySpark."""
+    pages = [read(path) for path in guides() if "--no-deps" in code_of(read(path)) and "make wheel" in read(path)]
+    names = {re.split(r"[<>=;]", text)[0].strip() for text in dependencies()} - {"pyspark", "tomli"}  # of Python 3.10
+
+    assert len(pages) > 3
+    assert not [(page[:30], name) for page in pages for name in names if not re.search(rf"\b{name}\b", code_of(page))]
 
 
 @pytest.mark.parametrize("chart", sorted(FOLDER.glob("*.png")), ids=lambda path: path.stem)

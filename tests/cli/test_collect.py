@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.cli.conftest import Command
 from ticdc_source.cli.collect import own_requirement
+from ticdc_source.lakehouse.session import PACKAGES
 
 COMMIT = "0123456789012345678901234567890123456789"
 
@@ -77,6 +78,20 @@ def test_what_pip_cannot_find_is_an_error(
 
     assert (done.code, done.out) == (4, "")
     assert "error: pip wheel ended with 1; the lines above say why" in done.err
+
+
+def test_an_engine_without_a_release_is_told_before_anything_is_fetched(
+    ticdc_source: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If Delta has no release for this PySpark, the error says for which it has one, and no wheel is collected."""
+    monkeypatch.setitem(PACKAGES, "delta", {"3.9": "io.delta:delta:1"})
+    own = write_wheel(tmp_path, "ticdc-source", "9")
+
+    done = ticdc_source("collect", "--format", "delta", "--to", tmp_path / "to", "--wheel", own)
+
+    assert (done.code, done.out) == (2, "")
+    assert "pip install 'pyspark==3.9.*'" in done.err
+    assert not list((tmp_path / "to").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.package and arguments.format is None:
         msg = "argument --package: it needs --format, without which no jars are collected"
         raise OptionError(msg)
-    pyspark = metadata.version("pyspark")
     requirement = own_requirement(arguments.extra, arguments.wheel)
+    try:
+        pyspark = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        msg = "PySpark is not installed by pip here: its version would tell which wheel and which jars to collect"
+        raise OptionError(msg) from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
