@@ -13,7 +13,7 @@ from benchmarks.results import FOLDER, caption
 from tests.conftest import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
-from tests.versions.environments import extras
+from tests.versions.environments import dependencies, extras
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
@@ -86,6 +86,16 @@ def test_every_extra_is_documented() -> None:
     table = read(DOCS / "guides/install.md").partition("## Optional packages")[2]
 
     assert not [name for name in extras() if f"`{name}`" not in table]
+
+
+def test_a_list_of_dependencies_is_complete() -> None:
+    """A block that installs the package with `--no-deps` also installs each dependency but PySpark."""
+    names = {re.split(r"[<>=;]", text)[0].strip() for text in dependencies()} - {"pyspark", "tomli"}  # of Python 3.10
+    texts_of = [block.text for path in guides() for block in blocks(path)]
+    lists = [text for text in texts_of if "--no-deps" in text and "crc32c" in text]
+
+    assert len(lists) > 3
+    assert not [(text, name) for text in lists for name in names if not re.search(rf"\b{name}\b", text)]
 
 
 @pytest.mark.parametrize("chart", sorted(FOLDER.glob("*.png")), ids=lambda path: path.stem)

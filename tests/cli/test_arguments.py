@@ -66,6 +66,10 @@ REFUSED = {
     "--path": NO_TEXTS,
     "--trigger": NO_TEXTS,
     "--resume": NO_TEXTS,
+    "--to": NO_PATHS,
+    "--wheel": NO_PATHS,
+    "--extra": (*NO_TEXTS, "A b", "avro,glue", "[avro]"),
+    "--package": (*NO_TEXTS, "a:b", "a:b:c:d", "a b:c:d", "a:b:c,d:e:f", "é:b:c"),
     "--at": NO_NUMBERS,
     "--sample": NO_NUMBERS,
 }
@@ -160,9 +164,12 @@ def test_nonsense_is_one_line_of_error(command: str, name: str, ticdc_source: Co
         assert time.monotonic() - began < 2
 
 
-# `sync` and `audit` need a whole sync.toml to come so far.
+# Commands that ask no broker, or need a whole sync.toml to come so far.
+WITHOUT_BROKER = ("options", "sync", "audit", "collect")
+
+
 @pytest.mark.parametrize(
-    ("command", "name"), [each for each in ALL if each[1] in TAKEN and each[0] not in ("sync", "audit")]
+    ("command", "name"), [each for each in ALL if each[1] in TAKEN and each[0] not in WITHOUT_BROKER[1:]]
 )
 def test_what_is_odd_and_right_is_taken(command: str, name: str, ticdc_source: Command) -> None:
     """A value that is in range comes as far as the broker, or what it names is refused in one line."""
@@ -176,7 +183,7 @@ def test_what_is_odd_and_right_is_taken(command: str, name: str, ticdc_source: C
 
 def test_only_replay_takes_one_topic(ticdc_source: Command) -> None:
     """Commands that read take several topics, and the one that writes takes one."""
-    for command in COMMANDS.keys() - {"options", "doctor", "sync", "audit"}:
+    for command in COMMANDS.keys() - {"doctor", *WITHOUT_BROKER}:
         assert call(ticdc_source, command, "--topic", "a, b ,").code == (2 if command == "replay" else 3)
 
 
@@ -234,7 +241,7 @@ def test_what_is_wrong_is_named_by_its_place(arguments: tuple[str, ...], message
     assert (done.code, done.out, done.err.strip()) == (2, "", f"error: {message}")
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("options", "sync", "audit")])
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in WITHOUT_BROKER])
 def test_each_command_warns_of_options_without_effect(command: str, ticdc_source: Command) -> None:
     """An option that a command does not use is one warning that names both, and no other option is."""
     refused = {"assign", "subscribePattern", "commitGroupOffsets"}
@@ -253,7 +260,7 @@ def test_each_command_warns_of_options_without_effect(command: str, ticdc_source
         assert done.err.count(f"warning: {said}") == 1, done.err
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("options", "sync", "audit")])
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in WITHOUT_BROKER])
 def test_each_command_warns_of_unknown_options(command: str, ticdc_source: Command) -> None:
     """`--conf` with a name without a meaning is one warning, as in a read."""
     done = call(ticdc_source, command, "--conf", "no.such.option=1")

@@ -90,22 +90,6 @@ def stream(spark: SparkSession, folder: Path) -> int:
     return sum(counts.values())
 
 
-def tables_of(spark: SparkSession, folder: Path) -> int:
-    """A batch of records is split into tables with SyncState."""
-    captured = load("canal-json.tidb-extension.types")
-    frame = records(spark, captured, folder / "tables")
-    state = ticdc_source.SyncState(str(folder / "sync"), partitions=len(captured.partitions))
-    zone = captured.header["time_zone"]
-    counts: dict[str, int] = {}
-    for batch_id in range(2):
-        with ticdc_source.tables(frame, state=state, batch_id=batch_id, timeZone=zone) as found:
-            counts = {name: changes.count() for name, changes in found.items()}
-    database, table = next(name for name in tables_with_rows(captured) if name[1] == "t_all")
-    options = {"tables": f"`{database}`.`{table}`", "timeZone": zone}
-    equal(counts[f"{database}.{table}"], len(read(captured, **options)))
-    return sum(counts.values())
-
-
 def records(spark: SparkSession, captured: Captured, folder: Path) -> DataFrame:
     """Write a capture as a bronze table and read it."""
     folder.mkdir()
@@ -128,11 +112,10 @@ def main() -> None:
     """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions.decoding")
     parser.add_argument("folder", type=Path, help="where to put what Spark writes")
-    parser.add_argument("--remote", action="store_true", help="read with Spark Connect")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.remote("local[2]") if arguments.remote else SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master("local[2]")
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -148,11 +131,9 @@ def main() -> None:
     try:
         report = {
             "pyspark": pyspark.__version__,
-            "remote": "connect" in type(spark).__module__,
             "without_the_source": without_the_source(),
             "rows": batch(spark, folder),
-            # With Spark Connect, foreachBatch runs in a Python of the server, which cannot change `counts`.
-            "rows of tables": tables_of(spark, folder) if arguments.remote else stream(spark, folder),
+            "rows of tables": stream(spark, folder),
         }
     finally:
         spark.stop()

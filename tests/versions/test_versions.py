@@ -8,13 +8,15 @@ import pyspark
 import pytest
 
 from tests.conftest import Kafka
+from tests.versions.engines import ENGINES
 from tests.versions.environments import PipError, dependencies, interpreter, run_module
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
 LESS_OFTEN = OTHERS[:2]  # CI has 4.0 with Delta (tests/targets/test_engines.py)
 VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
-CONNECT = f"{pyspark.__version__} Connect"
+CONNECT = (pyspark.__version__, None)
+CONNECT_WITH_DELTA = (ENGINES["delta-4.4"].pyspark, "delta-4.4")  # there is none for PySpark 4.3
 CONNECT_NEEDS = ("grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-protos>=1.65", "zstandard>=0.25")
 SECONDS = 580  # 40 on two idle cores
 
@@ -47,20 +49,39 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", marked(OLDEST, *VERSIONS, CONNECT))
+@pytest.mark.parametrize("version", marked(OLDEST, *VERSIONS))
 def test_decode(tmp_path: Path, version: str) -> None:
-    """Rows of a DataFrame are decoded as those of a topic, also in Spark Connect; PySpark 3.5 has no data source."""
-    version, _, client = version.partition(" ")
-    needs = CONNECT_NEEDS if client else ()
-    python = interpreter(version, *needs) if needs or version != pyspark.__version__ else sys.executable
+    """Rows of a DataFrame are decoded as those of a topic; PySpark 3.5 has no data source."""
+    python = interpreter(version) if version != pyspark.__version__ else sys.executable
 
-    remote = ("--remote",) if client else ()
-    report, _ = run_module(python, tmp_path, SECONDS, "tests.versions.decoding", str(tmp_path), *remote)
+    report, _ = run_module(python, tmp_path, SECONDS, "tests.versions.decoding", str(tmp_path))
 
     assert (report["pyspark"], report["without_the_source"]) == (version, version == OLDEST)
-    assert report["remote"] is bool(client)
     assert report["rows"] > 100
     assert report["rows of tables"] > 100
+
+
+@pytest.mark.slow("a JVM for each version")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    ("version", "engine"),
+    [CONNECT, pytest.param(*CONNECT_WITH_DELTA, marks=pytest.mark.long("a JVM for each version"))],
+)
+def test_spark_connect(broker: Kafka, tmp_path: Path, version: str, engine: str | None) -> None:
+    """Over Spark Connect, the source, decode, tables and doctor do the same; so do merge_into and append_log."""
+    python = interpreter(version, *CONNECT_NEEDS)
+    arguments = (broker.bootstrap_servers, str(tmp_path), *([engine] if engine else []))
+
+    report, _ = run_module(python, tmp_path, SECONDS, "tests.versions.connect", *arguments)
+
+    assert (report["pyspark"], report["remote"]) == (version, True)
+    assert report["rows"] == 4
+    assert report["decoded"] > 100
+    assert report["rows of tables"] > 100
+    assert report["executor"].endswith(str(python))
+    assert engine is None or report["logged"] == 3
 
 
 def test_the_versions_are_those_that_are_supported() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ticdc_source import __version__
-from ticdc_source.cli import audit, capture, doctor, inspect, lag, options, replay, sync, tail
+from ticdc_source.cli import audit, capture, collect, doctor, inspect, lag, options, replay, sync, tail
 from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
 from ticdc_source.cli.screen import LogFormat, errors
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
@@ -39,6 +39,7 @@ COMMANDS = {
     "options": options,
     "sync": sync,
     "audit": audit,
+    "collect": collect,
 }
 
 _UNAVAILABLE, _OTHER, _INTERRUPTED = 3, 4, 130

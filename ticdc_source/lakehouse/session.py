@@ -26,7 +26,7 @@ from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 from ticdc_source.targets.sessions import in_thread
 
-__all__ = ["PACKAGES", "SETTINGS", "refuse_connect", "session_of", "start_workers"]
+__all__ = ["PACKAGES", "SETTINGS", "package_of", "refuse_connect", "session_of", "start_workers", "started"]
 
 # The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
 PACKAGES = {
@@ -66,8 +66,9 @@ _SUBMITTED = ("jars", "packages")
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 _REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _NO_JVM = (
-    "Spark did not start; the lines above say why. If they say 'download failed', its packages could not be fetched, "
-    "or ~/.m2 has the description of a jar without the jar: see 'Questions and errors' in the documentation"
+    "Spark did not start; the lines above say why. If they say 'unresolved dependency' or 'download failed', its "
+    "packages could not be fetched, or ~/.m2 has the description of a jar without the jar: see 'Questions and errors' "
+    "in the documentation"
 )
 # Spark logs the error that ends a query with two tracebacks of Java; the command says it in one line.
 _ENDS_OF_QUERIES = (
@@ -111,7 +112,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
     if not has_jars and _GATEWAY not in os.environ:
-        packages = [_package(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
+        packages = [package_of(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
         settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-source sync {','.join(config.reads)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
@@ -119,18 +120,27 @@ def session_of(config: SyncConfig) -> SparkSession:
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
             builder = builder.config(name, value)
-    try:
-        spark = builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise TargetError(_NO_JVM) from None
+    spark = started(builder)
     _quiet(spark)
     _check_jars(spark, config.format)
     _set_secrets(spark, secrets)
     _check_catalog(spark, config.catalog)
     _preload_workers(spark)
     return spark
+
+
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session of a builder.
+
+    Raises:
+        TargetError: Spark does not start.
+    """
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise TargetError(_NO_JVM) from None
 
 
 def _quiet(spark: SparkSession) -> None:
@@ -199,7 +209,7 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
     name = SETTINGS[engine]["spark.sql.extensions"].replace(".", "/")
     if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
         return
-    package = _package(engine)
+    package = package_of(engine)
     submit = f"spark-submit --packages {package} …"
     advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
     msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
@@ -222,7 +232,12 @@ def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
     raise OptionError(msg)
 
 
-def _package(engine: str) -> str:
+def package_of(engine: str) -> str:
+    """Return the Maven coordinates of an engine for this PySpark.
+
+    Raises:
+        OptionError: there is no release.
+    """
     release = ".".join(pyspark.__version__.split(".")[:2])
     package = PACKAGES[engine].get(release)
     if package is not None:

@@ -384,7 +384,8 @@ def _rows(
     values += [stored_column(changelog, field) for field in changelog.columns]
     chosen = changelog.frame.where(change_type.isin(*images))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
-    rows = rows.withColumns(retyping.conversions({name: name for name in names}))
+    conversions = retyping.conversions({name: name for name in names})
+    rows = rows.withColumns(conversions) if conversions else rows  # Spark Connect refuses none
     emptied = sorted({one.commit_ts for one in ddl if one.commit_ts is not None and ddl_kind(one) in _EMPTIES})
     if not emptied:
         return rows
