@@ -130,7 +130,11 @@ def text_cells(cells: Cells) -> pa.Array:
     """
     if isinstance(cells, pa.StringArray):
         return cells
-    return pa.array(require(cells, str), pa.string())
+    try:
+        return pa.array(cells, pa.string())  # Arrow takes bytes too, which JSON has not, and refuses all else
+    except pa.ArrowException:
+        require(cells, str)
+        raise
 
 
 def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:

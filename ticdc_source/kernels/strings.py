@@ -6,6 +6,7 @@ import base64
 import binascii
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -114,8 +115,8 @@ def binary_wire(
 
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
         def run(cells: Cells) -> pa.Array:
-            if whole is not None and isinstance(cells, pa.StringArray):
-                array = whole(cells)
+            with suppress(UnicodeEncodeError):  # a lone surrogate: `decode` says which cell has it
+                array = None if whole is None else whole(text_cells(cells))
                 if array is not None:
                     return array
             return pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())

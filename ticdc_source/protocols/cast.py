@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +13,7 @@ from ticdc_source.kernels.json_documents import JSONWriter, base64_object, json_
 from ticdc_source.kernels.wire import Cell, Cells, failing_cells
 from ticdc_source.options.hints import spark_name, string_hint
 from ticdc_source.protocols.base import Decoded, LearnedTable
-from ticdc_source.protocols.images import Images, Parsed, Row
+from ticdc_source.protocols.images import Images, Parsed, Span
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column, ReadField
 
@@ -64,20 +63,18 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
         return _without(failures, parsed.decoded(arrays))
     cast = _Cast(images=images, events=events, plan=plan)
     parts: dict[str, list[pa.Array]] = {item.name: [] for item in plan.fields}
-    for start, end, columns in images.spans():
+    for span in images.spans():
         try:
-            planned = learned.planned(columns, wire_of)
+            planned = learned.planned(span.columns, wire_of)
         except SchemaError as error:
-            msg = f"{error} ({events.address(images.events[start])})"
+            msg = f"{error} ({events.address(images.events[span.start])})"
             raise type(error)(msg) from None
-        rows = images.rows[start:end]
-        cells = _cells(rows, [column.source for column in planned.columns if column.source is not None])
+        cells = images.cells(span)
         for column in planned.columns:
-            parts[column.field.name].append(_cast(column, rows, cells, start, cast))
+            parts[column.field.name].append(_cast(column, cells, span, cast))
         for name, write in planned.unknown:
-            having = [row for row, cells_of_row in enumerate(rows) if name in cells_of_row]
-            for row, value in zip(having, write([rows[row][name] for row in having]), strict=True):
-                cast.rescue(start + row, name, value)
+            for row, value in enumerate(write(cells.get(name, ()))):
+                cast.rescue(span.start + row, name, value)
     arrays = {
         item.name: _concatenated(parts[item.name]) if parts[item.name] else pa.array([], item.arrow)
         for item in plan.fields
@@ -106,33 +103,22 @@ def _concatenated(parts: list[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def _cells(rows: list[Row], names: list[str]) -> dict[str, Cells]:
-    """Return the cells of the rows by column; None for a cell that a row lacks."""
-    if len(names) > 1:  # for one name, itemgetter returns no tuple
-        try:
-            return dict(zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True))
-        except KeyError:
-            pass
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _cast(column: PlannedColumn, rows: list[Row], columns: dict[str, Cells], start: int, cast: _Cast) -> pa.Array:
+def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _Cast) -> pa.Array:
     """Cast one column of a run. A cell that does not fit is rescued, or its event fails; the array has NULL for it.
 
     Args:
         column: the column.
-        rows: the rows of the run.
-        columns: their cells by column.
-        start: the first image of the run.
+        columns: the cells of the run by column, those that its rows have.
+        span: the run.
         cast: gets what is rescued, and the failures.
 
     Raises:
         DecodeError: the other cells do not make a column either.
     """
-    if column.run is None or column.source is None:
-        return pa.nulls(len(rows), column.field.arrow)
-    name = column.source
-    cells = columns[name]
+    start, name = span.start, column.source
+    if column.run is None or name is None:
+        return pa.nulls(span.end - start, column.field.arrow)
+    cells = columns.get(name) or [None] * (span.end - start)
     try:
         array = column.run(cells)
     except Exception:  # noqa: BLE001 (a kernel may raise anything on garbage; the address is added here)
@@ -203,21 +189,22 @@ def _documents(
     failures: dict[int, DecodeError] = {}
     documents: list[str] = []
     keys: list[str | None] = []
-    for start, end, columns in images.spans():
-        rows = images.rows[start:end]
-        image_events = images.events[start:end]
-        members: list[tuple[str, str, list[str]]] = []  # a column's name, this name as JSON, the JSON of its values
-        for column in columns:
+    for span in images.spans():
+        cells = images.cells(span)
+        image_events = images.events[span.start : span.end]
+        members: list[list[str]] = []  # of the columns that the rows have: a member of each row's document
+        key_members: list[list[str]] = []
+        for column in span.columns:
             field = fields.get(column.name.lower()) or ReadField(column.name, pa.string())
             write = _writer(column, field, image_events[0], events, plan, wire_of)
-            cells = [row.get(column.name) for row in rows]
-            values = _written(write, cells, column, image_events, events, failures)
-            members.append((column.name, member_name(column.name), values))
-        key_members = [member for member, column in zip(members, columns, strict=True) if column.key]
-        for index, row in enumerate(rows):
-            documents.append(json_object([name + values[index] for column, name, values in members if column in row]))
-            key = [name + values[index] for column, name, values in key_members if column in row]
-            keys.append(json_object(key) if key else None)
+            if column.name in cells:
+                name = member_name(column.name)
+                values = _written(write, list(cells[column.name]), column, image_events, events, failures)
+                members.append([name + value for value in values])
+                key_members += members[-1:] if column.key else []
+        for index in range(len(image_events)):
+            documents.append(json_object([values[index] for values in members]))
+            keys.append(json_object([values[index] for values in key_members]) if key_members else None)
     return {DOCUMENT: pa.array(documents, pa.string()), KEY_DOCUMENT: pa.array(keys, pa.string())}, failures
 
 

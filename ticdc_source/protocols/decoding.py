@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.events import DDLEvent, TableEvents, TableName
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.file_format import FileSettings
-from ticdc_source.protocols.images import Images, Parsed, Row
+from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_failure
 from ticdc_source.protocols.plan import Plan
@@ -159,7 +159,7 @@ def describe_images(
     commit_ts: Sequence[int | None] = (),
     declared: Mapping[str, TypeVersions] | None = None,
 ) -> list[TableSchema]:
-    """Return one schema for each run of images, completed by what values show and by what DDL declares.
+    """Return one schema for each version of the columns, completed by what values show and by what DDL declares.
 
     Args:
         table: the table.
@@ -171,11 +171,11 @@ def describe_images(
         TableSchema(
             table,
             tuple(
-                _declared(_observed(column, images.rows[start:end]), declared, commit_ts, images.events[start])
-                for column in columns
+                _declared(_observed(column, cells), declared, commit_ts, images.events[version.start])
+                for column, cells in zip(version.columns, version.cells, strict=True)
             ),
         )
-        for start, end, columns in images.spans()
+        for version in images.versions()
     ]
 
 
@@ -193,14 +193,14 @@ def _declared(
     return replace(column, versions=versions) if labelled else column
 
 
-def _observed(column: Column, rows: Sequence[Row]) -> Column:
+def _observed(column: Column, cells: Cells) -> Column:
     """Complete a column by what its values show."""
     if column.type is None:
-        return replace(column, json_type=_json_type([row.get(column.name) for row in rows]))
+        return replace(column, json_type=_json_type(cells))
     if column.type.is_unspecified:
-        return replace(column, type=_observed_decimal(column.type, [row.get(column.name) for row in rows]))
+        return replace(column, type=_observed_decimal(column.type, cells))
     if column.type.name == "set" and column.type.labels is None:
-        wide = any(_is_wide(row.get(column.name)) for row in rows)
+        wide = any(map(_is_wide, cells))
         return replace(column, type=replace(column.type, wide=wide)) if wide else column
     return column
 

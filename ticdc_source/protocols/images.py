@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.kernels.wire import Cell, Cells
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column
 
-__all__ = ["Images", "Parsed", "Row"]
+__all__ = ["Images", "Parsed", "Row", "Run", "Span", "Version"]
 
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
 
 
+class Run(NamedTuple):
+    """Images that follow one another, and are alike.
+
+    Attributes:
+        start: the index of the first image.
+        columns: what the messages say of the columns.
+        names: the members that the rows have, in the order of their cells.
+    """
+
+    start: int
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+
+
+class Span(NamedTuple):
+    """A run with the index behind its last image."""
+
+    start: int
+    end: int
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+
+
+class Version(NamedTuple):
+    """What messages show of one version of the columns.
+
+    Attributes:
+        start: the index of the first image.
+        columns: the columns.
+        cells: per column, the cells of all images; None where a row lacks it.
+    """
+
+    start: int
+    columns: tuple[Column, ...]
+    cells: list[list[Cell]]
+
+
 class Images:
     """The parsed row images of one table's events: parallel lists, in the order of the events.
+
+    A row is kept as the tuple of its cells: so its dict is free again while it is still in the processor's cache.
 
     Attributes:
         change_types: per image, an index into `events.CHANGE_TYPES`.
         events: per image, the index of its event among the table's events.
         indexes: per image, the index of its row in the message, from 0.
-        rows: per image, its cells.
-        runs: consecutive images with the same columns: (index of the first image, columns). The first run starts at 0.
+        rows: per image, its cells in the order of its run's names.
+        runs: the runs. The first one starts at 0.
     """
 
-    __slots__ = ("change_types", "events", "indexes", "rows", "runs")
+    __slots__ = ("_cells_of", "change_types", "events", "indexes", "rows", "runs")
 
     def __init__(self) -> None:
         self.change_types: list[int] = []
         self.events: list[int] = []
         self.indexes: list[int] = []
-        self.rows: list[Row] = []
-        self.runs: list[tuple[int, tuple[Column, ...]]] = []
+        self.rows: list[tuple[Any, ...]] = []
+        self.runs: list[Run] = []
+        self._cells_of: Callable[[Row], tuple[Any, ...]] = _no_cells  # of a row that has at least the last run's names
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
         """Add the images of one event, without those that the plan leaves out.
@@ -68,46 +110,90 @@ class Images:
         Raises:
             TypeError: the row is not a JSON object.
         """
-        if type(row) is not dict:
-            msg = f"a row that is no JSON object but {row!r:.40}"
-            raise TypeError(msg)
+        try:
+            cells = self._cells_of(row)
+            if len(cells) != len(row):
+                cells = self._other_cells(row)
+        except (KeyError, TypeError):
+            cells = self._other_cells(row)
+        self.rows.append(cells)
         self.change_types.append(change_type)
         self.events.append(event)
         self.indexes.append(index)
-        self.rows.append(row)
+
+    def _other_cells(self, row: Row) -> tuple[Any, ...]:
+        """Return the cells of a row that has other names than the run, and start a run for it."""
+        if type(row) is not dict:
+            msg = f"a row that is no JSON object but {row!r:.40}"
+            raise TypeError(msg)
+        names = tuple(row)
+        if names != self.runs[-1].names:
+            self._start_run(self.runs[-1].columns, names)
+        return tuple(row.values())
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` images only: the others came from an event that cannot be read."""
+        last = self.runs[-1] if self.runs else None
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
+        if last is not None and last.start > count:
+            self.runs = [run for run in self.runs if run.start <= count]
+            self._start_run(last.columns, last.names)
 
     def drop(self, events: Collection[int]) -> None:
         """Drop the images of events that have turned out to be wrong."""
         kept = [image for image, event in enumerate(self.events) if event not in events]
-        columns_of = [columns for start, end, columns in self.spans() for _ in range(start, end)]
+        run_of = [span[2:] for span in self.spans() for _ in range(span.start, span.end)]
         self.change_types = [self.change_types[image] for image in kept]
         self.indexes = [self.indexes[image] for image in kept]
         self.rows = [self.rows[image] for image in kept]
         self.events = [self.events[image] for image in kept]
         self.runs = []
         for place, image in enumerate(kept):
-            if not self.runs or self.runs[-1][1] != columns_of[image]:
-                self.runs.append((place, columns_of[image]))
+            if not self.runs or self.runs[-1][1:] != run_of[image]:
+                self.runs.append(Run(place, *run_of[image]))
 
     def continue_run(self, columns: tuple[Column, ...]) -> None:
         """Continue the last run if it has these columns; else start one, for the images that are added from here on."""
-        runs = self.runs
-        if not runs or runs[-1][1] != columns:
-            if runs and runs[-1][0] == len(self.rows):
-                runs.pop()
-            runs.append((len(self.rows), columns))
+        if not self.runs or self.runs[-1].columns != columns:
+            self._start_run(columns, tuple(column.name for column in columns))
 
-    def spans(self) -> list[tuple[int, int, tuple[Column, ...]]]:
-        """Return the runs that have images: (first image, end, columns). The end is one past the last image."""
-        starts = [start for start, _ in self.runs] + [len(self.rows)]
+    def _start_run(self, columns: tuple[Column, ...], names: tuple[str, ...]) -> None:
+        if self.runs and self.runs[-1].start == len(self.rows):
+            self.runs.pop()
+        self.runs.append(Run(len(self.rows), columns, names))
+        self._cells_of = itemgetter(*names) if len(names) > 1 else _no_cells  # of one name, itemgetter makes no tuple
+
+    def spans(self) -> list[Span]:
+        """Return the runs that have images."""
+        ends = [*(run.start for run in self.runs), len(self.rows)][1:]
         return [
-            (start, end, columns) for (start, columns), end in zip(self.runs, starts[1:], strict=True) if start < end
+            Span(run.start, end, run.columns, run.names)
+            for run, end in zip(self.runs, ends, strict=True)
+            if run.start < end
         ]
+
+    def cells(self, span: Span) -> dict[str, Cells]:
+        """Return the cells of a run's rows by the name of their column."""
+        return dict(zip(span.names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
+
+    def versions(self) -> list[Version]:
+        """Return the versions of the columns: runs that differ in nothing but their rows' names are of one version."""
+        versions: list[Version] = []
+        for span in self.spans():
+            cells = self.cells(span)
+            parts = [cells.get(column.name, [None] * (span.end - span.start)) for column in span.columns]
+            if versions and versions[-1].columns == span.columns:
+                for kept, more in zip(versions[-1].cells, parts, strict=True):
+                    kept.extend(more)
+            else:
+                versions.append(Version(span.start, span.columns, [list(part) for part in parts]))
+        return versions
+
+
+def _no_cells(row: Row) -> tuple[Any, ...]:
+    """Leave a row to `Images._other_cells`."""
+    raise KeyError(row)
 
 
 @dataclass(slots=True, kw_only=True)

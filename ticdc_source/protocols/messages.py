@@ -14,7 +14,6 @@ import orjson
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.protocols.compression import looks_compressed
-from ticdc_source.tso import of_ms, physical_ms
 
 __all__ = [
     "MALFORMED",
@@ -40,6 +39,7 @@ JSONObject: TypeAlias = dict[str, Any]
 MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 
 _2_63 = 1 << 63
+_MOST_MS = 1 << 45
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -83,7 +83,10 @@ def parse_object(payload: bytes) -> JSONObject:
     Raises:
         ValueError: the bytes are not JSON, or not an object.
     """
-    parsed = parse_json(payload)
+    try:
+        parsed = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        parsed = parse_json(payload)
     if type(parsed) is not dict:
         msg = f"a JSON {type(parsed).__name__} where an object is expected"
         raise ValueError(msg)
@@ -108,13 +111,10 @@ def tso(value: object) -> int:
         TypeError: it is not a JSON integer.
         ValueError: it is not a TSO, which is positive and has 63 bits.
     """
-    if type(value) is not int:
-        msg = f"a timestamp {value!r}"
-        raise TypeError(msg)
-    if not 0 <= value < _2_63:
-        msg = f"a timestamp {value!r}"
-        raise ValueError(msg)
-    return value
+    if type(value) is int and 0 <= value < _2_63:
+        return value
+    msg = f"a timestamp {value!r}"
+    raise (ValueError if type(value) is int else TypeError)(msg)
 
 
 def milliseconds(value: object) -> int | None:
@@ -124,12 +124,12 @@ def milliseconds(value: object) -> int | None:
         TypeError: it is not a JSON integer.
         ValueError: it is negative, or too large for a TSO.
     """
+    if type(value) is int and 0 < value < _MOST_MS:
+        return value
     if not value:
         return None
-    if not isinstance(value, int):
-        msg = f"a time {value!r}"
-        raise TypeError(msg)
-    return physical_ms(tso(of_ms(value)))
+    msg = f"a time {value!r}"
+    raise (ValueError if isinstance(value, int) else TypeError)(msg)
 
 
 def text(value: object) -> str:

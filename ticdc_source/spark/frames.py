@@ -25,6 +25,7 @@ from ticdc_source.driver.frame_sample import (
 )
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options
+from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.record_frames import decode_rows, survey
@@ -98,6 +99,7 @@ def decoded(
     scope = ReadScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave_out_modules()
         return decode_rows(batches, schema, options, context, scope, unknown)
 
     return records.mapInArrow(run, to_spark(schema))

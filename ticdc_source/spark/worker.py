@@ -16,6 +16,7 @@ from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.native import why_general
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import ReadContext, ReadScope
 from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
@@ -67,6 +68,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     if spec.decoder.facts.lacks_commit_ts:
         state.learned.previous = previous_rows(spec.decoder, options, driver=False)
     task = TaskContext.get()
+    if task is not None:
+        leave_out_modules()
     is_retry = task is not None and task.attemptNumber() > 0
     lines = []
     with task_fetcher(options, context.protocol, fresh=is_retry) as fetcher:

@@ -147,26 +147,26 @@ class CanalJSON(RowDecoder):
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
+        commit_ts, build_ts = parsed.commit_ts, parsed.build_ts
         columns: tuple[Column, ...] = ()
-        last_signature: tuple[object, ...] | None = None
+        last: tuple[object, object, object, int, tuple[str, ...]] = (None, None, None, -1, ())
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, last_signature
+            nonlocal columns, last
             message = parse_object(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
                 message = self._whole_message(message, parsed)
             rows = message["data"]
-            commit_ts = parsed.commit_ts[event] = _commit_ts(message)
-            parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
+            its_commit_ts = commit_ts[event] = _commit_ts(message, extension)
+            build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
             if not rows:
                 msg = "a row message without 'data'"
                 raise ValueError(msg)
-            version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
-            types, codes, keys = message.get("mysqlType"), message.get("sqlType"), message.get("pkNames")
-            signature = (types, codes, keys, version, tuple(rows[0]))
-            if signature != last_signature:
-                columns, last_signature = since_ddl(_columns(message, rows), boundaries, version), signature
+            version = bisect_left(boundaries, its_commit_ts or 0) if boundaries else 0
+            signature = (message.get("mysqlType"), message.get("sqlType"), message.get("pkNames"), version, (*rows[0],))
+            if signature != last:
+                columns, last = since_ddl(_columns(message, rows), boundaries, version), signature
                 images.continue_run(columns)
             _add(images, event, message, rows, plan)
             if learn is not None:
@@ -221,7 +221,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
                 table=table_name(message.get("database"), message.get("table")),
                 query=readable(message.get("sql") or ""),
                 type=readable(message_type),
-                commit_ts=_commit_ts(message),
+                commit_ts=_commit_ts(message, message.get("_tidb")),
                 build_ts=milliseconds(message.get("ts")),
             )
         )
@@ -235,11 +235,10 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         raise ValueError(msg)
 
 
-def _commit_ts(message: JSONObject) -> int | None:
+def _commit_ts(message: JSONObject, extension: JSONObject | None) -> int | None:
     """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms)."""
-    extension = message.get("_tidb")
-    if extension and extension.get("commitTs") is not None:
-        return tso(extension["commitTs"])
+    if extension and (commit_ts := extension.get("commitTs")) is not None:
+        return tso(commit_ts)
     event_time = milliseconds(message.get("es"))
     return None if event_time is None else of_ms(event_time)
 
@@ -248,12 +247,6 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan:
     """Add the images of a message. Official Canal's messages may hold several rows."""
     message_type, olds = message["type"], message.get("old")
     for index, row in enumerate(rows):
-        if type(row) is not dict:
-            msg = f"a row of 'data' is {row!r}"
-            raise TypeError(msg)
-        if index and row.keys() != rows[0].keys():  # the columns are those of the first row
-            msg = "the rows of 'data' have different columns"
-            raise ValueError(msg)
         if message_type == "INSERT":
             images.add(event, index, None, row, plan, update=False)
         elif message_type == "DELETE":  # the row is in `data`, before v5.4 in `old` too
@@ -262,6 +255,9 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan:
             old = olds[index] if olds else None
             # `old` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
             images.add(event, index, None if old is None else {**row, **old}, row, plan, update=True)
+        if index and row.keys() != rows[0].keys():  # the columns are those of the first row
+            msg = "the rows of 'data' have different columns"
+            raise ValueError(msg)
 
 
 def _columns(message: JSONObject, rows: list[Row]) -> tuple[Column, ...]:

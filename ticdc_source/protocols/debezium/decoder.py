@@ -44,7 +44,7 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parsed, Run
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -137,14 +137,14 @@ class Debezium(RowDecoder):
         versions = _types_in_ddl(events.table, ddl)
         parsed = self._sampled(events, versions)
         keys = self._key_columns(events)
-        events_of_images = parsed.images.events
-        firsts = [parsed.commit_ts[events_of_images[start]] or 0 for start, _, _ in parsed.images.spans()]
+        images = parsed.images
+        firsts = [parsed.commit_ts[images.events[version.start]] or 0 for version in images.versions()]
         return [
             TableSchema(
                 schema.table,
                 described_columns(schema.columns, versions, _facts_before(first, ddl, events.table), first, keys),
             )
-            for schema, first in zip(describe_images(events.table, parsed.images), firsts, strict=True)
+            for schema, first in zip(describe_images(events.table, images), firsts, strict=True)
         ]
 
     def origins(self, events: TableEvents) -> pa.StructArray:
@@ -165,12 +165,12 @@ class Debezium(RowDecoder):
         """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
         keys_of_records = events.chunk.keys
         keys = [self._members(keys_of_records[events.positions[event]]) for event in images.events]
-        runs: list[tuple[int, tuple[Column, ...]]] = []
-        for start, end, columns in images.spans():
-            for image in range(start, end):
-                if image == start or keys[image] != keys[image - 1]:
-                    marked = tuple(replace(column, key=column.name in keys[image]) for column in columns)
-                    runs.append((image, marked))
+        runs: list[Run] = []
+        for span in images.spans():
+            for image in range(span.start, span.end):
+                if image == span.start or keys[image] != keys[image - 1]:
+                    marked = tuple(replace(column, key=column.name in keys[image]) for column in span.columns)
+                    runs.append(Run(image, marked, span.names))
         images.runs = runs
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002

@@ -282,14 +282,16 @@ def _column_without_flags(name: str, code: int, type_name: str, *, key: bool) ->
 def _look_at_strings(images: Images) -> None:
     """Say of each column without flags how its strings are written, as far as the rows show it."""
     cells: dict[str, set[str]] = {}
-    for start, end, columns in images.spans():
-        for name in [column.name for column in columns if column.wire == _NO_FLAGS]:
-            values = (row.get(name) for row in images.rows[start:end])
-            cells.setdefault(name, set()).update(value for value in values if isinstance(value, str))
+    for version in images.versions():
+        for column, values in zip(version.columns, version.cells, strict=True):
+            if column.wire == _NO_FLAGS:
+                cells.setdefault(column.name, set()).update(value for value in values if isinstance(value, str))
     if not cells:
         return
     written = written_in(cells)
-    images.runs = [(start, tuple(_as_written(column, written) for column in columns)) for start, columns in images.runs]
+    images.runs = [
+        run._replace(columns=tuple(_as_written(column, written) for column in run.columns)) for run in images.runs
+    ]
 
 
 def _as_written(column: Column, written: Mapping[str, tuple[Written, bool]]) -> Column:

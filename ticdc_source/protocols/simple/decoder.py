@@ -23,12 +23,12 @@ from ticdc_source.events import (
     WatermarkEvent,
     every_table,
 )
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
-from ticdc_source.protocols.images import Parsed, Row
+from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -132,13 +132,10 @@ class Simple(RowDecoder):
         """Return the columns with the types of their definitions; without types where a definition is missing."""
         learned = Learned() if learned is None else learned
         learned.definitions.update(definitions_of(ddl))
-        parsed = self._parse(events, LearnedTable(Plan(()), learned))
-        rows = parsed.images.rows
+        images = self._parse(events, LearnedTable(Plan(()), learned)).images
         return [
-            replace(schema, columns=tuple(_with_zone(column, rows[start:end]) for column in schema.columns))
-            for schema, (start, end, _) in zip(
-                describe_images(events.table, parsed.images), parsed.images.spans(), strict=True
-            )
+            replace(schema, columns=tuple(map(_with_zone, schema.columns, version.cells)))
+            for schema, version in zip(describe_images(events.table, images), images.versions(), strict=True)
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
@@ -250,11 +247,10 @@ def _undefined(table: TableName, version: int) -> DecodeError:
     )
 
 
-def _with_zone(column: Column, rows: Sequence[Row]) -> Column:
+def _with_zone(column: Column, cells: Cells) -> Column:
     """Return a TIMESTAMP with what its cells say of its zone."""
     if column.type is None or column.type.name != "timestamp":
         return column
-    cells = (row.get(column.name) for row in rows)
     return replace(column, is_local=any(isinstance(cell, dict) and cell.get("location") == LOCAL for cell in cells))
 
 
