@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import kafka.errors
+import pyarrow as pa
 from kafka.protocol.parser import KafkaProtocol
 
 from ticdc_source.kafka.kafka_python import library
@@ -69,7 +70,7 @@ class Receiver:
                     self._parser._validate_frame_size(size)  # noqa: SLF001 (what receive_bytes does)
                 except kafka.errors.KafkaError as error:
                     return answers, error
-                self._answer = memoryview(bytearray(size))
+                self._answer = memoryview(pa.allocate_buffer(size))  # a bytearray would be filled with zeros first
 
     def _responses(self, answers: Sequence[memoryview]) -> list[object]:
         """Decode answers into what `KafkaProtocol.receive_bytes` returns for their bytes."""
