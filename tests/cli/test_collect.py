@@ -127,7 +127,7 @@ def test_the_package_comes_from_where_it_was_installed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--package", "a:b:1"), "argument --package: it needs --format, without which no jars are collected"),
+        (("--package", "a:b:1"), "argument --package: it needs --format"),
         (("--wheel", "no-such.whl"), "argument --wheel: no-such.whl is not there"),
     ],
 )
@@ -139,3 +139,14 @@ def test_arguments_that_do_not_fit_are_refused(
 
     assert (done.code, done.out, done.err.strip()) == (2, "", f"error: {message}")
     assert not (tmp_path / "to").exists()
+
+
+def test_a_folder_that_has_files_is_refused(ticdc_source: Command, tmp_path: Path) -> None:
+    """The lines for the other machine take all jars of the folder, so none of another run may be there."""
+    (tmp_path / "old.jar").touch()
+    own = write_wheel(tmp_path, "ticdc-source", "9")
+
+    done = ticdc_source("collect", "--to", tmp_path, "--wheel", own)
+
+    assert done.code == 2
+    assert f"error: argument --to: {tmp_path} is not empty" in done.err

@@ -1,8 +1,8 @@
-"""A sync goes on with the checkpoint and the tables that an earlier release wrote, which are kept as data.
+"""A sync continues from the checkpoint and the tables of an earlier release.
+
+tests/data/upgrades has one archive for each release. When a release is made, this writes its archive:
 
     TICDC_WRITE_UPGRADE=1 pytest tests/lakehouse/test_upgrade.py
-
-writes those of this release into tests/data/upgrades: once for each release, when it is made.
 """
 
 import json
@@ -21,14 +21,15 @@ from tests.lakehouse.test_sync_database import LOG, SECONDS, TABLES, Sync, diffe
 from tests.spark.restarts import State, offset_of
 from tests.targets.feed import DATABASE, KEYLESS, DatabaseFeed
 from ticdc_source import __version__
+from ticdc_source.driver.streaming import EPOCHS, IDS
 from ticdc_source.events import TableName
 
 UPGRADES = ROOT / "tests" / "data" / "upgrades"
 SEED, TRANSACTIONS, SHARE = 9, 40, 0.6
 LIMIT = "--conf=maxOffsetsPerTrigger=30"
-KILLED = 3  # the micro-batch in which the older release was killed
+KILL_BATCH = 3  # the micro-batch in which the older release was killed
 KEPT = ("checkpoint", "lake")
-NOTES = str(TableName(DATABASE, KEYLESS))  # has only inserts, and its log gets each message that is read
+NOTES = str(TableName(DATABASE, KEYLESS))  # has only inserts: its log gets one row for each message that is read
 
 Ends: TypeAlias = dict[int, int]  # by topic partition
 
@@ -43,11 +44,11 @@ pytestmark = [
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Iterator[DatabaseFeed]:
-    """Return a small database and its changefeed; both are the same in each run."""
-    with_changes = DatabaseFeed(SEED, "canal-json", tmp_path)
-    with_changes.run(TRANSACTIONS)
-    yield with_changes
-    with_changes.close()
+    """Return a small database and its changefeed: the fixed seed makes the same messages each time."""
+    made = DatabaseFeed(SEED, "canal-json", tmp_path)
+    made.run(TRANSACTIONS)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -79,36 +80,36 @@ def started(broker: Kafka, feed: DatabaseFeed, tmp_path: Path) -> Iterator[Calla
         one.kill_all()
 
 
-def without_topic_ids(checkpoint: Path) -> None:
-    """Take the ids of topics out of the offsets: a topic of the same name on another broker has another id."""
+def forget_broker(checkpoint: Path) -> None:
+    """Remove topic ids and leader epochs from the offsets: a topic of the same name on another broker has others."""
     for file in (checkpoint / "stream" / "offsets").glob("[0-9]*"):
         *head, offset = file.read_text().splitlines()
-        kept = {name: value for name, value in json.loads(offset).items() if name not in ("$ids", "$epochs")}
+        kept = {name: value for name, value in json.loads(offset).items() if name not in {IDS, EPOCHS}}
         file.write_text("\n".join([*head, json.dumps(kept)]))
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def is_in_the_log(sync: Sync) -> bool:
-    """Return whether the log has the micro-batch in which the sync is to be killed, and Spark has not committed it."""
-    if State.of(sync.checkpoint) != State(KILLED, KILLED - 1):
+    """Return whether the log has micro-batch `KILL_BATCH`, and Spark has not committed it."""
+    if State.of(sync.checkpoint) != State(KILL_BATCH, KILL_BATCH - 1):
         return False
     commits = (sync.folder / "lake" / DATABASE / f"{KEYLESS}__log" / "_delta_log").glob("[0-9]*.json")
     actions = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
-    return any(action.get("txn", {}).get("version") == KILLED for action in actions)
+    return any(action.get("txn", {}).get("version") == KILL_BATCH for action in actions)
 
 
 @pytest.mark.skipif("TICDC_WRITE_UPGRADE" not in os.environ, reason="writes data: only with TICDC_WRITE_UPGRADE=1")
 def test_what_this_release_writes_is_kept(
     feed: DatabaseFeed, named: Callable[[str, int], str], started: Callable[[str], Sync], tmp_path: Path
 ) -> None:
-    """The checkpoint and the tables after a SIGKILL in a micro-batch that the log has, and all messages."""
+    """The archive has the checkpoint and the tables after a SIGKILL between the log's commit and Spark's."""
     topic = named(f"upgrade-{__version__}", len(feed.records))
     sync = started(topic)
     sync.write([SHARE] * len(feed.records))
     life = sync.start(LIMIT)
     life.wait_for(partial(is_in_the_log, sync), stop=True, seconds=SECONDS)
     life.kill()
-    without_topic_ids(tmp_path / "checkpoint")
+    forget_broker(tmp_path / "checkpoint")
 
     messages = [
         [[None if part is None else part.decode() for part in message] for message in records]
@@ -161,20 +162,21 @@ def test_a_sync_goes_on_after_an_upgrade(
     topic = named(written["topic"], len(partitions))
     for partition, messages in enumerate(partitions):
         encoded = [[None if part is None else part.encode() for part in message] for message in messages]
+        assert encoded == list(map(list, feed.records[partition])), "the truth of the feed is not that of the archive"
         produce(broker.bootstrap_servers, topic, [(partition, key, value, [], None) for key, value in encoded])
     sync = started(topic)
     before = State.of(sync.checkpoint)
+    assert before.in_a_batch  # the older release was killed in it
     planned = [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)]
     committed_ends = ends_of(sync.checkpoint, before.committed, topic)
     query = json.loads((sync.checkpoint / "metadata").read_text())["id"]
 
-    config = sync.config.read_text()  # an argument would be shown to other users
+    config = sync.config.read_text()  # `--conf` refuses a `metricsPath`, which may be a secret
     sync.config.write_text(config.replace("[source]", f'[source]\nmetricsPath = "{tmp_path}/metrics"'))
 
     life = sync.start("--json", LIMIT)
 
     assert life.end(SECONDS) == 0, life.log
-    assert before.in_a_batch  # the older release was killed in it
     assert [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)] == planned
     after = State.of(sync.checkpoint)
     batches = list(range(before.committed + 1, after.committed + 1))
@@ -191,7 +193,9 @@ def test_a_sync_goes_on_after_an_upgrade(
     at = dict(committed_ends)
     for batch in batches:
         for partition, start, end in ranges_read(lines, batch):
-            assert start == at[partition], f"micro-batch {batch}, partition {partition}: the one before ends elsewhere"
+            assert start == at[partition], (
+                f"micro-batch {batch} starts at {start} of partition {partition}, not at {at[partition]}"
+            )
             at[partition] = end
         assert at == ends_of(sync.checkpoint, batch, topic), f"micro-batch {batch} was not read to its end"
     assert at == dict(enumerate(map(len, partitions)))
@@ -199,7 +203,7 @@ def test_a_sync_goes_on_after_an_upgrade(
     records = {(line["batch"], line["partition"], line["start"]): line["records"] for line in lines}
     assert sum(records.values()) == left
 
-    # What came of it: of a table without a key each message that is read gives a row.
+    # Each message of the table without a key gives one row of its log.
     versions = sync.versions([*TABLES, LOG], all_versions=True)
     rows = [row["_sequence"] for row in rows_in(versions[LOG][-1]["file"])]
     places = places_of_notes(partitions)

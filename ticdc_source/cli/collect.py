@@ -14,11 +14,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from ticdc_source.cli.arguments import argument, file_path, words
+from ticdc_source.cli.arguments import argument, file_path
 from ticdc_source.cli.screen import errors, output, plain
 from ticdc_source.errors import OptionError, TargetError, counted
 from ticdc_source.options.parsers import ParseError, one_of
@@ -27,7 +27,7 @@ __all__ = ["SUMMARY", "add_arguments", "commands", "own_requirement", "run"]
 
 SUMMARY = "wheels and jars in a folder, for machines without a network"
 _PACKAGE = "ticdc-source"
-_WHEELS, _JARS, _COMMANDS = "wheels", "jars", "install.txt"
+_WHEELS, _JARS, _INSTALL_FILE = "wheels", "jars", "install.txt"
 _COORDINATES = re.compile(r"[\w.-]+(:[\w.-]+){2}", re.ASCII)
 _EXTRA = re.compile(r"[a-z]+(-[a-z]+)*")
 _MEGABYTE = 1 << 20
@@ -36,7 +36,7 @@ _MEGABYTE = 1 << 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument(
-        "--to", type=argument(file_path), required=True, metavar="FOLDER", help="the folder; it is created"
+        "--to", type=argument(file_path), required=True, metavar="FOLDER", help="a new folder, or an empty one"
     )
     parser.add_argument(
         "--format",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--extra",
-        type=argument(_extra),
+        type=argument(_matching(_EXTRA, "the name of an extra, such as avro")),
         action="append",
         default=[],
         metavar="NAME",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--package",
-        type=argument(_coordinates),
+        type=argument(_matching(_COORDINATES, "GROUP:ARTIFACT:VERSION")),
         action="append",
         default=[],
         metavar="GROUP:ARTIFACT:VERSION",
@@ -64,62 +64,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wheel",
         type=argument(file_path),
         metavar="FILE",
-        help="the wheel or the clone of ticdc-source itself, by default from where it was installed",
+        help="where to get ticdc-source: a wheel or a clone, by default where it was installed from",
     )
 
 
-def _extra(text: str) -> str:
-    if not _EXTRA.fullmatch(words(text)):
-        msg = "expected the name of an extra, such as avro"
-        raise ParseError(msg)
-    return text
+def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not pattern.fullmatch(text):
+            msg = f"expected {expected}"
+            raise ParseError(msg)
+        return text
 
-
-def _coordinates(text: str) -> str:
-    if not _COORDINATES.fullmatch(words(text)):
-        msg = "expected GROUP:ARTIFACT:VERSION"
-        raise ParseError(msg)
-    return text
+    return parse
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Collect, and print what is there and how to use it."""
     folder: Path = arguments.to
     if arguments.package and arguments.format is None:
-        msg = "argument --package: it needs --format, without which no jars are collected"
+        msg = "argument --package: it needs --format"
         raise OptionError(msg)
     requirement = own_requirement(arguments.extra, arguments.wheel)
     try:
         pyspark = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        msg = "PySpark is not installed by pip here: its version would tell which wheel and which jars to collect"
+        msg = "PySpark was not installed by pip here. Install it: its version selects the wheels and the jars"
         raise OptionError(msg) from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
     except OSError as error:
         msg = f"argument --to: {folder} cannot be created: {error.strerror}"
         raise OptionError(msg) from None
-    if arguments.format is not None:  # first: it is the faster of the two, and tells whether there is a release at all
+    if not is_empty:  # the lines for the other machine take all jars of the folder
+        msg = f"argument --to: {folder} is not empty. Name a new folder, or delete it first"
+        raise OptionError(msg)
+    # Jars come first: they take less time, and an engine without a release for this PySpark fails here.
+    if arguments.format is not None:
         from ticdc_source.lakehouse.engine_jars import fetch_jars  # noqa: PLC0415 (it imports pyspark)
 
         fetch_jars(arguments.format, folder / _JARS, arguments.package)
-    wheels = [requirement, f"pyspark=={pyspark}"]
-    _pip("wheel", "--no-input", "--progress-bar", "off", "--wheel-dir", str(folder / _WHEELS), *wheels)
+    requirements = [requirement, f"pyspark=={pyspark}"]
+    _pip("wheel", "--no-input", "--progress-bar", "off", "--wheel-dir", str(folder / _WHEELS), *requirements)
     text = commands(arguments.extra, pyspark, jars=arguments.format is not None)
-    (folder / _COMMANDS).write_text(text, encoding="utf-8")
+    (folder / _INSTALL_FILE).write_text(text, encoding="utf-8")
     _show(folder, text)
     return 0
 
 
 def own_requirement(extras: Sequence[str], wheel: Path | None) -> str:
-    """Return the requirement by which pip finds this package again: the place from which it was installed.
+    """Return a requirement of this package for pip.
 
     Args:
         extras: the extras that are wanted.
-        wheel: a wheel, or a clone; None for the place that pip has noted (PEP 610), or else this version in the index.
+        wheel: a wheel or a clone. None stands for the source that pip has recorded (PEP 610), or else for this version
+            in the index.
 
     Raises:
-        OptionError: the wheel is not there, an extra is unknown, or nobody knows where the package came from.
+        OptionError: the wheel is not there; or, without one, an extra is unknown, or pip did not install the package.
     """
     name = _named(extras)
     if wheel is not None:
@@ -137,13 +139,13 @@ def own_requirement(extras: Sequence[str], wheel: Path | None) -> str:
     if unknown:
         msg = f"argument --extra: there is no {', '.join(unknown)}; there are {', '.join(sorted(known))}"
         raise OptionError(msg)
-    noted = package.read_text("direct_url.json")
-    return f"{name}=={package.version}" if noted is None else f"{name} @ {_url(json.loads(noted))}"
+    direct_url = package.read_text("direct_url.json")
+    return f"{name}=={package.version}" if direct_url is None else f"{name} @ {_url(json.loads(direct_url))}"
 
 
-def _url(noted: Mapping[str, object]) -> str:
-    """Return the URL that pip takes, from what it has noted of an installation (PEP 610)."""
-    url, repository = str(noted["url"]), noted.get("vcs_info")
+def _url(direct_url: Mapping[str, object]) -> str:
+    """Return the URL that pip takes, from what it has recorded of an installation (PEP 610)."""
+    url, repository = str(direct_url["url"]), direct_url.get("vcs_info")
     if isinstance(repository, dict):
         return f"{repository['vcs']}+{url}@{repository['commit_id']}"
     return url
@@ -153,23 +155,23 @@ def _named(extras: Sequence[str]) -> str:
     return _PACKAGE + (f"[{','.join(sorted(set(extras)))}]" if extras else "")
 
 
-def _pip(*words_of_pip: str) -> None:
+def _pip(*arguments: str) -> None:
     """Run pip; what it says goes to stderr.
 
     Raises:
         TargetError: it fails.
     """
-    console, pip = errors(), [sys.executable, "-m", "pip", *words_of_pip]
+    console, pip = errors(), [sys.executable, "-m", "pip", *arguments]
     with subprocess.Popen(pip, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
             console.print(plain(line.rstrip()))
     if process.returncode != 0:
-        msg = f"pip {words_of_pip[0]} ended with {process.returncode}; the lines above say why"
+        msg = f"pip {arguments[0]} ended with {process.returncode}; the lines above say why"
         raise TargetError(msg)
 
 
 def commands(extras: Sequence[str], pyspark: str, *, jars: bool) -> str:
-    """Return the lines that use the folder, for a shell in it on the other machine."""
+    """Return the shell lines to run in the folder on the other machine."""
     python = ".".join(map(str, sys.version_info[:2]))
     lines = [
         f"# On a machine with {platform.system()} on {platform.machine()} and Python {python}, in this folder:",
@@ -180,7 +182,7 @@ def commands(extras: Sequence[str], pyspark: str, *, jars: bool) -> str:
         lines += [
             "",
             "# A sync: Spark takes the jars, and fetches none.",
-            f'PYSPARK_SUBMIT_ARGS="--jars $PWD/{_JARS}/*.jar pyspark-shell" ticdc-source sync sync.toml',
+            f"PYSPARK_SUBMIT_ARGS=\"--jars '$PWD/{_JARS}/*.jar' pyspark-shell\" ticdc-source sync sync.toml",
             "",
             "# On a cluster:",
             f'spark-submit --jars "$PWD/{_JARS}/*.jar" "$(ticdc-source sync --script)" sync.toml',
@@ -191,16 +193,11 @@ def commands(extras: Sequence[str], pyspark: str, *, jars: bool) -> str:
 def _show(folder: Path, text: str) -> None:
     console = output()
     for name in (_WHEELS, _JARS):
-        files = sorted((folder / name).glob("*.*")) if (folder / name).is_dir() else []
+        files = sorted((folder / name).glob("*.*"))
         if files:
             size = sum(file.stat().st_size for file in files) / _MEGABYTE
             console.print(f"[bold]{plain(folder / name)}[/]: {counted(len(files), 'file')}, {size:,.0f} MB")
             for file in files:
                 console.print(f"  {plain(file.name)}")
     console.print("")
-    console.print(_plain_lines(text), soft_wrap=True)
-
-
-def _plain_lines(text: str) -> str:
-    """Return lines that rich prints as they are."""
-    return "\n".join(map(plain, text.splitlines()))
+    console.print(text, markup=False, soft_wrap=True, end="")

@@ -23,12 +23,12 @@ Row = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """Images that follow one another, and are alike.
+    """Consecutive images with the same columns and the same names.
 
     Attributes:
         start: the index of the first image.
         columns: what the messages say of the columns.
-        names: the members that the rows have, in the order of their cells.
+        names: the column names of the rows' cells, in order.
     """
 
     start: int
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A run with the index behind its last image."""
+    """A run, and the index after its last image."""
 
     start: int
     end: int
@@ -46,12 +46,12 @@ class Span(NamedTuple):
 
 
 class Version(NamedTuple):
-    """What messages show of one version of the columns.
+    """What consecutive images with the same columns show of them.
 
     Attributes:
         start: the index of the first image.
         columns: the columns.
-        cells: per column, the cells of all images; None where a row lacks it.
+        cells: per column, the cells of all images; None if the row has no such column.
     """
 
     start: int
@@ -62,7 +62,8 @@ class Version(NamedTuple):
 class Images:
     """The parsed row images of one table's events: parallel lists, in the order of the events.
 
-    A row is kept as the tuple of its cells: so its dict is free again while it is still in the processor's cache.
+    Each row is stored as a tuple of cells. Its dict is freed at once, while it is still in the processor's cache.
+    `continue_run` is called before the first `add`; after `drop`, nothing is added.
 
     Attributes:
         change_types: per image, an index into `events.CHANGE_TYPES`.
@@ -80,7 +81,7 @@ class Images:
         self.indexes: list[int] = []
         self.rows: list[tuple[Any, ...]] = []
         self.runs: list[Run] = []
-        self._cells_of: Callable[[Row], tuple[Any, ...]] = _no_cells  # of a row that has at least the last run's names
+        self._cells_of: Callable[[Row], tuple[Any, ...]] = _no_cells  # of a row that has all names of the last run
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
         """Add the images of one event, without those that the plan leaves out.
@@ -113,18 +114,18 @@ class Images:
         try:
             cells = self._cells_of(row)
             if len(cells) != len(row):
-                cells = self._other_cells(row)
+                cells = self._cells_of_other_names(row)
         except (KeyError, TypeError):
-            cells = self._other_cells(row)
+            cells = self._cells_of_other_names(row)
         self.rows.append(cells)
         self.change_types.append(change_type)
         self.events.append(event)
         self.indexes.append(index)
 
-    def _other_cells(self, row: Row) -> tuple[Any, ...]:
+    def _cells_of_other_names(self, row: Row) -> tuple[Any, ...]:
         """Return the cells of a row that has other names than the run, and start a run for it."""
         if type(row) is not dict:
-            msg = f"a row that is no JSON object but {row!r:.40}"
+            msg = f"a row that is {row!r:.40} and not a JSON object"
             raise TypeError(msg)
         names = tuple(row)
         if names != self.runs[-1].names:
@@ -132,7 +133,10 @@ class Images:
         return tuple(row.values())
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` images only: the others came from an event that cannot be read."""
+        """Keep the first `count` images only: the others came from an event that cannot be read.
+
+        The decoder still knows the last columns that it has passed to `continue_run`: the last run keeps them.
+        """
         last = self.runs[-1] if self.runs else None
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
@@ -143,15 +147,16 @@ class Images:
     def drop(self, events: Collection[int]) -> None:
         """Drop the images of events that have turned out to be wrong."""
         kept = [image for image, event in enumerate(self.events) if event not in events]
-        run_of = [span[2:] for span in self.spans() for _ in range(span.start, span.end)]
+        layouts = [(span.columns, span.names) for span in self.spans() for _ in range(span.start, span.end)]
         self.change_types = [self.change_types[image] for image in kept]
         self.indexes = [self.indexes[image] for image in kept]
         self.rows = [self.rows[image] for image in kept]
         self.events = [self.events[image] for image in kept]
         self.runs = []
-        for place, image in enumerate(kept):
-            if not self.runs or self.runs[-1][1:] != run_of[image]:
-                self.runs.append(Run(place, *run_of[image]))
+        for position, image in enumerate(kept):
+            columns, names = layouts[image]
+            if not self.runs or (self.runs[-1].columns, self.runs[-1].names) != (columns, names):
+                self.runs.append(Run(position, columns, names))
 
     def continue_run(self, columns: tuple[Column, ...]) -> None:
         """Continue the last run if it has these columns; else start one, for the images that are added from here on."""
@@ -162,7 +167,8 @@ class Images:
         if self.runs and self.runs[-1].start == len(self.rows):
             self.runs.pop()
         self.runs.append(Run(len(self.rows), columns, names))
-        self._cells_of = itemgetter(*names) if len(names) > 1 else _no_cells  # of one name, itemgetter makes no tuple
+        # With one name, itemgetter returns no tuple.
+        self._cells_of = itemgetter(*names) if len(names) > 1 else _no_cells
 
     def spans(self) -> list[Span]:
         """Return the runs that have images."""
@@ -178,7 +184,7 @@ class Images:
         return dict(zip(span.names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
 
     def versions(self) -> list[Version]:
-        """Return the versions of the columns: runs that differ in nothing but their rows' names are of one version."""
+        """Return what runs show. Neighbouring runs with equal columns are one version, even if their names differ."""
         versions: list[Version] = []
         for span in self.spans():
             cells = self.cells(span)
@@ -192,7 +198,7 @@ class Images:
 
 
 def _no_cells(row: Row) -> tuple[Any, ...]:
-    """Leave a row to `Images._other_cells`."""
+    """Raise an error, so that `Images.append` looks at the row's names."""
     raise KeyError(row)
 
 
