@@ -1,6 +1,7 @@
 """The Spark session of a sync."""
 
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +108,20 @@ def test_a_secret_that_spark_needs_at_its_start_is_refused(monkeypatch: pytest.M
     with pytest.raises(OptionError, match=r"\[spark\] spark\.driver\.password: .*spark-defaults\.conf") as caught:
         session_of(config)
     assert "hush" not in str(caught.value)
+
+
+def test_a_pattern_of_jars_becomes_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Spark expands patterns of `--jars` alone: of `spark.jars`, executors would get no jar."""
+    builder = Builder()
+    monkeypatch.setattr(session_module, "SparkSession", SimpleNamespace(builder=builder))
+    for name in ("b.jar", "a.jar", "c.txt"):
+        (tmp_path / name).touch()
+
+    session_of(config_of(monkeypatch, **{"spark.jars": f"s3://lake/*.jar,{tmp_path}/*.jar,x.jar"}))
+
+    assert builder["spark.jars"] == f"s3://lake/*.jar,{tmp_path}/a.jar,{tmp_path}/b.jar,x.jar"
+    with pytest.raises(OptionError, match=r"\[spark\] spark\.jars: no file is named .*/\*\.zip"):
+        session_of(config_of(monkeypatch, **{"spark.jars": f"{tmp_path}/*.zip"}))
 
 
 def test_the_daemon_imports_what_workers_need(monkeypatch: pytest.MonkeyPatch) -> None:

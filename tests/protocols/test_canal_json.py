@@ -271,6 +271,39 @@ def test_a_message_that_breaks_half_way_gives_none_of_its_rows() -> None:
     assert [(row["id"], row["_corrupt_record"] is None) for row in decoded] == [(None, False), (None, False), (9, True)]
 
 
+@pytest.mark.parametrize("data", [["id"], "1", [7]])
+def test_a_message_without_rows_is_bad_if_its_operation_is_not_wanted_too(data: Any) -> None:
+    """What is no row is a bad record, also of an operation that `operations` leaves out."""
+    types = {"id": "int"}
+    messages = [canal("INSERT", [{"id": "1"}], None, types), canal("INSERT", data, None, types)]
+
+    (bad,) = rows(*messages, mode="PERMISSIVE", operations="delete")
+
+    assert json.loads(bad["_corrupt_record"])["offset"] == 1
+
+
+def test_rows_that_lack_a_column_have_null_there_and_no_member_in_an_event() -> None:
+    """An old row may lack a column that the new one has: it is NULL in a row, and not in the document of an event."""
+    types = {"id": "int", "a": "int"}
+    update = canal("UPDATE", [{"id": "1"}], [{"id": "2", "a": "5"}], types)
+    insert = canal("INSERT", [{"id": "3", "a": "7"}], None, types)
+
+    read = Captured.of(insert, update).read(outputFormat="event").to_pylist()
+
+    assert [json.loads(event["after"]) for event in read] == [{"id": 3, "a": 7}, {"id": 1}]
+
+
+@pytest.mark.parametrize("member", ["ts", "es"])
+def test_a_time_that_is_no_number_is_bad(member: str) -> None:
+    """`true` is no time, though Python takes it for 1."""
+    good = canal("INSERT", [{"id": "1"}], None, {"id": "int"})
+    broken = dump({**json.loads(good[1] or b""), member: True, "_tidb": None})
+
+    _, bad = rows(good, (good[0], broken), mode="PERMISSIVE")
+
+    assert "a time True" in json.loads(bad["_corrupt_record"])["reason"]
+
+
 @pytest.mark.parametrize("names", [("İ", "i̇"), ("ÀB", "àb"), ("K", "k")])
 def test_columns_that_spark_cannot_tell_apart_are_refused(names: tuple[str, str]) -> None:
     """They are two columns for TiDB or for the message; one of them would be lost in silence."""

@@ -99,6 +99,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_empty:  # the lines for the other machine take all jars of the folder
         msg = f"argument --to: {folder} is not empty. Name a new folder, or delete it first"
         raise OptionError(msg)
+    try:
+        _collect(folder, requirement, pyspark, arguments)
+    except OSError as error:
+        msg = f"{folder} cannot be written: {error.strerror}"
+        raise TargetError(msg) from None
+    return 0
+
+
+def _collect(folder: Path, requirement: str, pyspark: str, arguments: argparse.Namespace) -> None:
     # Jars come first: they take less time, and an engine without a release for this PySpark fails here.
     if arguments.format is not None:
         from ticdc_source.lakehouse.engine_jars import fetch_jars  # noqa: PLC0415 (it imports pyspark)
@@ -109,7 +118,6 @@ def run(arguments: argparse.Namespace) -> int:
     text = commands(arguments.extra, pyspark, jars=arguments.format is not None)
     (folder / _INSTALL_FILE).write_text(text, encoding="utf-8")
     _show(folder, text)
-    return 0
 
 
 def own_requirement(extras: Sequence[str], wheel: Path | None) -> str:

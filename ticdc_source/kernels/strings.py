@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 _MOST_LABELS = 64  # of a SET
+_MANY = 500  # cells that are decoded as a whole column in less time than one by one
 
 
 def _texts(_type: ColumnType, settings: Settings) -> Kernel:
@@ -115,10 +116,11 @@ def binary_wire(
 
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
         def run(cells: Cells) -> pa.Array:
-            with suppress(UnicodeEncodeError):  # a lone surrogate: `decode` says which cell has it
-                array = None if whole is None else whole(text_cells(cells))
-                if array is not None:
-                    return array
+            if whole is not None and (isinstance(cells, pa.StringArray) or len(cells) >= _MANY):
+                with suppress(UnicodeEncodeError):  # a lone surrogate: `decode` says which cell has it
+                    array = whole(text_cells(cells))
+                    if array is not None:
+                        return array
             return pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())
 
         return run

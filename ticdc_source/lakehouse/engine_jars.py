@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.lakehouse.session import package_of, started
+from ticdc_source.lakehouse.session import package_of, refuse_remote, started
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 
 __all__ = ["fetch_jars"]
@@ -29,9 +29,10 @@ def fetch_jars(engine: str, folder: Path, more: Sequence[str] = ()) -> list[Path
         The jars that were fetched.
 
     Raises:
-        OptionError: the engine has no release for this PySpark.
+        OptionError: the engine has no release for this PySpark, or PySpark would use Spark Connect.
         TargetError: Spark does not start, as when it cannot fetch a package.
     """
+    refuse_remote("Fetching jars starts Spark in this process: unset SPARK_REMOTE")
     packages = [package_of(engine), DRIVER_COORDINATE, *more]
     with tempfile.TemporaryDirectory(prefix="ticdc-ivy-") as ivy:  # an empty one: it gets these jars and no other
         builder = SparkSession.builder.master("local[1]").appName("ticdc-source collect")

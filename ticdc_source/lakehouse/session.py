@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyspark
@@ -26,7 +27,16 @@ from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
 from ticdc_source.targets.sessions import in_thread
 
-__all__ = ["PACKAGES", "SETTINGS", "package_of", "refuse_connect", "session_of", "start_workers", "started"]
+__all__ = [
+    "PACKAGES",
+    "SETTINGS",
+    "package_of",
+    "refuse_connect",
+    "refuse_remote",
+    "session_of",
+    "start_workers",
+    "started",
+]
 
 # The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
 PACKAGES = {
@@ -100,8 +110,9 @@ def session_of(config: SyncConfig) -> SparkSession:
             be one of Spark Connect.
         TargetError: Spark does not start.
     """
-    if any(os.environ.get(name) for name in _REMOTE) or "spark.remote" in config.spark:
+    if "spark.remote" in config.spark:
         raise OptionError(_NO_CONNECT)
+    refuse_remote(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
     settings = {**_COMMON, **SETTINGS[config.format]}
@@ -119,7 +130,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     secrets = config.secret_spark
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
-            builder = builder.config(name, value)
+            builder = builder.config(name, _expanded(value) if name == "spark.jars" else value)
     spark = started(builder)
     _quiet(spark)
     _check_jars(spark, config.format)
@@ -127,6 +138,35 @@ def session_of(config: SyncConfig) -> SparkSession:
     _check_catalog(spark, config.catalog)
     _preload_workers(spark)
     return spark
+
+
+def _expanded(jars: str) -> str:
+    """Return the list of jars with the files for its patterns: Spark expands those of `--jars`, and not these.
+
+    Raises:
+        OptionError: a pattern of local files has none.
+    """
+    names: list[str] = []
+    for jar in jars.split(","):
+        local = jar.strip().removeprefix("file://")
+        path = Path(local)
+        is_pattern = "*" in path.name and "://" not in local
+        files = sorted(map(str, path.parent.glob(path.name))) if is_pattern else [jar]
+        if not files:
+            msg = f"[spark] spark.jars: no file is named {jar}"
+            raise OptionError(msg)
+        names += files
+    return ",".join(names)
+
+
+def refuse_remote(reason: str) -> None:
+    """Refuse an environment in which PySpark makes sessions of Spark Connect.
+
+    Raises:
+        OptionError: it is one; the text is `reason`.
+    """
+    if any(os.environ.get(name) for name in _REMOTE):
+        raise OptionError(reason)
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:

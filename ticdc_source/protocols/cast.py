@@ -13,7 +13,7 @@ from ticdc_source.kernels.json_documents import JSONWriter, base64_object, json_
 from ticdc_source.kernels.wire import Cell, Cells, failing_cells
 from ticdc_source.options.hints import spark_name, string_hint
 from ticdc_source.protocols.base import Decoded, LearnedTable
-from ticdc_source.protocols.images import Images, Parsed, Span
+from ticdc_source.protocols.images import ABSENT, Images, Parsed, Span
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column, ReadField
 
@@ -73,7 +73,9 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
         for column in planned.columns:
             parts[column.field.name].append(_cast(column, cells, span, cast))
         for name, write in planned.unknown:
-            for row, value in enumerate(write(cells.get(name, ()))):
+            rescued = images.cells_or_absent(span)[name]
+            having = [row for row, cell in enumerate(rescued) if cell is not ABSENT]
+            for row, value in zip(having, write([rescued[row] for row in having]), strict=True):
                 cast.rescue(span.start + row, name, value)
     arrays = {
         item.name: _concatenated(parts[item.name]) if parts[item.name] else pa.array([], item.arrow)
@@ -108,7 +110,7 @@ def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _C
 
     Args:
         column: the column.
-        columns: the cells of the run by column, those that its rows have.
+        columns: the cells of the run by column.
         span: the run.
         cast: gets what is rescued, and the failures.
 
@@ -118,7 +120,7 @@ def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _C
     start, name = span.start, column.source
     if column.run is None or name is None:
         return pa.nulls(span.end - start, column.field.arrow)
-    cells = columns.get(name) or [None] * (span.end - start)
+    cells = columns[name]
     try:
         array = column.run(cells)
     except Exception:  # noqa: BLE001 (a kernel may raise anything on garbage; the address is added here)
@@ -190,21 +192,23 @@ def _documents(
     documents: list[str] = []
     keys: list[str | None] = []
     for span in images.spans():
-        cells = images.cells(span)
+        cells = images.cells_or_absent(span)
         image_events = images.events[span.start : span.end]
-        members: list[list[str]] = []  # of the columns that the rows have: a member of each row's document
-        key_members: list[list[str]] = []
+        members: list[list[str | None]] = []  # per column, a member of each row's document; None if the row lacks it
+        key_members: list[list[str | None]] = []
         for column in span.columns:
             field = fields.get(column.name.lower()) or ReadField(column.name, pa.string())
             write = _writer(column, field, image_events[0], events, plan, wire_of)
-            if column.name in cells:
-                name = member_name(column.name)
-                values = _written(write, list(cells[column.name]), column, image_events, events, failures)
-                members.append([name + value for value in values])
-                key_members += members[-1:] if column.key else []
+            there = [cell is not ABSENT for cell in cells[column.name]]
+            own = [cell if is_there else None for cell, is_there in zip(cells[column.name], there, strict=True)]
+            values = _written(write, own, column, image_events, events, failures)
+            name = member_name(column.name)
+            members.append([name + value if is_there else None for value, is_there in zip(values, there, strict=True)])
+            key_members += members[-1:] if column.key else []
         for index in range(len(image_events)):
-            documents.append(json_object([values[index] for values in members]))
-            keys.append(json_object([values[index] for values in key_members]) if key_members else None)
+            documents.append(json_object([member for each in members if (member := each[index]) is not None]))
+            key = [member for each in key_members if (member := each[index]) is not None]
+            keys.append(json_object(key) if key else None)
     return {DOCUMENT: pa.array(documents, pa.string()), KEY_DOCUMENT: pa.array(keys, pa.string())}, failures
 
 

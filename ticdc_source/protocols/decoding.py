@@ -159,7 +159,7 @@ def describe_images(
     commit_ts: Sequence[int | None] = (),
     declared: Mapping[str, TypeVersions] | None = None,
 ) -> list[TableSchema]:
-    """Return one schema for each version of the columns, completed by what values show and by what DDL declares.
+    """Return one schema for each run of images, completed by what values show and by what DDL declares.
 
     Args:
         table: the table.
@@ -171,11 +171,12 @@ def describe_images(
         TableSchema(
             table,
             tuple(
-                _declared(_observed(column, cells), declared, commit_ts, images.events[version.start])
-                for column, cells in zip(version.columns, version.cells, strict=True)
+                _declared(_observed(column, cells[column.name]), declared, commit_ts, images.events[span.start])
+                for column in span.columns
             ),
         )
-        for version in images.versions()
+        for span in images.spans()
+        for cells in [images.cells(span)]
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -11,52 +11,36 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
-from ticdc_source.kernels.wire import Cell, Cells
+from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column
 
-__all__ = ["Images", "Parsed", "Row", "Run", "Span", "Version"]
+__all__ = ["ABSENT", "Images", "Parsed", "Row", "Span"]
 
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
 
 
-class Run(NamedTuple):
-    """Consecutive images with the same columns and the same names.
+class Span(NamedTuple):
+    """Consecutive images with the same columns.
 
     Attributes:
         start: the index of the first image.
+        end: the index after the last one.
         columns: what the messages say of the columns.
-        names: the column names of the rows' cells, in order.
     """
-
-    start: int
-    columns: tuple[Column, ...]
-    names: tuple[str, ...]
-
-
-class Span(NamedTuple):
-    """A run, and the index after its last image."""
 
     start: int
     end: int
     columns: tuple[Column, ...]
-    names: tuple[str, ...]
 
 
-class Version(NamedTuple):
-    """What consecutive images with the same columns show of them.
+class _Absent:
+    """What stands for the cell of a column that a row lacks: only a document shows that it is not NULL."""
 
-    Attributes:
-        start: the index of the first image.
-        columns: the columns.
-        cells: per column, the cells of all images; None if the row has no such column.
-    """
 
-    start: int
-    columns: tuple[Column, ...]
-    cells: list[list[Cell]]
+ABSENT = _Absent()
 
 
 class Images:
@@ -69,19 +53,20 @@ class Images:
         change_types: per image, an index into `events.CHANGE_TYPES`.
         events: per image, the index of its event among the table's events.
         indexes: per image, the index of its row in the message, from 0.
-        rows: per image, its cells in the order of its run's names.
-        runs: the runs. The first one starts at 0.
+        rows: per image, a cell for each column of its run; `ABSENT` for a column that the row lacks.
+        runs: consecutive images with the same columns: (index of the first image, columns). The first run starts at 0.
     """
 
-    __slots__ = ("_cells_of", "change_types", "events", "indexes", "rows", "runs")
+    __slots__ = ("_cells_of", "_has_absent", "change_types", "events", "indexes", "rows", "runs")
 
     def __init__(self) -> None:
         self.change_types: list[int] = []
         self.events: list[int] = []
         self.indexes: list[int] = []
         self.rows: list[tuple[Any, ...]] = []
-        self.runs: list[Run] = []
-        self._cells_of: Callable[[Row], tuple[Any, ...]] = _no_cells  # of a row that has all names of the last run
+        self.runs: list[tuple[int, tuple[Column, ...]]] = []
+        self._has_absent = False
+        self._cells_of: Callable[[Row], tuple[Any, ...]] = _cells_of_none
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
         """Add the images of one event, without those that the plan leaves out.
@@ -113,92 +98,70 @@ class Images:
         """
         try:
             cells = self._cells_of(row)
-            if len(cells) != len(row):
-                cells = self._cells_of_other_names(row)
         except (KeyError, TypeError):
-            cells = self._cells_of_other_names(row)
-        self.rows.append(cells)
+            cells = self._cells_that_are_there(row)
         self.change_types.append(change_type)
         self.events.append(event)
         self.indexes.append(index)
+        self.rows.append(cells)
 
-    def _cells_of_other_names(self, row: Row) -> tuple[Any, ...]:
-        """Return the cells of a row that has other names than the run, and start a run for it."""
+    def _cells_that_are_there(self, row: Row) -> tuple[Any, ...]:
+        """Return the cells of a row that lacks columns of its run."""
         if type(row) is not dict:
             msg = f"a row that is {row!r:.40} and not a JSON object"
             raise TypeError(msg)
-        names = tuple(row)
-        if names != self.runs[-1].names:
-            self._start_run(self.runs[-1].columns, names)
-        return tuple(row.values())
+        self._has_absent = True
+        return tuple(row.get(column.name, ABSENT) for column in self.runs[-1][1])
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` images only: the others came from an event that cannot be read.
-
-        The decoder still knows the last columns that it has passed to `continue_run`: the last run keeps them.
-        """
-        last = self.runs[-1] if self.runs else None
+        """Keep the first `count` images only: the others came from an event that cannot be read."""
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
-        if last is not None and last.start > count:
-            self.runs = [run for run in self.runs if run.start <= count]
-            self._start_run(last.columns, last.names)
 
     def drop(self, events: Collection[int]) -> None:
         """Drop the images of events that have turned out to be wrong."""
         kept = [image for image, event in enumerate(self.events) if event not in events]
-        layouts = [(span.columns, span.names) for span in self.spans() for _ in range(span.start, span.end)]
+        columns_of = [span.columns for span in self.spans() for _ in range(span.start, span.end)]
         self.change_types = [self.change_types[image] for image in kept]
         self.indexes = [self.indexes[image] for image in kept]
         self.rows = [self.rows[image] for image in kept]
         self.events = [self.events[image] for image in kept]
         self.runs = []
         for position, image in enumerate(kept):
-            columns, names = layouts[image]
-            if not self.runs or (self.runs[-1].columns, self.runs[-1].names) != (columns, names):
-                self.runs.append(Run(position, columns, names))
+            if not self.runs or self.runs[-1][1] != columns_of[image]:
+                self.runs.append((position, columns_of[image]))
 
     def continue_run(self, columns: tuple[Column, ...]) -> None:
         """Continue the last run if it has these columns; else start one, for the images that are added from here on."""
-        if not self.runs or self.runs[-1].columns != columns:
-            self._start_run(columns, tuple(column.name for column in columns))
-
-    def _start_run(self, columns: tuple[Column, ...], names: tuple[str, ...]) -> None:
-        if self.runs and self.runs[-1].start == len(self.rows):
-            self.runs.pop()
-        self.runs.append(Run(len(self.rows), columns, names))
-        # With one name, itemgetter returns no tuple.
-        self._cells_of = itemgetter(*names) if len(names) > 1 else _no_cells
+        runs = self.runs
+        if not runs or runs[-1][1] != columns:
+            if runs and runs[-1][0] == len(self.rows):
+                runs.pop()
+            runs.append((len(self.rows), columns))
+            # itemgetter makes a tuple of two names and more.
+            self._cells_of = itemgetter(*(each.name for each in columns)) if len(columns) > 1 else _cells_of_none
 
     def spans(self) -> list[Span]:
         """Return the runs that have images."""
-        ends = [*(run.start for run in self.runs), len(self.rows)][1:]
-        return [
-            Span(run.start, end, run.columns, run.names)
-            for run, end in zip(self.runs, ends, strict=True)
-            if run.start < end
-        ]
+        ends = [*(start for start, _ in self.runs), len(self.rows)][1:]
+        runs = zip(self.runs, ends, strict=True)
+        return [Span(start, end, columns) for (start, columns), end in runs if start < end]
 
     def cells(self, span: Span) -> dict[str, Cells]:
-        """Return the cells of a run's rows by the name of their column."""
-        return dict(zip(span.names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
+        """Return the cells of a run's rows by the name of their column; None for a column that a row lacks."""
+        cells = self.cells_or_absent(span)
+        if not self._has_absent:
+            return cells
+        return {name: [None if cell is ABSENT else cell for cell in each] for name, each in cells.items()}
 
-    def versions(self) -> list[Version]:
-        """Return what runs show. Neighbouring runs with equal columns are one version, even if their names differ."""
-        versions: list[Version] = []
-        for span in self.spans():
-            cells = self.cells(span)
-            parts = [cells.get(column.name, [None] * (span.end - span.start)) for column in span.columns]
-            if versions and versions[-1].columns == span.columns:
-                for kept, more in zip(versions[-1].cells, parts, strict=True):
-                    kept.extend(more)
-            else:
-                versions.append(Version(span.start, span.columns, [list(part) for part in parts]))
-        return versions
+    def cells_or_absent(self, span: Span) -> dict[str, Sequence[Any]]:
+        """Return the cells of a run's rows by the name of their column; `ABSENT` for a column that a row lacks."""
+        names = [column.name for column in span.columns]
+        return dict(zip(names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
 
 
-def _no_cells(row: Row) -> tuple[Any, ...]:
-    """Raise an error, so that `Images.append` looks at the row's names."""
+def _cells_of_none(row: Row) -> tuple[Any, ...]:
+    """Raise an error, so that `Images.append` looks for each column by itself."""
     raise KeyError(row)
 
 

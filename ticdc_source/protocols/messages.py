@@ -129,7 +129,7 @@ def milliseconds(value: object) -> int | None:
     if not value:
         return None
     msg = f"a time {value!r}"
-    raise (ValueError if isinstance(value, int) else TypeError)(msg)
+    raise (ValueError if type(value) is int else TypeError)(msg)
 
 
 def text(value: object) -> str:

@@ -70,7 +70,8 @@ class Receiver:
                     self._parser._validate_frame_size(size)  # noqa: SLF001 (what receive_bytes does)
                 except kafka.errors.KafkaError as error:
                     return answers, error
-                self._answer = memoryview(pa.allocate_buffer(size))  # a bytearray would be filled with zeros first
+                # A bytearray would be filled with zeros first.
+                self._answer = memoryview(pa.allocate_buffer(size)).cast("B")
 
     def _responses(self, answers: Sequence[memoryview]) -> list[object]:
         """Decode answers into what `KafkaProtocol.receive_bytes` returns for their bytes."""

@@ -247,6 +247,9 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan:
     """Add the images of a message. Official Canal's messages may hold several rows."""
     message_type, olds = message["type"], message.get("old")
     for index, row in enumerate(rows):
+        if type(row) is not dict:  # also of an operation that is not wanted
+            msg = f"a row of 'data' is {row!r}"
+            raise TypeError(msg)
         if message_type == "INSERT":
             images.add(event, index, None, row, plan, update=False)
         elif message_type == "DELETE":  # the row is in `data`, before v5.4 in `old` too

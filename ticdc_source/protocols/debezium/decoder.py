@@ -44,7 +44,7 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parsed, Run
+from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -138,7 +138,7 @@ class Debezium(RowDecoder):
         parsed = self._sampled(events, versions)
         keys = self._key_columns(events)
         images = parsed.images
-        firsts = [parsed.commit_ts[images.events[version.start]] or 0 for version in images.versions()]
+        firsts = [parsed.commit_ts[images.events[span.start]] or 0 for span in images.spans()]
         return [
             TableSchema(
                 schema.table,
@@ -165,12 +165,12 @@ class Debezium(RowDecoder):
         """Mark the handle-key columns of each image: the members of its record's key. DDL may change them."""
         keys_of_records = events.chunk.keys
         keys = [self._members(keys_of_records[events.positions[event]]) for event in images.events]
-        runs: list[Run] = []
+        runs: list[tuple[int, tuple[Column, ...]]] = []
         for span in images.spans():
             for image in range(span.start, span.end):
                 if image == span.start or keys[image] != keys[image - 1]:
                     marked = tuple(replace(column, key=column.name in keys[image]) for column in span.columns)
-                    runs.append(Run(image, marked, span.names))
+                    runs.append((image, marked))
         images.runs = runs
 
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002

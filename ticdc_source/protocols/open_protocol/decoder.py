@@ -282,16 +282,14 @@ def _column_without_flags(name: str, code: int, type_name: str, *, key: bool) ->
 def _look_at_strings(images: Images) -> None:
     """Say of each column without flags how its strings are written, as far as the rows show it."""
     cells: dict[str, set[str]] = {}
-    for version in images.versions():
-        for column, values in zip(version.columns, version.cells, strict=True):
-            if column.wire == _NO_FLAGS:
-                cells.setdefault(column.name, set()).update(value for value in values if isinstance(value, str))
+    for span in images.spans():
+        values = images.cells(span)
+        for name in [column.name for column in span.columns if column.wire == _NO_FLAGS]:
+            cells.setdefault(name, set()).update(value for value in values[name] if isinstance(value, str))
     if not cells:
         return
     written = written_in(cells)
-    images.runs = [
-        run._replace(columns=tuple(_as_written(column, written) for column in run.columns)) for run in images.runs
-    ]
+    images.runs = [(start, tuple(_as_written(column, written) for column in columns)) for start, columns in images.runs]
 
 
 def _as_written(column: Column, written: Mapping[str, tuple[Written, bool]]) -> Column:

@@ -134,8 +134,10 @@ class Simple(RowDecoder):
         learned.definitions.update(definitions_of(ddl))
         images = self._parse(events, LearnedTable(Plan(()), learned)).images
         return [
-            replace(schema, columns=tuple(map(_with_zone, schema.columns, version.cells)))
-            for schema, version in zip(describe_images(events.table, images), images.versions(), strict=True)
+            replace(schema, columns=tuple(_with_zone(column, cells[column.name]) for column in schema.columns))
+            for schema, cells in zip(
+                describe_images(events.table, images), map(images.cells, images.spans()), strict=True
+            )
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
