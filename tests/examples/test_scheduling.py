@@ -87,7 +87,7 @@ def run(command: str) -> int:
 
 @pytest.mark.parametrize(("schedule", "command"), crontab())
 def test_cron_starts_no_run_beside_another(machine: Path, logged: Path, schedule: str, command: str) -> None:
-    """While another process holds the lock, the line of the page starts nothing: `flock` returns 75, and no log has a line."""
+    """While another process holds the lock, the line of the page starts nothing, and logs say nothing."""
     lock = re.findall(r"/var/lib/ticdc/\S+", command)
     with Path(here(machine, lock[0])).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -102,7 +102,7 @@ def test_cron_starts_no_run_beside_another(machine: Path, logged: Path, schedule
 
 
 def test_logs_get_the_error_of_a_run(machine: Path, logged: Path) -> None:
-    """Without another run, the line of the page starts the command: its log gets the error, and the system's log a line."""
+    """Without another run, the line of the page starts the command, and logs tell of its error."""
     install(machine, "/opt/ticdc/bin/ticdc-source", sys.executable, "-m", "ticdc_source", PYTHONPATH=str(ROOT))
     (_, sync), _ = crontab()
     command = here(machine, sync)
