@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from ticdc_source.options.offsets import OffsetRange, pack
 
 PAGE = (ROOT / "docs/guides/sizing.md").read_text(encoding="utf-8")
 NEAR = 0.35  # of a measured figure: machines and days differ by that
@@ -57,3 +58,24 @@ def test_the_examples_follow_the_formula() -> None:
         t, s = float(tables.replace(",", "")), float(seconds)
         assert int(read) == -(-(4 * 1.3 * r + 0.4 / s) // 0.7)
         assert int(delta) == -(-(50 * r + (0.4 + 1.4 * t) / s) // 0.7)
+
+
+def test_the_comparison_of_triggers_follows_the_formula() -> None:
+    """The page has 11,000 changes per second in 100 tables, with two triggers."""
+    lines = re.findall(r'\| `"(\d+) minutes?"` \| (\d+) cores \| (\d+) cores \|', PAGE)
+
+    assert "(11,000 changes per second) with changes in 100 tables" in PAGE
+    assert [int(minutes) for minutes, _, _ in lines] == [1, 5]
+    for minutes, delta, iceberg in lines:
+        s = 60 * int(minutes)
+        assert int(delta) == -(-(50 * 0.011 + (0.4 + 1.4 * 100) / s) // 0.7)
+        assert int(iceberg) == -(-(43 * 0.011 + (0.4 + 0.9 * 100) / s) // 0.7)
+
+
+def test_ranges_that_share_a_task_are_those_of_the_code() -> None:
+    """The number of records that are worth a task."""
+    ranges = [OffsetRange("a", partition, 0, 2_500) for partition in range(2)]
+    one_more = [*ranges[:1], ranges[1]._replace(end=2_501)]
+
+    assert "up to 5,000 records together" in PAGE
+    assert [len(pack(each)) for each in (ranges, one_more)] == [1, 2]

@@ -19,7 +19,7 @@ from tests.versions.environments import environment
 
 PAGE = ROOT / "docs/guides/scheduling.md"
 AIRFLOW = re.findall(r"Airflow (\d+\.\d+\.\d+)", PAGE.read_text(encoding="utf-8"))
-PLACES = ("/opt", "/etc/ticdc", "/run/lock", "/var/log", "/data")  # of the page
+PLACES = ("/opt", "/etc/ticdc", "/var/lib/ticdc", "/var/log/ticdc", "/data")  # of the page
 OVERLAPS = 75  # what flock is told to return
 SECONDS = 900
 
@@ -52,7 +52,7 @@ def here(folder: Path, text: str) -> str:
 def install(folder: Path, program: str, *command: str, **environment: str) -> None:
     """Write a program of the page that runs a command in an environment."""
     path = Path(here(folder, program))
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     words = " ".join(f"'{word}'" for word in command)
     settings = "".join(f"export {name}='{value}'\n" for name, value in environment.items())
     path.write_text(f'#!/bin/sh\n{settings}exec {words} "$@"\n')
@@ -67,31 +67,52 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def logged(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file into which `logger` writes its arguments, one line for each call."""
+    file = machine / "logged"
+    file.touch()
+    program = machine / "bin" / "logger"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{file}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return file
+
+
+def run(command: str) -> int:
+    """Run a command as cron does, and return its exit code."""
+    return subprocess.run(["/bin/sh", "-c", command], check=False).returncode
+
+
 @pytest.mark.parametrize(("schedule", "command"), crontab())
-def test_cron_starts_no_run_beside_another(machine: Path, schedule: str, command: str) -> None:
-    """While another process holds the lock, the line of the page starts nothing and returns 75."""
-    lock = re.findall(r"/run/lock/\S+", command)
+def test_cron_starts_no_run_beside_another(machine: Path, logged: Path, schedule: str, command: str) -> None:
+    """While another process holds the lock, the line of the page starts nothing, and logs say nothing."""
+    lock = re.findall(r"/var/lib/ticdc/\S+", command)
     with Path(here(machine, lock[0])).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        done = subprocess.run(["/bin/sh", "-c", here(machine, command)], check=False)
+        code = run(here(machine, command.partition(" || ")[0]))
+        whole = run(here(machine, command))
 
-    assert done.returncode == OVERLAPS
-    assert [log.read_text() for log in (machine / "var" / "log").iterdir()] == [""]
+    assert (code, whole) == (OVERLAPS, 0)
+    assert [log.read_text() for log in (machine / "var/log/ticdc").iterdir()] == [""]
+    assert logged.read_text() == ""
     assert len(schedule.split()) == len(("minute", "hour", "day", "month", "weekday"))
     assert "%" not in command  # cron takes it for the end of the line
 
 
-def test_cron_gets_the_exit_code_and_the_log_the_error(machine: Path) -> None:
-    """Without another run, the line of the page starts the command: its exit code and its messages are not lost."""
+def test_logs_get_the_error_of_a_run(machine: Path, logged: Path) -> None:
+    """Without another run, the line of the page starts the command, and logs tell of its error."""
     install(machine, "/opt/ticdc/bin/ticdc-source", sys.executable, "-m", "ticdc_source", PYTHONPATH=str(ROOT))
     (_, sync), _ = crontab()
     command = here(machine, sync)
 
-    codes = [subprocess.run(["/bin/sh", "-c", command], check=False).returncode for _ in range(2)]
+    codes = [run(command), run(command.partition(" || ")[0])]
 
-    assert codes == [2, 2]  # the lock of the first run has ended with it
-    log = (machine / "var" / "log" / "ticdc-shop.log").read_text()
+    assert codes == [0, 2]  # of `logger`, and of the command: the lock of the first run has ended with it
+    log = (machine / "var/log/ticdc/shop.log").read_text()
     assert log.count("shop.toml cannot be read: No such file or directory") == len(codes)
+    assert logged.read_text() == "-p user.err the sync of shop failed\n"
 
 
 @pytest.mark.long("Airflow, which pip installs the first time, and a JVM for each DAG")
@@ -109,7 +130,8 @@ def test_airflow_runs_the_dags_of_the_page(broker: Kafka, topic: Callable[..., s
     install(machine, "/opt/ticdc/bin/ticdc-source", python, "-m", "ticdc_source", **with_spark, **spark_of("delta"))
     local = ("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1")
     submit = str(Path(python).with_name("spark-submit"))
-    install(machine, "/opt/spark/bin/spark-submit", submit, *local, **with_spark)
+    install(machine, "/opt/spark/bin/spark-submit", submit, *local, PYTHONPATH=str(ROOT))
+    install(machine, "/opt/ticdc/bin/python", python)  # what the DAG names
     toml = SYNC.format(folder=machine, topic=name, servers=broker.bootstrap_servers)
     (machine / "etc" / "ticdc" / "shop.toml").write_text(toml)
     jobs = machine / "opt" / "jobs"
