@@ -72,7 +72,14 @@ def sampled(root: int, interval: float = 0.1) -> Iterator[Sampler]:
 
 
 def cpu_seconds(root: int) -> float:
-    """Return the CPU seconds of a process and of all processes below it, including those that have ended."""
+    """Return the CPU seconds of a process and of all processes below it, including those that have ended.
+
+    A process that ends while /proc is read is missed once, so the larger of two readings is taken.
+    """
+    return max(_cpu_seconds(root), _cpu_seconds(root))
+
+
+def _cpu_seconds(root: int) -> float:
     parents = _parents()
     ticks = 0
     for pid in parents:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from ticdc_source.cli.arguments import argument, file_path
+from ticdc_source.cli.arguments import argument, file_path, words
 from ticdc_source.cli.screen import errors, output, plain
 from ticdc_source.errors import OptionError, TargetError, counted
 from ticdc_source.options.parsers import ParseError, one_of
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if not pattern.fullmatch(text):
+        if not pattern.fullmatch(words(text)):
             msg = f"expected {expected}"
             raise ParseError(msg)
         return text
