@@ -23,7 +23,7 @@ from ticdc_source.cli.screen import errors, output, plain
 from ticdc_source.errors import OptionError, TargetError, counted
 from ticdc_source.options.parsers import ParseError, one_of
 
-__all__ = ["SUMMARY", "add_arguments", "commands", "own_requirement", "run"]
+__all__ = ["SUMMARY", "add_arguments", "own_requirement", "run"]
 
 SUMMARY = "wheels and jars in a folder, for machines without a network"
 _PACKAGE = "ticdc-source"

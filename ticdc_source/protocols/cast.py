@@ -69,14 +69,14 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
         except SchemaError as error:
             msg = f"{error} ({events.address(images.events[span.start])})"
             raise type(error)(msg) from None
-        cells = images.cells(span)
+        cells_or_absent = images.cells_or_absent(span)
+        cells = images.with_nulls(cells_or_absent)
         for column in planned.columns:
             parts[column.field.name].append(_cast(column, cells, span, cast))
         for name, write in planned.unknown:
-            rescued = images.cells_or_absent(span)[name]
-            having = [row for row, cell in enumerate(rescued) if cell is not ABSENT]
-            for row, value in zip(having, write([rescued[row] for row in having]), strict=True):
-                cast.rescue(span.start + row, name, value)
+            for row, (cell, value) in enumerate(zip(cells_or_absent[name], write(cells[name]), strict=True)):
+                if cell is not ABSENT:
+                    cast.rescue(span.start + row, name, value)
     arrays = {
         item.name: _concatenated(parts[item.name]) if parts[item.name] else pa.array([], item.arrow)
         for item in plan.fields
@@ -192,18 +192,17 @@ def _documents(
     documents: list[str] = []
     keys: list[str | None] = []
     for span in images.spans():
-        cells = images.cells_or_absent(span)
+        cells_or_absent = images.cells_or_absent(span)
+        cells = images.with_nulls(cells_or_absent)
         image_events = images.events[span.start : span.end]
         members: list[list[str | None]] = []  # per column, a member of each row's document; None if the row lacks it
         key_members: list[list[str | None]] = []
         for column in span.columns:
             field = fields.get(column.name.lower()) or ReadField(column.name, pa.string())
             write = _writer(column, field, image_events[0], events, plan, wire_of)
-            there = [cell is not ABSENT for cell in cells[column.name]]
-            own = [cell if is_there else None for cell, is_there in zip(cells[column.name], there, strict=True)]
-            values = _written(write, own, column, image_events, events, failures)
-            name = member_name(column.name)
-            members.append([name + value if is_there else None for value, is_there in zip(values, there, strict=True)])
+            values = _written(write, list(cells[column.name]), column, image_events, events, failures)
+            name, pairs = member_name(column.name), zip(cells_or_absent[column.name], values, strict=True)
+            members.append([None if cell is ABSENT else name + value for cell, value in pairs])
             key_members += members[-1:] if column.key else []
         for index in range(len(image_events)):
             documents.append(json_object([member for each in members if (member := each[index]) is not None]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -66,7 +66,7 @@ class Images:
         self.rows: list[tuple[Any, ...]] = []
         self.runs: list[tuple[int, tuple[Column, ...]]] = []
         self._has_absent = False
-        self._cells_of: Callable[[Row], tuple[Any, ...]] = _cells_of_none
+        self._cells_of: Callable[[Row], tuple[Any, ...]] = _getter(())
 
     def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
         """Add the images of one event, without those that the plan leaves out.
@@ -108,8 +108,7 @@ class Images:
     def _cells_that_are_there(self, row: Row) -> tuple[Any, ...]:
         """Return the cells of a row that lacks columns of its run."""
         if type(row) is not dict:
-            msg = f"a row that is {row!r:.40} and not a JSON object"
-            raise TypeError(msg)
+            _no_row(row)
         self._has_absent = True
         return tuple(row.get(column.name, ABSENT) for column in self.runs[-1][1])
 
@@ -138,8 +137,7 @@ class Images:
             if runs and runs[-1][0] == len(self.rows):
                 runs.pop()
             runs.append((len(self.rows), columns))
-            # itemgetter makes a tuple of two names and more.
-            self._cells_of = itemgetter(*(each.name for each in columns)) if len(columns) > 1 else _cells_of_none
+            self._cells_of = _getter([column.name for column in columns])
 
     def spans(self) -> list[Span]:
         """Return the runs that have images."""
@@ -149,7 +147,10 @@ class Images:
 
     def cells(self, span: Span) -> dict[str, Cells]:
         """Return the cells of a run's rows by the name of their column; None for a column that a row lacks."""
-        cells = self.cells_or_absent(span)
+        return self.with_nulls(self.cells_or_absent(span))
+
+    def with_nulls(self, cells: dict[str, Sequence[Any]]) -> dict[str, Cells]:
+        """Return what `cells_or_absent` has returned with None in place of `ABSENT`."""
         if not self._has_absent:
             return cells
         return {name: [None if cell is ABSENT else cell for cell in each] for name, each in cells.items()}
@@ -160,9 +161,20 @@ class Images:
         return dict(zip(names, zip(*self.rows[span.start : span.end], strict=True), strict=True))
 
 
-def _cells_of_none(row: Row) -> tuple[Any, ...]:
-    """Raise an error, so that `Images.append` looks for each column by itself."""
-    raise KeyError(row)
+def _getter(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+    """Return what takes the cells with these names out of a row, and raises KeyError or TypeError if it cannot."""
+    if len(names) > 1:
+        return itemgetter(*names)
+
+    def of_few(row: Row) -> tuple[Any, ...]:  # itemgetter makes no tuple of one name
+        return tuple(row[name] for name in names) if type(row) is dict else _no_row(row)
+
+    return of_few
+
+
+def _no_row(row: object) -> NoReturn:
+    msg = f"a row that is {row!r:.40} and not a JSON object"
+    raise TypeError(msg)
 
 
 @dataclass(slots=True, kw_only=True)

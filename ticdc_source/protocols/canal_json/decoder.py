@@ -147,26 +147,25 @@ class CanalJSON(RowDecoder):
     def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
-        commit_ts, build_ts = parsed.commit_ts, parsed.build_ts
         columns: tuple[Column, ...] = ()
-        last: tuple[object, object, object, int, tuple[str, ...]] = (None, None, None, -1, ())
+        last_signature: tuple[object, ...] | None = None
 
         def read(event: int, payload: bytes) -> None:
-            nonlocal columns, last
+            nonlocal columns, last_signature
             message = parse_object(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
                 message = self._whole_message(message, parsed)
             rows = message["data"]
-            its_commit_ts = commit_ts[event] = _commit_ts(message, extension)
-            build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
+            commit_ts = parsed.commit_ts[event] = _commit_ts(message, extension)
+            parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
             if not rows:
                 msg = "a row message without 'data'"
                 raise ValueError(msg)
-            version = bisect_left(boundaries, its_commit_ts or 0) if boundaries else 0
+            version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
             signature = (message.get("mysqlType"), message.get("sqlType"), message.get("pkNames"), version, (*rows[0],))
-            if signature != last:
-                columns, last = since_ddl(_columns(message, rows), boundaries, version), signature
+            if signature != last_signature:
+                columns, last_signature = since_ddl(_columns(message, rows), boundaries, version), signature
                 images.continue_run(columns)
             _add(images, event, message, rows, plan)
             if learn is not None:
