@@ -72,8 +72,8 @@ def dbt(folder: Path, *arguments: str, file: str) -> tuple[int, list[dict[str, A
     done = run(folder / "dbt", python, "dbt.cli.main", *arguments, *given)
     results = folder / "dbt" / "target" / file
     assert results.exists(), done.stdout + done.stderr
-    found: list[dict[str, Any]] = json.loads(results.read_text())["results"]
-    return done.returncode, found
+    steps: list[dict[str, Any]] = json.loads(results.read_text())["results"]
+    return done.returncode, steps
 
 
 @pytest.mark.long("dbt, which pip installs the first time, and a JVM for each command")

@@ -40,13 +40,13 @@ path = "{folder}/data/lake"
 def crontab() -> list[tuple[str, str]]:
     """Return the schedule and the command of each line for cron; the sixth word is the user."""
     lines = [line for block in blocks(PAGE) if block.language == "text" for line in block.text.splitlines()]
-    found = [re.fullmatch(r"((?:[\d*/]+ +){5})etl +(.+)", line) for line in lines]
-    return [(match[1].strip(), match[2]) for match in found if match]
+    matches = [re.fullmatch(r"((?:[\d*/]+ +){5})etl +(.+)", line) for line in lines]
+    return [(match[1].strip(), match[2]) for match in matches if match]
 
 
 def here(folder: Path, text: str) -> str:
     """Return text of the page with its folders below another one."""
-    return re.sub("|".join(rf"{place}(?=/)" for place in PLACES), lambda found: f"{folder}{found[0]}", text)
+    return re.sub("|".join(rf"{place}(?=/)" for place in PLACES), lambda match: f"{folder}{match[0]}", text)
 
 
 def install(folder: Path, program: str, *command: str, **environment: str) -> None:
