@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, conca
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
+from ticdc_source.kernels.wire import json_text
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_kinds import ddl_kind
@@ -184,7 +184,7 @@ def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
 def _table_changes(events: Sequence[DDLEvent]) -> pa.Array:
     """Return the wire format's own descriptions of tables, as JSON."""
     changes = [None if event.table_changes is None else list(event.table_changes) for event in events]
-    texts = [None if each is None else readable(json.dumps(each, ensure_ascii=False)) for each in changes]
+    texts = [None if each is None else readable(json_text(each)) for each in changes]
     return pa.array(texts, pa.string())
 
 
