@@ -197,7 +197,10 @@ def test_a_double_stays_the_double_that_its_text_is(native_path: ModuleType) -> 
         message = bare(debezium("c", None, {"id": 1, "x": number(text), "d": number("0.10000000000000000555")},
                                 [KEY, *fields]))  # fmt: skip
         for native in ("auto", "off"):
-            options = {"nativeCode": native, "schemaHints": "d decimal(38,20)"}
+            options = {
+                "nativeCode": native,
+                "tableDDL": "CREATE TABLE test.t (id int primary key, x double, d decimal(38,20))",
+            }
             decoded = rows(message, message, **options)[1]
             assert repr(decoded["x"]) == repr(float(text))
             assert decoded["d"] == Decimal("0.10000000000000000555")
@@ -211,7 +214,7 @@ def test_a_number_beyond_all_types_is_an_error(text: str, native_path: ModuleTyp
     plain = bare(debezium("c", None, {"id": 1, "d": number("1.5")}, [KEY, field]))
 
     with pytest.raises(DecodeError):
-        rows(plain, message, schemaHints="d decimal(38,10)")
+        rows(plain, message, tableDDL="CREATE TABLE test.t (id int primary key, d decimal(38,10))")
 
 
 def test_a_decimal_with_more_digits_of_fraction_than_its_column_is_not_rounded() -> None:

@@ -28,11 +28,11 @@ from ticdc_source.events import (
 )
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
+from ticdc_source.kernels.wire import json_text
 from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, concatenated, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
-from ticdc_source.kernels.wire import json_text
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_kinds import ddl_kind
