@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from tests.support.messages import (
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols.messages import has_long_numbers, parse_exact_json, parse_json
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.usefixtures("native_path")]
 
 SEED = 41
 CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -108,6 +107,7 @@ TABLE_DDL = (
     + ", ".join(f"d{index} decimal({p},{s})" for index, (p, s) in enumerate(DECIMALS))
     + ")"
 )
+DOUBLE_DDL = "CREATE TABLE test.t (id int primary key, x double, d decimal(38,20))"
 WIRES: dict[str, tuple[Callable[[dict[str, str]], Message], list[Message], dict[str, str]]] = {
     "debezium with decimal.format=NUMERIC": (lambda row: of_connect(row, number), [], {}),
     "debezium with a schema": (lambda row: of_ticdc(row, number), [], {"tableDDL": TABLE_DDL}),
@@ -130,7 +130,7 @@ WIRES: dict[str, tuple[Callable[[dict[str, str]], Message], list[Message], dict[
 
 @pytest.mark.parametrize("native", ["auto", "off"])
 @pytest.mark.parametrize("wire", WIRES)
-def test_random_decimals_keep_each_digit(wire: str, native: str, native_path: ModuleType) -> None:
+def test_random_decimals_keep_each_digit(wire: str, native: str) -> None:
     """Decimals of up to 65 digits, read as they are, as strings and as documents, are what the messages have."""
     chooser = random.Random(f"{SEED} {wire}")
     write, first, options = WIRES[wire]
@@ -159,7 +159,7 @@ def test_random_decimals_keep_each_digit(wire: str, native: str, native_path: Mo
     "12345678901234.5678", "-9007199254740993.0001", "123456789012345678901234567890", "18446744073709551616",
     "-9223372036854775809", "0.10000000000000000555", "1234567890123456789e3", "99999999999999999999999999999999999998",
 ])  # fmt: skip
-def test_a_number_of_no_known_type_keeps_its_digits(text: str, native: str, native_path: ModuleType) -> None:
+def test_a_number_of_no_known_type_keeps_its_digits(text: str, native: str) -> None:
     """Without a schema: inferred, hinted as string or decimal, rescued, nested, and in documents."""
     row = {"id": 1, "x": number(text), "y": {"a": [number(text), 1.5]}}
     captured = Captured.of(*(bare(debezium("c", None, row)) for _ in range(3)))
@@ -181,7 +181,7 @@ def test_a_number_of_no_known_type_keeps_its_digits(text: str, native: str, nati
     assert Decimal(json.loads(rescued, parse_float=Decimal)["x"]) == Decimal(text)
 
 
-def test_a_double_stays_the_double_that_its_text_is(native_path: ModuleType) -> None:
+def test_a_double_stays_the_double_that_its_text_is() -> None:
     """Beside numbers with more digits, doubles are the nearest ones, and their texts the shortest."""
     fields = [{"type": "double", "optional": True, "field": "x", "tidb_type": "DOUBLE"},
               {"type": "double", "optional": True, "field": "d", "tidb_type": "DECIMAL"}]  # fmt: skip
@@ -207,7 +207,7 @@ def test_a_double_stays_the_double_that_its_text_is(native_path: ModuleType) -> 
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "1e-400000000", "1e400000000", "1e99999999999999999999999"])
-def test_a_number_beyond_all_types_is_an_error(text: str, native_path: ModuleType) -> None:
+def test_a_number_beyond_all_types_is_an_error(text: str) -> None:
     """A number far beyond the range of a double is a bad record, and never ends the process."""
     field = {"type": "double", "optional": True, "field": "d", "tidb_type": "DECIMAL"}
     message = bare(debezium("c", None, {"id": 1, "d": number(text)}, [KEY, field]))
@@ -229,21 +229,21 @@ def test_a_decimal_with_more_digits_of_fraction_than_its_column_is_not_rounded()
 def test_long_numbers_are_found_wherever_they_stand() -> None:
     """Random documents: the exact parse has each digit, and orjson's is taken only where it has them too."""
     chooser = random.Random(SEED)
-    for _ in range(2_000):
+    for _ in range(1_000):
         text = random_decimal(chooser, chooser.randrange(1, 39), chooser.choice([0, 0, 3, 20]))
         text += chooser.choice(["", "", "", f"e{chooser.randrange(-330, 300)}", "E+5"])
-        form = chooser.choice(["{}", "[{}]", '{{"a":{}}}', '{{"a":[1,{}, 2]}}', '{{"a": {} }}', "[1.5,\n{}]"])
+        form = chooser.choice(["[{}]", '{{"a":{}}}', '{{"b":[{}, 2]}}', '{{"a": {} }}', "[\n{}\n,1.5]"])
         document = form.format(text).encode()
 
-        def only(parsed: Any) -> Any:
-            while isinstance(parsed, dict | list):
-                parsed = next(iter(parsed.values())) if isinstance(parsed, dict) else parsed[form.startswith("[1.5")]
-                if isinstance(parsed, list) and "[1," in form:
-                    parsed = parsed[1]
-            return parsed
-
-        exact = only(parse_exact_json(document))
+        exact = first_of(parse_exact_json(document))
         shown = Decimal(repr(exact)) if isinstance(exact, float) else Decimal(exact)
         assert shown == Decimal(text), (SEED, document)
         if not has_long_numbers(document):
-            assert only(parse_json(document)) == exact
+            assert first_of(parse_json(document)) == exact
+
+
+def first_of(parsed: Any) -> Any:
+    """Return the first number of a document."""
+    while isinstance(parsed, dict | list):
+        parsed = next(iter(parsed.values())) if isinstance(parsed, dict) else parsed[0]
+    return parsed
