@@ -108,7 +108,7 @@ TABLE_DDL = (
     + ")"
 )
 DOUBLE_DDL = "CREATE TABLE test.t (id int primary key, x double, d decimal(38,20))"
-WIRES: dict[str, tuple[Callable[[dict[str, str]], Message], list[Message], dict[str, str]]] = {
+WIRES: dict[str, tuple[Callable[[dict[str, str]], Message], list[Message], dict[str, Any]]] = {
     "debezium with decimal.format=NUMERIC": (lambda row: of_connect(row, number), [], {}),
     "debezium with a schema": (lambda row: of_ticdc(row, number), [], {"tableDDL": TABLE_DDL}),
     "debezium updates": (lambda row: of_ticdc(row, number, op="u"), [], {"tableDDL": TABLE_DDL}),
@@ -136,10 +136,11 @@ def test_random_decimals_keep_each_digit(wire: str, native: str) -> None:
     write, first, options = WIRES[wire]
     given = tables(chooser, 12)
     captured = Captured.of(*first, *(bare(write(row)) for row in given))
-    strings = {"schemaHints": ", ".join(f"d{index} string" for index in range(len(DECIMALS)))}
-    native_code = {"nativeCode": native}
+    strings: dict[str, Any] = {"schemaHints": ", ".join(f"d{index} string" for index in range(len(DECIMALS)))}
+    native_code: dict[str, Any] = {"nativeCode": native}
 
-    for more in ({}, strings):
+    none: dict[str, Any] = {}
+    for more in (none, strings):
         decoded = captured.read(**options, **native_code, **more).to_pylist()
         found = [row for row in decoded if row["_change_type"] != "update_preimage"]
         assert [{name: Decimal(row[name]) for name in given[0]} for row in found] == [
@@ -163,9 +164,10 @@ def test_a_number_of_no_known_type_keeps_its_digits(text: str, native: str) -> N
     """Without a schema: inferred, hinted as string or decimal, rescued, nested, and in documents."""
     row = {"id": 1, "x": number(text), "y": {"a": [number(text), 1.5]}}
     captured = Captured.of(*(bare(debezium("c", None, row)) for _ in range(3)))
-    last, options = len(captured.partitions[0]) - 1, {"nativeCode": native}
+    last = len(captured.partitions[0]) - 1
+    options: dict[str, Any] = {"nativeCode": native}
 
-    def read(**more: str) -> dict[str, Any]:
+    def read(**more: Any) -> dict[str, Any]:
         decoded: dict[str, Any] = captured.read(**options, **more).to_pylist()[last]
         return decoded
 
