@@ -127,8 +127,8 @@ def test_decimals_of_doubles_are_their_shortest_texts() -> None:
         exact = [decimal.Decimal(repr(cell)) for cell in cells]
         exact = [largest.copy_sign(value) if value.copy_abs() > largest else value for value in exact]
         found = attempt(run, cells)
-        assert found == "refused" or found.to_pylist() == exact, (SEED, cells, scale)
-        taken += found != "refused"
+        assert not isinstance(found, pa.Array) or found.to_pylist() == exact, (SEED, cells, scale)
+        taken += isinstance(found, pa.Array)
 
     assert taken * 3 > 600
 
