@@ -23,19 +23,13 @@ from ticdc_source.spark.schema import to_spark
 # What is wrong today, by the number of the case and the label of the read: whoever mends one takes its row away.
 _BY_RANK = "changes of one millisecond or one second are ordered by rank"
 _DOUBLE = "a DECIMAL that arrives as a JSON number goes through a double"
-_NO_ROWS = "messages without rows are bad records"
 WRONG = {
-    ("01", "changelog"): _NO_ROWS,
-    ("01", "no tables option"): _NO_ROWS,
-    ("01", "events"): _NO_ROWS,
     ("02", "rows in order of _sequence"): _BY_RANK,
     ("03", "renamed table, rows in order of _sequence"): _BY_RANK,
     ("03", "before the rename"): _BY_RANK,
     ("25", "order of _sequence"): _BY_RANK,
-    ("31", "changelog"): "a pre-image has NULL where `before` has no member",
     ("42", "order of _sequence"): _BY_RANK,
     ("43", "changelog"): "FLOAT(53) is read as FLOAT",
-    ("53", "changelog"): _NO_ROWS,
     ("60", "native"): _DOUBLE,
     ("60", "nativeCode=off"): _DOUBLE,
     ("60", "decode"): _DOUBLE,

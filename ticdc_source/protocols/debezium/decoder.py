@@ -44,7 +44,7 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -192,19 +192,20 @@ class Debezium(RowDecoder):
             if not isinstance(described, dict):
                 msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
                 raise TypeError(msg)
+            row = described if op != "u" else with_old_columns(described, before)
             fields = row_fields(message)
             version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
             native = payload["source"].get("connector") not in _TICDC
-            signature = (exact(fields), tuple(described), version, native)
+            signature = (exact(fields), tuple(row), version, native)
             if signature != last_signature:
-                columns = since_ddl(_columns(fields, described, native=native), boundaries, version)
+                columns = since_ddl(_columns(fields, row, native=native), boundaries, version)
                 last_signature = signature
                 images.continue_run(columns)
             if op == "d":
                 images.add(event, 0, described, None, plan, update=False)
             else:
                 images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
-            if learn is not None:
+            if learn is not None and row is described:
                 learn(template_of(value, described, cluster_id), version, columns)
 
         return read
