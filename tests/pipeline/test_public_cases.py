@@ -29,7 +29,6 @@ WRONG = {
     ("03", "before the rename"): _BY_RANK,
     ("25", "order of _sequence"): _BY_RANK,
     ("42", "order of _sequence"): _BY_RANK,
-    ("43", "changelog"): "FLOAT(53) is read as FLOAT",
     ("60", "native"): _DOUBLE,
     ("60", "nativeCode=off"): _DOUBLE,
     ("60", "decode"): _DOUBLE,
