@@ -19,6 +19,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.pipeline.context import lower_case
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.protocols.large_messages import redacted, small_portions
@@ -27,13 +28,15 @@ from ticdc_source.schema.ddl import (
     ddl_types,
     ddl_types_of_tables,
     lack_types,
+    table_ddl_types,
     tells_no_key,
     with_ddl_facts,
     with_handle_key,
     with_table_ddl,
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.mysql_ddl import present_types
+from ticdc_source.schema.model import Column, Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
 
 __all__ = [
     "MakesSearch",
@@ -441,7 +444,10 @@ def infer_table(sample: Sample) -> TableSchema:
         )
         raise OptionError(msg)
     if not names:
-        raise _nothing_found(sample)
+        declared = _declared_table(sample)
+        if declared is None:
+            raise _nothing_found(sample)
+        return declared
     schemas = [schema for table in spellings for schema in describe_table(sample, table)]
     for schema in schemas:
         try:
@@ -452,8 +458,36 @@ def infer_table(sample: Sample) -> TableSchema:
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
-    described = with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
+    return _with_declarations(merged, sample)
+
+
+def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
+    """Return a table with what DDL and `tableDDL` say of its columns."""
+    described = with_table_ddl(with_ddl_facts(schema, sample.ddl, whole=sample.whole), sample.table_ddl)
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
+
+
+def _declared_table(sample: Sample) -> TableSchema | None:
+    """Return the one wanted table without rows that definitions, DDL or `tableDDL` declare; None if there is none."""
+    facts, exact = sample.decoder.facts, sample.tables.exact
+    of_ddl = {event.table for event in sample.ddl if event.table.table and sample.tables.matches(event.table)}
+    wanted = {exact} if exact is not None else of_ddl
+    if len(wanted) != 1:
+        return None
+    (table,) = wanted
+    versions = [number for name, number in sample.definitions if name.is_same(table)]
+    if versions:
+        latest = next(columns for (name, number), columns in sample.definitions.items()
+                      if name.is_same(table) and number == max(versions))
+        return _with_declarations(TableSchema(table, latest), sample)
+    types = table_ddl_types(sample.table_ddl)
+    declared = types.get(lower_case(table)) or types.get(TableName("", table.table.lower())) or {}
+    if not declared and sample.whole:
+        in_form = {} if facts.types_in_ddl is None else facts.types_in_ddl(table, sample.ddl)
+        declared = {name: each[-1][1] for name, each in in_form.items()} or present_types(sample.ddl, table)
+    if not declared:
+        return None
+    return _with_declarations(TableSchema(table, tuple(Column(name, type_) for name, type_ in declared.items())), sample)
 
 
 def _is_defined(schema: TableSchema) -> bool:

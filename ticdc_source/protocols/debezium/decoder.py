@@ -10,6 +10,7 @@ Types come from the schema, from `tidb_type` with the TiDB extension, and from t
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,12 @@ Said = TypeVar("Said")
 _TICDC = ("TiCDC", None)  # `source.connector`; a message without one is taken for TiCDC's
 _ROW_OPS = frozenset({"c", "u", "d", "r"})
 _WATERMARK, _TRUNCATE = "m", "t"
+# Native Debezium's heartbeats and the boundaries of transactions (docs/wire.md, item 141).
+_MARKER = re.compile(
+    rb'^\{"ts_ms":\d+\}$|"io\.debezium\.connector\.common\.(?:Heartbeat|TransactionMetadataValue)"|'
+    rb'^\{(?=.*"id":)(?=.*"event_count":)(?=.*"data_collections":)"status":"(?:BEGIN|END)"',
+    re.DOTALL,
+)
 
 # What row messages begin with, as TiCDC writes them. Other messages are parsed.
 _PREFIX = PrefixMatch(
@@ -90,7 +97,9 @@ _SOURCE = (
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
     """Look for members that only debezium has."""
     plain = object_bytes(value, Compression())
-    return b'"source"' in plain and (b'"op"' in plain or b'"ddl"' in plain)
+    if b'"source"' in plain:
+        return b'"op"' in plain or b'"ddl"' in plain
+    return _MARKER.search(plain) is not None
 
 
 def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
