@@ -1,8 +1,8 @@
 """The table of types: what each TiDB type becomes, how types are parsed and written, and how versions merge."""
 
 import itertools
-from dataclasses import replace
 import random
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -182,7 +182,8 @@ def test_a_type_is_read_as_mysql_writes_it(text: str, type_: ColumnType) -> None
 
 
 @pytest.mark.parametrize(
-    "name", [*ALIASES, "serial", "float(24)", "float(25)", "float(53)", "float(10,2)", "char(5) byte", "double unsigned"]
+    "name",
+    [*ALIASES, "serial", "float(24)", "float(25)", "float(53)", "float(10,2)", "char(5) byte", "double unsigned"],
 )
 def test_messages_and_ddl_name_types_alike(name: str) -> None:
     """Every name that DDL has for a type means the same in a message."""

@@ -35,8 +35,16 @@ from ticdc_source.schema.ddl import (
     with_table_ddl,
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.model import (
+    Column,
+    Definitions,
+    ReadField,
+    TableSchema,
+    TypeVersions,
+    check_names,
+    merge_schemas,
+)
 from ticdc_source.schema.mysql_ddl import present_types
-from ticdc_source.schema.model import Column, Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
 
 __all__ = [
     "MakesSearch",
@@ -470,15 +478,21 @@ def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
 def _declared_table(sample: Sample) -> TableSchema | None:
     """Return the one wanted table without rows that definitions, DDL or `tableDDL` declare; None if there is none."""
     facts, exact = sample.decoder.facts, sample.tables.exact
-    of_ddl = {event.table for event in sample.ddl if event.table.table and sample.tables.matches(event.table)}
-    wanted = {exact} if exact is not None else of_ddl
+    declared_in = {
+        *(event.table for event in sample.ddl if event.table.table),
+        *(name for name, _ in sample.definitions),
+    }
+    wanted = {exact} if exact is not None else set(filter(sample.tables.matches, declared_in))
     if len(wanted) != 1:
         return None
     (table,) = wanted
     versions = [number for name, number in sample.definitions if name.is_same(table)]
     if versions:
-        latest = next(columns for (name, number), columns in sample.definitions.items()
-                      if name.is_same(table) and number == max(versions))
+        latest = next(
+            columns
+            for (name, number), columns in sample.definitions.items()
+            if name.is_same(table) and number == max(versions)
+        )
         return _with_declarations(TableSchema(table, latest), sample)
     types = table_ddl_types(sample.table_ddl)
     declared = types.get(lower_case(table)) or types.get(TableName("", table.table.lower())) or {}
@@ -487,7 +501,9 @@ def _declared_table(sample: Sample) -> TableSchema | None:
         declared = {name: each[-1][1] for name, each in in_form.items()} or present_types(sample.ddl, table)
     if not declared:
         return None
-    return _with_declarations(TableSchema(table, tuple(Column(name, type_) for name, type_ in declared.items())), sample)
+    return _with_declarations(
+        TableSchema(table, tuple(Column(name, type_) for name, type_ in declared.items())), sample
+    )
 
 
 def _is_defined(schema: TableSchema) -> bool:

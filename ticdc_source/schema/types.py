@@ -259,7 +259,8 @@ def quote_labels(labels: tuple[str, ...]) -> str:
 _FLOAT_DIGITS = 24  # binary digits, above which FLOAT(p) is a DOUBLE
 _NO_ROW = TypeRow("", 0, pa.null())
 _TYPE = re.compile(
-    r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|byte|\s)*)$", re.IGNORECASE | re.DOTALL
+    r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|byte|\s)*)$",
+    re.IGNORECASE | re.DOTALL,
 )
 _LABEL = re.compile(r"\s*'((?:[^']|'')*)'\s*(?:,|$)", re.DOTALL)
 

@@ -170,7 +170,13 @@ class CanalJSON(RowDecoder):
             described = rows[0]
             for old in message.get("old") or () if message["type"] == "UPDATE" else ():
                 described = with_old_columns(described, old)
-            signature = (message.get("mysqlType"), message.get("sqlType"), message.get("pkNames"), version, (*described,))
+            signature = (
+                message.get("mysqlType"),
+                message.get("sqlType"),
+                message.get("pkNames"),
+                version,
+                (*described,),
+            )
             if signature != last_signature:
                 columns, last_signature = since_ddl(_columns(message, described), boundaries, version), signature
                 images.continue_run(columns)
