@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 import pyarrow as pa
 
+from ticdc_source.driver.declared_tables import declared_table
 from ticdc_source.driver.definition_search import DefinitionSearch
 from ticdc_source.driver.files import VersionSearch
 from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
@@ -19,7 +20,6 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import lower_case
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.protocols.large_messages import redacted, small_portions
@@ -28,7 +28,6 @@ from ticdc_source.schema.ddl import (
     ddl_types,
     ddl_types_of_tables,
     lack_types,
-    table_ddl_types,
     tells_no_key,
     with_ddl_facts,
     with_handle_key,
@@ -36,7 +35,6 @@ from ticdc_source.schema.ddl import (
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
 from ticdc_source.schema.model import (
-    Column,
     Definitions,
     ReadField,
     TableSchema,
@@ -44,7 +42,6 @@ from ticdc_source.schema.model import (
     check_names,
     merge_schemas,
 )
-from ticdc_source.schema.mysql_ddl import present_types
 
 __all__ = [
     "MakesSearch",
@@ -452,10 +449,10 @@ def infer_table(sample: Sample) -> TableSchema:
         )
         raise OptionError(msg)
     if not names:
-        declared = _declared_table(sample)
+        declared = declared_table(sample)
         if declared is None:
             raise _nothing_found(sample)
-        return declared
+        return _with_declarations(declared, sample)
     schemas = [schema for table in spellings for schema in describe_table(sample, table)]
     for schema in schemas:
         try:
@@ -473,37 +470,6 @@ def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
     """Return a table with what DDL and `tableDDL` say of its columns."""
     described = with_table_ddl(with_ddl_facts(schema, sample.ddl, whole=sample.whole), sample.table_ddl)
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
-
-
-def _declared_table(sample: Sample) -> TableSchema | None:
-    """Return the one wanted table without rows that definitions, DDL or `tableDDL` declare; None if there is none."""
-    facts, exact = sample.decoder.facts, sample.tables.exact
-    declared_in = {
-        *(event.table for event in sample.ddl if event.table.table),
-        *(name for name, _ in sample.definitions),
-    }
-    wanted = {exact} if exact is not None else set(filter(sample.tables.matches, declared_in))
-    if len(wanted) != 1:
-        return None
-    (table,) = wanted
-    versions = [number for name, number in sample.definitions if name.is_same(table)]
-    if versions:
-        latest = next(
-            columns
-            for (name, number), columns in sample.definitions.items()
-            if name.is_same(table) and number == max(versions)
-        )
-        return _with_declarations(TableSchema(table, latest), sample)
-    types = table_ddl_types(sample.table_ddl)
-    declared = types.get(lower_case(table)) or types.get(TableName("", table.table.lower())) or {}
-    if not declared and sample.whole:
-        in_form = {} if facts.types_in_ddl is None else facts.types_in_ddl(table, sample.ddl)
-        declared = {name: each[-1][1] for name, each in in_form.items()} or present_types(sample.ddl, table)
-    if not declared:
-        return None
-    return _with_declarations(
-        TableSchema(table, tuple(Column(name, type_) for name, type_ in declared.items())), sample
-    )
 
 
 def _is_defined(schema: TableSchema) -> bool:

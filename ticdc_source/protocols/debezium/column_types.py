@@ -260,8 +260,6 @@ def _bare_label(label: str) -> str:
 def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
     """Return the types that DDL events give each column, by lower-case name.
 
-    A column that the first event lacks was added: no other column had its name before.
-
     Args:
         changes: (commit-ts, the types of columns by lower-case name) of each DDL event, oldest first.
     """
@@ -270,7 +268,7 @@ def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> di
         for name, type_ in columns.items():
             earlier = versions.setdefault(name, [])
             if not earlier or earlier[-1][1] != type_:
-                earlier.append((start if earlier or columns is changes[0][1] else 0, type_))
+                earlier.append((start, type_))
     return {name: tuple(types) for name, types in versions.items()}
 
 
