@@ -449,7 +449,13 @@ def infer_table(sample: Sample) -> TableSchema:
         )
         raise OptionError(msg)
     if not names:
-        declared = declared_table(sample)
+        declared = declared_table(
+            sample.decoder,
+            sample.tables,
+            sample.ddl if sample.whole else (),
+            sample.definitions,
+            sample.table_ddl,
+        )
         if declared is None:
             raise _nothing_found(sample)
         return _with_declarations(declared, sample)

@@ -41,7 +41,6 @@ class _Absent:
 
 
 ABSENT = _Absent()
-_NO_CELLS: Row = {}
 
 
 def with_old_columns(row: Row, old: object) -> Row:
@@ -99,7 +98,7 @@ class Images:
                 self.append(UPDATE_PREIMAGE, event, index, before, after)
             self.append(UPDATE_POSTIMAGE, event, index, after)
 
-    def append(self, change_type: int, event: int, index: int, row: Row, rest: Row = _NO_CELLS) -> None:
+    def append(self, change_type: int, event: int, index: int, row: Row, rest: Row | None = None) -> None:
         """Append one image; columns that `row` lacks have the cells of `rest`.
 
         Raises:
@@ -108,7 +107,7 @@ class Images:
         try:
             cells = self._cells_of(row)
         except (KeyError, TypeError):
-            cells = self._cells_that_are_there(row, rest)
+            cells = self._cells_that_are_there(row, rest or {})
         self.change_types.append(change_type)
         self.events.append(event)
         self.indexes.append(index)
