@@ -17,7 +17,7 @@ from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column
 
-__all__ = ["ABSENT", "Images", "Parse", "Parsed", "Row", "Span"]
+__all__ = ["ABSENT", "Images", "Parse", "Parsed", "Row", "Span", "with_old_columns"]
 
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
@@ -44,6 +44,13 @@ class _Absent:
 
 
 ABSENT = _Absent()
+
+
+def with_old_columns(row: Row, old: object) -> Row:
+    """Return a row, and behind it the columns that only its old row has."""
+    if type(old) is not dict or old.keys() <= row.keys():
+        return row
+    return {**row, **{name: cell for name, cell in old.items() if name not in row}}
 
 
 class Images:
@@ -77,7 +84,8 @@ class Images:
         Args:
             event: the index of the event among the table's events.
             index: the index of the row in the message.
-            before: the old row; if `after` is None, the event is a delete.
+            before: the old row; if `after` is None, the event is a delete. The columns that an update's old row lacks
+                have the values of the new row (docs/wire.md, item 11).
             after: the new row; if `before` is None, the event is an insert, or with `update` an update that lacks it.
             plan: says which operations to keep, and whether to keep preimages.
             update: whether the event is an update, with or without its old row.
@@ -90,11 +98,11 @@ class Images:
                 self.append(INSERT, event, index, after)
         elif "update" in plan.operations:
             if before is not None and plan.preimages:
-                self.append(UPDATE_PREIMAGE, event, index, before)
+                self.append(UPDATE_PREIMAGE, event, index, before, after)
             self.append(UPDATE_POSTIMAGE, event, index, after)
 
-    def append(self, change_type: int, event: int, index: int, row: Row) -> None:
-        """Append one image.
+    def append(self, change_type: int, event: int, index: int, row: Row, rest: Row | None = None) -> None:
+        """Append one image; columns that `row` lacks have the cells of `rest`.
 
         Raises:
             TypeError: the row is not a JSON object.
@@ -102,18 +110,19 @@ class Images:
         try:
             cells = self._cells_of(row)
         except (KeyError, TypeError):
-            cells = self._cells_that_are_there(row)
+            cells = self._cells_that_are_there(row, rest or {})
         self.change_types.append(change_type)
         self.events.append(event)
         self.indexes.append(index)
         self.rows.append(cells)
 
-    def _cells_that_are_there(self, row: Row) -> tuple[Any, ...]:
+    def _cells_that_are_there(self, row: Row, rest: Row) -> tuple[Any, ...]:
         """Return the cells of a row that lacks columns of its run."""
         if type(row) is not dict:
             _no_row(row)
-        self._has_absent = True
-        return tuple(row.get(column.name, ABSENT) for column in self.runs[-1][1])
+        cells = tuple((row if column.name in row else rest).get(column.name, ABSENT) for column in self.runs[-1][1])
+        self._has_absent |= ABSENT in cells
+        return cells
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` images only: the others came from an event that cannot be read."""

@@ -9,6 +9,7 @@ Types come from the schema, from `tidb_type` with the TiDB extension, and from t
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parse, Parsed
+from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -69,6 +70,12 @@ Said = TypeVar("Said")
 _TICDC = ("TiCDC", None)  # `source.connector`; a message without one is taken for TiCDC's
 _ROW_OPS = frozenset({"c", "u", "d", "r"})
 _WATERMARK, _TRUNCATE = "m", "t"
+# Native Debezium's heartbeats and the boundaries of transactions (docs/wire.md, item 141).
+_MARKER = re.compile(
+    rb'^\{"ts_ms":\d+\}$|"io\.debezium\.connector\.common\.(?:Heartbeat|TransactionMetadataValue)"|'
+    rb'^\{(?=.*"id":)(?=.*"event_count":)(?=.*"data_collections":)"status":"(?:BEGIN|END)"',
+    re.DOTALL,
+)
 
 # What row messages begin with, as TiCDC writes them. Other messages are parsed.
 _PREFIX = PrefixMatch(
@@ -90,7 +97,9 @@ _SOURCE = (
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
     """Look for members that only debezium has."""
     plain = object_bytes(value, Compression())
-    return b'"source"' in plain and (b'"op"' in plain or b'"ddl"' in plain)
+    if b'"source"' in plain:
+        return b'"op"' in plain or b'"ddl"' in plain
+    return _MARKER.search(plain) is not None
 
 
 def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
@@ -194,19 +203,20 @@ class Debezium(RowDecoder):
             if not isinstance(described, dict):
                 msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
                 raise TypeError(msg)
+            row = described if op != "u" else with_old_columns(described, before)
             fields = row_fields(message)
             version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
             native = payload["source"].get("connector") not in _TICDC
-            signature = (exact(fields), tuple(described), version, native)
+            signature = (exact(fields), tuple(row), version, native)
             if signature != last_signature:
-                columns = since_ddl(_columns(fields, described, native=native), boundaries, version)
+                columns = since_ddl(_columns(fields, row, native=native), boundaries, version)
                 last_signature = signature
                 images.continue_run(columns)
             if op == "d":
                 images.add(event, 0, described, None, plan, update=False)
             else:
                 images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
-            if learn is not None:
+            if learn is not None and row is described:
                 learn(template_of(value, described, cluster_id), version, columns)
 
         return read

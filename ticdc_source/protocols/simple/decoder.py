@@ -28,7 +28,7 @@ from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
-from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -166,15 +166,16 @@ class Simple(RowDecoder):
             if type(described) is not dict:
                 msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
                 raise TypeError(msg)
+            row = described if type_ != "UPDATE" else with_old_columns(described, before)
             signature = (
                 message["schemaVersion"],
-                described.keys(),
+                row.keys(),
             )  # keys compare as a set: a row in Avro has its members in any order
             if signature != last_signature:
                 definition = learned.definition(table, tso(message["schemaVersion"]))
                 if definition is None and needs_types:
                     raise _undefined(table, message["schemaVersion"])
-                columns, last_signature = _columns(definition, described, signature[0]), signature
+                columns, last_signature = _columns(definition, row, signature[0]), signature
                 images.continue_run(columns)
             if is_avro(payload):
                 described = row_as_json(described, columns)
@@ -187,7 +188,7 @@ class Simple(RowDecoder):
             else:
                 is_update = type_ == "UPDATE"
                 images.add(event, 0, before if is_update else None, described, plan, update=is_update)
-            if learn is not None:
+            if learn is not None and row.keys() == described.keys():
                 places = {column.name: column for column in columns}
                 template = None if verifies and "checksum" in message else template_of(payload, described)
                 learn(template, 0, tuple(places[name] for name in described))
