@@ -157,7 +157,8 @@ class CanalJSON(RowDecoder):
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
                 message = self._whole_message(message, parsed)
             rows = message["data"]
-            commit_ts = parsed.commit_ts[event] = _commit_ts(message, extension)
+            commit_ts, placed = _commit_ts(message, extension)
+            parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
             parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
             if not rows:
                 msg = "a row message without 'data'"
@@ -170,7 +171,7 @@ class CanalJSON(RowDecoder):
             _add(images, event, message, rows, plan)
             if learn is not None:
                 fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
-                learn(template_of(payload, rows[0], fixed_codes=fixed_codes), version, columns)
+                learn(template_of(payload, rows[0], fixed_codes=fixed_codes, placed=placed), version, columns)
 
         return read
 
@@ -213,6 +214,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     message = parse_object(value)
     message_type = message["type"]
     if message["isDdl"]:
+        commit_ts, placed = _commit_ts(message, message.get("_tidb"))
         split.ddl.append(
             DDLEvent(
                 position=position,
@@ -220,7 +222,8 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
                 table=table_name(message.get("database"), message.get("table")),
                 query=readable(message.get("sql") or ""),
                 type=readable(message_type),
-                commit_ts=_commit_ts(message, message.get("_tidb")),
+                commit_ts=commit_ts,
+                place=chunk.place(position) if placed else None,
                 build_ts=milliseconds(message.get("ts")),
             )
         )
@@ -234,12 +237,12 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         raise ValueError(msg)
 
 
-def _commit_ts(message: JSONObject, extension: JSONObject | None) -> int | None:
-    """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms)."""
+def _commit_ts(message: JSONObject, extension: JSONObject | None) -> tuple[int | None, bool]:
+    """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms), and True."""
     if extension and (commit_ts := extension.get("commitTs")) is not None:
-        return tso(commit_ts)
+        return tso(commit_ts), False
     event_time = milliseconds(message.get("es"))
-    return None if event_time is None else of_ms(event_time)
+    return None if event_time is None else of_ms(event_time), True
 
 
 def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan: Plan) -> None:

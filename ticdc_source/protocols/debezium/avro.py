@@ -100,7 +100,7 @@ class DebeziumAvro(Debezium):
 
     def _commit_ts(self, value: bytes) -> int | None:
         try:
-            return commit_ts_of(self._message(value)["payload"])
+            return commit_ts_of(self._message(value)["payload"])[0]
         except MALFORMED:
             return None
 
