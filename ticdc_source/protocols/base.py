@@ -239,6 +239,7 @@ class ProtocolFacts:
             None if rows describe their columns themselves.
         files: how a storage sink writes it; None if it does not.
         has_checksums: whether rows may have the checksum that TiDB computed of them.
+        commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
     """
 
     name: str
@@ -254,6 +255,7 @@ class ProtocolFacts:
     definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
     files: FileFormat | None = None
     has_checksums: bool = False
+    commit_ts_needs: str | None = None
 
 
 class Decoder(ABC):

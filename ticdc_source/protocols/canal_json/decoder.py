@@ -109,6 +109,7 @@ class CanalJSON(RowDecoder):
         chunk_records=4000,
         ddl_partition=0,
         watermarks_need="enable-tidb-extension=true",
+        commit_ts_needs="TiCDC writes it with enable-tidb-extension=true",
         files=FILES,
     )
 

@@ -65,6 +65,7 @@ class DebeziumAvro(Debezium):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         types_in_ddl=Debezium.facts.types_in_ddl,
+        commit_ts_needs=Debezium.facts.commit_ts_needs,
         zoned_timestamps=True,
     )
 

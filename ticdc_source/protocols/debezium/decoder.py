@@ -111,6 +111,7 @@ class Debezium(RowDecoder):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true in the new architecture (since v8.5.4)",
         types_in_ddl=_types_in_ddl,
+        commit_ts_needs="TiCDC writes it, and Debezium's own connectors do not",
         zoned_timestamps=True,
     )
 
