@@ -63,9 +63,9 @@ def tell_order(sample: Sample) -> None:
         if decoded.placed.true_count:
             _log.warning(
                 "The messages of %s have no commit-ts. Changes of one event time have the order of the topic: by "
-                "partition, then offset; so a row whose changes lie in several partitions may end with an older one. %s",
+                "partition, then offset. If those of a row lie in several partitions, it may end with an older one. %s",
                 table,
-                f"{facts.commit_ts_needs[0].upper()}{facts.commit_ts_needs[1:]}",
+                facts.commit_ts_needs,
             )
 
 
