@@ -223,14 +223,9 @@ class _Merge:
             self.layout.check_target(self.target.name, remembered)
         repeated = exists and has_batch(self.target, self.facts, remembers=True, after_batch=self.after_batch)
         old_rows = OldRows.after(
-            self.target,
-            remembered if exists else None,
-            self.ddl,
-            self.on_destructive_ddl,
-            self.time_zone,
-            self.doubts,
+            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
             places,
-        )
+        )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
             old_rows.check_types(self.target.columns())
