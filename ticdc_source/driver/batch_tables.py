@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from ticdc_source.driver.frame_sample import sample_of_records, schema_of_sample
-from ticdc_source.driver.inference import Sample
+from ticdc_source.driver.inference import Sample, tell_order
 from ticdc_source.driver.read_schema import column_types
 from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.events import DDLEvent, TableName
@@ -103,6 +103,8 @@ def find_tables(
         except TiCDCSourceError as error:
             result.errors[name] = error
         else:
+            if str(name) not in earlier_types:
+                tell_order(its_sample)
             result.column_types[str(name)] = {**types, **column_types(schema)}
     return result
 

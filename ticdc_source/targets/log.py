@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
@@ -386,20 +386,22 @@ def _rows(
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
     conversions = retyping.conversions({name: name for name in names})
     rows = rows.withColumns(conversions) if conversions else rows  # Spark Connect refuses none
-    emptied = sorted({one.commit_ts for one in ddl if one.commit_ts is not None and ddl_kind(one) in _EMPTIES})
+    # At a commit-ts rank -1 says that every row of it is older; at a time that stands for one, the place says it.
+    emptied = sorted(
+        {(one.commit_ts, -1 if one.place is None else 1, *(one.place or (-1, -1))) for one in ddl
+         if one.commit_ts is not None and ddl_kind(one) in _EMPTIES}
+    )  # fmt: skip
     if not emptied:
         return rows
-    place = "named_struct('commit_ts', id, 'rank', -1, 'partition', -1, 'offset', -1L, 'index', -1)"
-    each = F.explode(F.array(*(F.lit(commit_ts).cast("bigint") for commit_ts in emptied)))
-    marks = changelog.frame.sparkSession.range(1).select(each.alias("id"))
+    each = (
+        f"named_struct('commit_ts', {commit_ts}L, 'rank', {rank}, 'partition', {partition}, 'offset', {offset}L, "
+        f"'index', {min(rank, 0)})"
+        for commit_ts, rank, partition, offset in emptied
+    )
+    marks = changelog.frame.sparkSession.range(1).select(F.expr(f"explode(array({', '.join(each)}))").alias("place"))
     marks = marks.select(
         F.lit(EMPTIED).alias(names[0]),
-        _moment(F.col("id")).alias(names[1]),
-        F.expr(place).cast(wanted[2].type).alias(names[2]),
+        committed_at(F.col("place")).alias(names[1]),
+        F.col("place").cast(wanted[2].type).alias(names[2]),
     )
     return rows.unionByName(marks, allowMissingColumns=True)
-
-
-def _moment(commit_ts: Column) -> Column:
-    """Return the time of a commit-ts."""
-    return F.timestamp_millis(F.shiftright(commit_ts, 18))

@@ -186,6 +186,7 @@ class CSV(RowDecoder):
             first = OWN_FIELDS + settings.include_commit_ts + has_is_update(fields[0], settings)
             if settings.include_commit_ts:
                 parsed.commit_ts[event] = _commit_ts(fields[0].texts)
+            parsed.placed[event] = not settings.include_commit_ts
             for each in fields:
                 if len(each.texts) != first + len(names):
                     raise _field_count_error(len(each.texts), first, columns, key)

@@ -66,6 +66,7 @@ class DebeziumAvro(Debezium):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         types_in_ddl=Debezium.facts.types_in_ddl,
+        commit_ts_needs=Debezium.facts.commit_ts_needs,
         zoned_timestamps=True,
     )
 
@@ -101,7 +102,7 @@ class DebeziumAvro(Debezium):
 
     def _commit_ts(self, value: bytes) -> int | None:
         try:
-            return commit_ts_of(self._message(value)["payload"])
+            return commit_ts_of(self._message(value)["payload"])[0]
         except MALFORMED:
             return None
 

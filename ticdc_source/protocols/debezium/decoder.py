@@ -120,6 +120,7 @@ class Debezium(RowDecoder):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true in the new architecture (since v8.5.4)",
         types_in_ddl=_types_in_ddl,
+        commit_ts_needs="TiCDC writes it, and Debezium's own connectors do not",
         zoned_timestamps=True,
     )
 
@@ -194,7 +195,8 @@ class Debezium(RowDecoder):
             nonlocal columns, last_signature
             message = self._message(value, parsed.parse)
             payload = payload_of(message)
-            commit_ts = parsed.commit_ts[event] = commit_ts_of(payload)
+            commit_ts, placed = commit_ts_of(payload)
+            parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
             parsed.start_ts[event] = _start_ts(payload)
             parsed.build_ts[event], cluster_id = _written(payload)
             parsed.cluster_id[event] = cluster_id
@@ -280,6 +282,7 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
     else:
         build_ts, cluster_id = _written(payload)
         type_, query, changes = _ddl_of(op, payload)
+        commit_ts, placed = commit_ts_of(payload)
         split.ddl.append(
             DDLEvent(
                 position=position,
@@ -287,7 +290,8 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
                 table=table,
                 query=query,
                 type=type_,
-                commit_ts=commit_ts_of(payload),
+                commit_ts=commit_ts,
+                place=chunk.place(position) if placed else None,
                 table_changes=changes,
                 build_ts=build_ts,
                 cluster_id=cluster_id,
@@ -333,13 +337,13 @@ def _in_order(ddl: Sequence[DDLEvent]) -> list[DDLEvent]:
     return sorted(ddl, key=lambda event: event.commit_ts or 0)
 
 
-def commit_ts_of(payload: JSONObject) -> int | None:
-    """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time (ms)."""
+def commit_ts_of(payload: JSONObject) -> tuple[int | None, bool]:
+    """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time, and True."""
     source = payload["source"]
     if source.get("commit_ts") is not None:
-        return tso(source["commit_ts"])
+        return tso(source["commit_ts"]), False
     event_time = milliseconds(source.get("ts_ms"))
-    return None if event_time is None else of_ms(event_time)
+    return None if event_time is None else of_ms(event_time), True
 
 
 def _start_ts(payload: JSONObject) -> int | None:
