@@ -313,9 +313,10 @@ class MicroBatch:
         if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
             facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
         facts = replace(facts, resolved_ts=None) if status.bad_records else facts
-        was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
-        if columns and complete_since is None and was_complete:
-            opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
+        if columns and complete_since is None:
+            was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
+            if was_complete:
+                opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
         if kind == "log":
             frame = self.changes.persist(frame)
             change_type = F.col(f"{self.config.column_prefix}change_type")
