@@ -17,12 +17,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.targets.changes import frame_of
 from tests.versions.engines import ENGINES
 from ticdc_source.lakehouse import append_log, merge_into
 from ticdc_source.targets.sql_targets import DeltaTarget, IcebergTarget
 
-KEYED = "id int, v string"
+SCHEMA = (
+    "_change_type string, _sequence struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>, "
+    "id int, v string"
+)
 
 
 def executors(spark: SparkSession) -> list[int]:
@@ -56,7 +58,8 @@ def main(engine: str, folder: str) -> None:
         return killing
 
     def changes(*rows: tuple[Any, ...]) -> DataFrame:
-        return frame_of(spark, rows, KEYED)
+        given = [(kind, (ts, int(kind != "delete"), 0, place, 0), *row) for place, (kind, ts, *row) in enumerate(rows)]
+        return spark.createDataFrame(given, SCHEMA)
 
     kind = DeltaTarget if ENGINES[engine].name == "delta" else IcebergTarget
     names = [f"delta.`{folder}/{name}`" if kind is DeltaTarget else f"lake.shop.{name}" for name in ("t", "l")]

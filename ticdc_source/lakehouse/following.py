@@ -173,7 +173,8 @@ class Following:
 
     def statuses(self) -> list[TableStatus]:
         """Return the status of each table that is copied, at this moment."""
-        return [each for each in self._tables.values() if each.state != "left out"]
+        tables = list(self._tables.values())  # at once: Prometheus asks while micro-batches add tables
+        return [each for each in tables if each.state != "left out"]
 
     def load(self, writer: str) -> None:
         """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
@@ -330,7 +331,12 @@ class Following:
         self._stopping.set()
 
     def _commit_status(self) -> None:
-        """Write the statuses, and then remove the kept records of tables that have them now."""
+        """Write the statuses, and then remove the kept records of tables that have them now.
+
+        Raises:
+            TargetError: the lease could not be renewed during a long merge, and another sync has taken it.
+        """
+        self._lease.check()
         self._shared.retried(lambda: self._status.write(self._tables), self._status.name)
         self._resuming.forget_written(self._tables)
 
