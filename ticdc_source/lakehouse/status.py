@@ -45,6 +45,7 @@ _SCHEMA = StructType([
     StructField("bad_until", LongType()),
     StructField("target_batch", LongType()),
     StructField("heals", BooleanType()),
+    StructField("is_retried", BooleanType()),
     StructField("pauses", ArrayType(StructType([
         StructField("reason", StringType()),
         StructField("ended", StringType()),
@@ -114,6 +115,7 @@ class TableStatus:
         target_batch: the last micro-batch that a commit of the target records; None if that is not known.
         heals: whether TiDB is asked for what the stream does not tell: the table is loading because of that, or will
             be. The records of before the load are not kept.
+        is_retried: whether a fault, such as a store that is away, has set it aside: the sync resumes it by itself.
         pauses: the times in which it did not follow, the oldest first.
     """
 
@@ -137,6 +139,7 @@ class TableStatus:
     bad_until: int | None = None
     target_batch: int | None = None
     heals: bool = False
+    is_retried: bool = False
     pauses: tuple[Pause, ...] = ()
 
     @property
@@ -171,16 +174,18 @@ class TableStatus:
         times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
         return {**asdict(self), **times, "lag_seconds": self.lag(now)}
 
-    def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
+    def set_aside(
+        self, batch_id: int, reason: str, *, waits_for_ddl: bool = False, is_retried: bool = False
+    ) -> TableStatus:
         """Return the status of the table once it is set aside."""
         now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=_now(), reason=reason)
-        return replace(now, waits_for_ddl=waits_for_ddl)
+        return replace(now, waits_for_ddl=waits_for_ddl, is_retried=is_retried)
 
     def left_out(self) -> TableStatus:
         """Return the status of the table once `tables` or `skip` leaves it out."""
         reason = "`tables` or `skip` leaves it out"
         now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
-        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False)
+        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False, is_retried=False)
 
     def with_bad_records(self, count: int, until: int) -> TableStatus:
         """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
@@ -189,7 +194,7 @@ class TableStatus:
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on; its last error stays known."""
         now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
-        return replace(now, waits_for_ddl=False, heals=False)
+        return replace(now, waits_for_ddl=False, heals=False, is_retried=False)
 
     def after_pause(self, before: TableStatus, reason: str, rows: int | None = None) -> TableStatus:
         """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
@@ -410,13 +415,14 @@ def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    own = ("bad_records", "columns", "waits_for_ddl", "heals", "pauses")
+    own = ("bad_records", "columns", "waits_for_ddl", "heals", "is_retried", "pauses")
     return TableStatus(
         **{name: value for name, value in row.items() if name not in own},
         bad_records=row.get("bad_records") or 0,
         columns=tuple(row.get("columns") or ()),
         waits_for_ddl=bool(row.get("waits_for_ddl")),
         heals=bool(row.get("heals")),
+        is_retried=bool(row.get("is_retried")),
         pauses=tuple(Pause(**pause) for pause in row.get("pauses") or ()),
     )
 

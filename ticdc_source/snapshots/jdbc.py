@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -33,6 +33,7 @@ from ticdc_source.snapshots.queries import (
     table_of,
     tables_sql,
 )
+from ticdc_source.spark.computed import computed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.tso import physical_ms
 
@@ -414,7 +415,7 @@ class _Jdbc:
         return frames[0]
 
     def computed(self, dbtable: str, **options: str) -> DataFrame:
-        return self._do(self.frame(dbtable, **options).localCheckpoint)
+        return self._do(partial(computed, self.frame(dbtable, **options)))
 
     def rows(self, dbtable: str, **options: str) -> list[Row]:
         return self._do(self.frame(dbtable, **options).collect)
