@@ -553,5 +553,5 @@ def _facts_in(metadata: str | None) -> CommitFacts:
     try:
         recorded = json.loads(metadata or "null")
         return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
-    except ValueError:
+    except (ValueError, RecursionError):
         return CommitFacts()
