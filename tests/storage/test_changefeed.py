@@ -549,7 +549,7 @@ def test_what_is_no_file_is_not_opened(sink: Sink, path: str, *, is_linked: bool
         fifo.symlink_to(sink.folder / "fifo")
     else:
         os.mkfifo(fifo)
-    fetcher = FileFetcher(str(sink.folder), FileSettings(), FetchSettings())
+    fetcher = FileFetcher(str(sink.folder), FileSettings(), FetchSettings(max_records=10, max_bytes=1000))
 
     with pytest.raises(StorageUnavailableError, match=rf"{path} cannot be read: OSError \(it is no regular file\)"):
         Changefeed(str(sink.folder)).look()

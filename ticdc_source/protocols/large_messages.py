@@ -221,7 +221,10 @@ def check_regular(storage: Any, path: str) -> None:  # noqa: ANN401 (fsspec has 
     """
     if "file" not in storage.protocol:  # of the storages, only a local folder has them
         return
-    mode = Path(path).stat().st_mode
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # to open it says why
+        return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is no regular file")
 
