@@ -191,9 +191,7 @@ def test_a_row_without_its_terminator_is_cut_short(quote: str, cut: int) -> None
 def test_an_old_row_without_its_new_one_is_cut_short() -> None:
     """A file that ends between the two rows of an update makes no delete of it."""
     cutter = CSVCutter(1, FileSettings())
-    (good, *none) = cutter.cut(
-        f'"I","t","test",{TSO},false,1\r\n"D","t","test",{TSO},true,1\r\n'.encode()
-    )
+    (good, *none) = cutter.cut(f'"I","t","test",{TSO},false,1\r\n"D","t","test",{TSO},true,1\r\n'.encode())
     key = cutter.key
     (cut,) = cutter.rest()
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.events import Chunk
@@ -199,7 +199,7 @@ def _read(location: str, name: str, most: int) -> bytes:
     file = f"file {name} of claimCheckLocation {redacted(location)}"
     try:
         storage, folder = fsspec.core.url_to_fs(location)
-        check_regular(storage, f"{folder.rstrip('/')}/{name}")
+        check_regular(storage.protocol, f"{folder.rstrip('/')}/{name}")
         with storage.open(f"{folder.rstrip('/')}/{name}", "rb") as opened:
             return bytes(opened.read(most + 1))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -213,13 +213,17 @@ def _read(location: str, name: str, most: int) -> bytes:
         raise ClaimCheckUnavailableError(msg) from None
 
 
-def check_regular(storage: Any, path: str) -> None:  # noqa: ANN401 (fsspec has no types)
+def check_regular(protocol: str | Sequence[str], path: str) -> None:
     """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
+
+    Args:
+        protocol: the protocol of its storage, as fsspec names it.
+        path: its path.
 
     Raises:
         OSError: it is a FIFO, a socket or a device.
     """
-    if "file" not in storage.protocol:  # of the storages, only a local folder has them
+    if "file" not in protocol:  # of the storages, only a local folder has them
         return
     try:
         mode = Path(path).stat().st_mode

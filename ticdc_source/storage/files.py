@@ -85,7 +85,7 @@ class Folder:
 
         def read() -> bytes:
             system, root = self._system()
-            check_regular(system, f"{root}/{path}")
+            check_regular(system.protocol, f"{root}/{path}")
             return bytes(system.cat_file(f"{root}/{path}"))
 
         return self._answer(read, path, missing=lambda: None)
@@ -100,7 +100,7 @@ class Folder:
 
         def opened() -> IO[bytes]:
             system, root = self._system()
-            check_regular(system, f"{root}/{path}")
+            check_regular(system.protocol, f"{root}/{path}")
             file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
             return file
 
