@@ -101,7 +101,7 @@ def test_a_source_that_is_not_utf8_ends_no_read() -> None:
     damaged = replace(captured, partitions={
         partition: [replace_value(record) for record in records] for partition, records in captured.partitions.items()
     })  # fmt: skip
-    options = {"outputFormat": "envelope", "tables": "types_a.t_int"}
+    options: dict[str, Any] = {"outputFormat": "envelope", "tables": "types_a.t_int"}
 
     good, found = (each.read(**options).to_pylist() for each in (captured, damaged))
 
@@ -113,4 +113,4 @@ def test_a_source_that_is_not_utf8_ends_no_read() -> None:
 def replace_value(record: Record) -> Record:
     """Return a record whose cluster has a name that is not UTF-8."""
     value = record.value and record.value.replace(b"Final\nTiCDC\x0edefault", b"Final\nTiCDC\x0e\xffefault")
-    return record._replace(value=value)
+    return replace(record, value=value)
