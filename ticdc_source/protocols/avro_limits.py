@@ -35,7 +35,7 @@ class _Excess:
         self._named: dict[str, int | None] = {}  # None while it is being defined
         self._values = 0
 
-    def of(self, type_: Any, namespace: str = "") -> int:
+    def of(self, type_: Type, namespace: str = "") -> int:
         self._values += 1
         if self._values > _MOST_VALUES:
             msg = f"it has more than {_MOST_VALUES:,} types"
