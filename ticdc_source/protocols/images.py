@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
@@ -13,13 +13,16 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column
 
-__all__ = ["ABSENT", "Images", "Parsed", "Row", "Span"]
+__all__ = ["ABSENT", "Images", "Parse", "Parsed", "Row", "Span"]
 
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
+# Parses a JSON object: `parse_object` or `parse_exact`.
+Parse: TypeAlias = Callable[[bytes], JSONObject]
 
 
 class Span(NamedTuple):
@@ -186,6 +189,7 @@ class Parsed:
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
         stated: the rows whose checksums are to be verified; the decoder knows their type.
+        parse: parses a JSON message.
     """
 
     images: Images
@@ -200,9 +204,10 @@ class Parsed:
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
     stated: list[Any] = field(default_factory=list)
+    parse: Parse = parse_object
 
     @classmethod
-    def of(cls, count: int) -> Parsed:
+    def of(cls, count: int, parse: Parse = parse_object) -> Parsed:
         """Return the state before the first of `count` events is parsed."""
         return cls(
             images=Images(),
@@ -210,6 +215,7 @@ class Parsed:
             start_ts=[None] * count,
             build_ts=[None] * count,
             cluster_id=[None] * count,
+            parse=parse,
         )
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:

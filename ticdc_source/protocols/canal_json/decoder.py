@@ -152,7 +152,7 @@ class CanalJSON(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, last_signature
-            message = parse_object(payload)
+            message = parsed.parse(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
                 message = self._whole_message(message, parsed)
@@ -179,7 +179,7 @@ class CanalJSON(RowDecoder):
         extension = message["_tidb"]
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = parse_object(self.settings.compression.decompressed(value))
+            whole = parsed.parse(self.settings.compression.decompressed(value))
             its_extension = whole.get("_tidb") or {}
             is_large = its_extension.get("claimCheckLocation") or its_extension.get("onlyHandleKey")
             check_claimed(_identity(whole, its_extension), _identity(message, extension), large=bool(is_large))

@@ -9,7 +9,6 @@ Types come from the schema, from `tidb_type` with the TiDB extension, and from t
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from ticdc_source.events import (
     WatermarkEvent,
     every_table,
 )
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.column_types import (
@@ -44,12 +43,13 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
     exact,
     milliseconds,
+    parse_exact,
     parse_object,
     readable,
     table_name,
@@ -155,8 +155,10 @@ class Debezium(RowDecoder):
         """Look into `source`, with which TiCDC begins each message."""
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
-        parsed = super()._parse(events, learned, learn)
+    def _parse(
+        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+    ) -> Parsed:
+        parsed = super()._parse(events, learned, learn, parse)
         if learned.plan.documents:  # they show the handle key
             self._mark_keys(parsed.images, events)
         return parsed
@@ -181,7 +183,7 @@ class Debezium(RowDecoder):
 
         def read(event: int, value: bytes) -> None:
             nonlocal columns, last_signature
-            message = self._message(value)
+            message = self._message(value, parsed.parse)
             payload = payload_of(message)
             commit_ts = parsed.commit_ts[event] = commit_ts_of(payload)
             parsed.start_ts[event] = _start_ts(payload)
@@ -209,9 +211,9 @@ class Debezium(RowDecoder):
 
         return read
 
-    def _message(self, value: bytes) -> JSONObject:
+    def _message(self, value: bytes, parse: Parse = parse_object) -> JSONObject:
         """Parse a message."""
-        return parse_object(value)
+        return parse(value)
 
     def _key_columns(self, events: TableEvents) -> frozenset[str]:
         """Return the handle-key columns: the members of the first Kafka key that has any."""
@@ -235,7 +237,9 @@ _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17}
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
-    add_event(split, chunk, position, value, payload_of(parse_object(value)))
+    message = parse_object(value)
+    is_row = "op" in payload_of(message)
+    add_event(split, chunk, position, value, payload_of(message if is_row else parse_exact(value)))
 
 
 def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: JSONObject) -> None:
@@ -294,7 +298,7 @@ def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObj
         raise ValueError(msg)
     changes = payload.get("tableChanges") or []
     type_ = readable(changes[0].get("type") or "") if changes else ""  # docs/wire.md, item 83
-    json.dumps(changes, allow_nan=False)  # refuses numbers beyond a double's range: they could not be written again
+    json_text(changes)  # refuses what could not be written again
     return type_, readable(payload.get("ddl") or ""), changes
 
 

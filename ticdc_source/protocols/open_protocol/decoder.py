@@ -19,7 +19,7 @@ from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, Protocol
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
 from ticdc_source.protocols.images import Images, Parsed
 from ticdc_source.protocols.large_messages import check_claimed
-from ticdc_source.protocols.messages import JSONObject, exact, parse_object, text
+from ticdc_source.protocols.messages import JSONObject, exact, text
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
@@ -118,7 +118,7 @@ class OpenProtocol(RowDecoder):
             key_frame = key_frames[event]
             if "ccl" in key_frame or "ohk" in key_frame:
                 value_frame = self._whole_value(key_frame, value_frame, parsed)
-            message = parse_object(value_frame)
+            message = parsed.parse(value_frame)
             after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
             update = before is not None
             if before and any(type(cell) is not dict for cell in before.values()):

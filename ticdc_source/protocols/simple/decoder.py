@@ -34,6 +34,7 @@ from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
     milliseconds,
+    parse_exact,
     readable,
     table_name,
     text,
@@ -132,7 +133,7 @@ class Simple(RowDecoder):
         """Return the columns with the types of their definitions; without types where a definition is missing."""
         learned = Learned() if learned is None else learned
         learned.definitions.update(definitions_of(ddl))
-        images = self._parse(events, LearnedTable(Plan(()), learned)).images
+        images = self._parse(events, LearnedTable(Plan(()), learned), parse=parse_exact).images
         return [
             replace(schema, columns=tuple(_with_zone(column, cells[column.name]) for column in schema.columns))
             for schema, cells in zip(
@@ -155,7 +156,7 @@ class Simple(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, last_signature
-            message = message_of(payload)
+            message = message_of(payload, parsed.parse)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
             parsed.commit_ts[event] = tso(message["commitTs"])
@@ -223,7 +224,7 @@ class Simple(RowDecoder):
         """Return the message from claim-check storage; the message itself if only its key columns are to be read."""
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = message_of(self.settings.compression.decompressed(value))
+            whole = message_of(self.settings.compression.decompressed(value), parsed.parse)
             is_large = whole.get("claimCheckLocation") or whole.get("handleKeyOnly")
             check_claimed(_identity(whole), _identity(message), large=bool(is_large))
             return whole
