@@ -24,6 +24,7 @@ from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.schema.model import KEY
 from ticdc_source.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
 from ticdc_source.snapshots.queries import TiDBAddress, quote
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log
@@ -145,6 +146,7 @@ class LoadReport:
         return tuple(one for one in self.tables if one.complete is None)
 
 
+@with_verbatim_sql
 def load_tables(
     spark: SparkSession,
     tidb: TiDBAddress,

@@ -397,7 +397,7 @@ class StatusTable:
         try:
             identity = json.loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
             raise TargetError(msg) from None
 

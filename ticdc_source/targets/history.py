@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError, TargetError
+from ticdc_source.spark.verbatim import run_sql, with_verbatim_sql
 from ticdc_source.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LATER_KEYS, LOG, SEQUENCE
 from ticdc_source.targets.merge import KEYS, PREFIX
 from ticdc_source.targets.sql_targets import open_target
@@ -18,6 +19,7 @@ __all__ = ["history_query", "scd2_view"]
 _SOURCE = "\0"  # what no query has
 
 
+@with_verbatim_sql
 def scd2_view(
     spark: SparkSession, log: str, view_name: str | None = None, *, keys: Sequence[str] | None = None
 ) -> DataFrame:
@@ -52,7 +54,7 @@ def scd2_view(
     frame = target.frame() if target.exists() else spark.range(0)
     query = history_query(_SOURCE, log, remembered, frame.columns, keys=keys)
     query = query.replace("{", "{{").replace("}", "}}").replace(_SOURCE, "{source}")
-    view = spark.sql(query, source=frame)
+    view = run_sql(spark, query, source=frame)
     if view_name is not None:
         view.createOrReplaceTempView(view_name)
     return view

@@ -15,6 +15,7 @@ from ticdc_source.errors import TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.changelog import (
     Changelog,
     as_decided,
@@ -78,6 +79,7 @@ class LogReport:
     missing: bool = False
 
 
+@with_verbatim_sql
 def append_log(
     changes: DataFrame,
     target: str,
@@ -214,6 +216,7 @@ def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, 
     return {} if before == {name.lower() for name in changelog.keys} else {LATER_KEYS: now}
 
 
+@with_verbatim_sql
 def is_merged(changes: DataFrame, target: str, log: str) -> bool:
     """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
 
@@ -240,6 +243,7 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
     return bool(changelog.keys)
 
 
+@with_verbatim_sql
 def check_key(changes: DataFrame, target: str, log: str) -> None:
     """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
 

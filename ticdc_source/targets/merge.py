@@ -20,6 +20,7 @@ from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.apply_ddl import OldRows
 from ticdc_source.targets.changelog import (
     Changelog,
@@ -54,6 +55,7 @@ _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
 
 
+@with_verbatim_sql
 def merge_into(
     changes: DataFrame,
     target: str,
@@ -123,9 +125,6 @@ def merge_into(
             A target that has it keeps it.
         time_as: how a new target stores TIME, which no engine has: `micros`, the default, is a bigint, and `text` is
             what TiDB writes, such as `-12:30:00`. It cannot be changed later.
-
-    Returns:
-        What was done.
 
     Example:
         ```python

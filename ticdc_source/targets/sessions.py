@@ -17,6 +17,8 @@ from weakref import WeakKeyDictionary
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_source.spark.verbatim import SUBSTITUTE
+
 __all__ = ["REMEMBERED", "configured", "frame_in", "in_thread", "origin", "own_session", "shuffling", "tasks_of"]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
@@ -88,6 +90,7 @@ def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
     # A stream has both off, for the sake of its state. But its micro-batches are merged as batches, of any size.
     if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
         own.conf.set(_ADAPTIVE, "true")
+    own.conf.set(SUBSTITUTE, "false")
     # Delta would copy the source of a MERGE, which might change; ours is computed once (`spark/computed.py`).
     own.conf.set(_MATERIALIZE_SOURCE, "none")
     _origins[own] = str(jsession.sessionUUID())

@@ -61,6 +61,11 @@ _QUOTED = frozenset({*TEXTS, *BINARIES, "enum", "set", "json", "date", "datetime
 _KERNELS: dict[str, Wire] = {**TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
 _HEX_BINARY = strings.binary_wire(bytes.fromhex)
 
+_CUT = (
+    "the file ends in this row, without the terminator that ends every row, or without the new row of an update: the "
+    "file was cut short, or the option 'terminator' is not that of the changefeed (csv.terminator)"
+)
+
 _FILES = FileFormat(
     extension=".csv",
     cutter=CSVCutter,
@@ -176,6 +181,8 @@ class CSV(RowDecoder):
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, names, texts, last, settings
             key = events.event_keys[event]
+            if key.is_cut:
+                raise ValueError(_CUT)
             if key is not last:  # `parsed_key` keeps one object for each
                 settings = with_header(self.settings.files, key.header)
                 columns, last = _columns(events.table, key, settings, learned), key

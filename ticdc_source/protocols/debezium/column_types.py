@@ -232,7 +232,7 @@ def _declared_labels(declared: object) -> tuple[str, ...]:
     if isinstance(declared, str):
         try:
             declared = json.loads(declared)  # the text of a JSON list
-        except ValueError:
+        except (ValueError, RecursionError):
             return _labels_in_text(text(declared).strip())
     if not isinstance(declared, list):
         msg = f"labels {declared!r:.40}"
