@@ -78,6 +78,18 @@ def test_a_row_may_come_before_its_definition() -> None:
     assert [row["v"] for row in Captured.of(*late).read().to_pylist()] == ["x"]
 
 
+@pytest.mark.parametrize("kind", ["CREATE", "BOOTSTRAP"])
+def test_a_definition_in_other_letters_defines_the_rows(kind: str) -> None:
+    """TiDB's DDL jobs have the database in lower case; names of the table and its columns count without case, too."""
+    message = simple_definition(kind, {"id": INT, "Total": VARCHAR}, table="orders")
+    define = message[0], message[1].replace(b'"schema":"test"', b'"schema":"shop_b"')
+    row = {"database": "Shop_B", "table": "Orders"}
+    captured = Captured.of(define, simple(data={"id": "1", "TOTAL": "x"}, **row))
+
+    assert captured.read(sizes=whole, tables="shop_b.orders").to_pylist()[0]["TOTAL"] == "x"
+    assert captured.read(sizes=single, includeMetadata="all").to_pylist()[0]["_database"] == "Shop_B"
+
+
 def test_a_version_that_nobody_defines_is_an_error_with_advice() -> None:
     """The error names the version, the table and the record, and says how to get a BOOTSTRAP."""
     with pytest.raises(DecodeError, match=rf"version {TSO - 9} of test.t is not known: .*send-bootstrap") as raised:
