@@ -49,6 +49,7 @@ class DecoderSettings:
         registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
         files: how files of a storage sink are written.
+        binary_mode: the option `debezium.binaryHandlingMode`.
     """
 
     compression: Compression = field(default_factory=Compression)
@@ -57,6 +58,7 @@ class DecoderSettings:
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     table_ddl: str | None = None
     files: FileSettings = field(default_factory=FileSettings)
+    binary_mode: str | None = None
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,7 @@ class Simple(RowDecoder):
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
             parsed.commit_ts[event] = tso(message["commitTs"])
+            parsed.start_ts[event] = tso(message.get("startTs", 0)) or None
             parsed.build_ts[event] = milliseconds(message.get("buildTs"))
             type_, before, after = message["type"], message.get("old"), message.get("data")
             described = before if type_ == "DELETE" else after
