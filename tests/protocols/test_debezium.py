@@ -160,6 +160,15 @@ def test_labels_in_no_known_form_are_not_guessed(written: object) -> None:
     assert [row["c"] for row in rows(ddl, debezium("c", None, {"id": 1, "c": "e1"}, [ID, field("string")]))] == ["e1"]
 
 
+def test_table_changes_name_a_table_in_any_letters() -> None:
+    """The `id` of a description may spell the table and its columns differently than rows."""
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("ID", "INT"), declared("C", "DECIMAL", length=9, scale=2)])
+    message = ddl[0], (ddl[1] or b"").replace(rb'\"test\".\"t\"', rb'\"TEST\".\"T\"')
+
+    assert message != ddl
+    assert rows(message, debezium("c", None, {"id": 1, "c": 1.5}))[0]["c"] == Decimal("1.50")
+
+
 def debezium_changes(ddl: Message) -> Any:
     """Return the `tableChanges` of a DDL message."""
     return json.loads(ddl[1] or b"")["payload"]["tableChanges"]
