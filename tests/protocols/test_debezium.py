@@ -163,7 +163,7 @@ def test_labels_in_no_known_form_are_not_guessed(written: object) -> None:
 def test_table_changes_name_a_table_in_any_letters() -> None:
     """The `id` of a description may spell the table and its columns differently than rows."""
     ddl = debezium_ddl(TSO - 1, "CREATE", [declared("ID", "INT"), declared("C", "DECIMAL", length=9, scale=2)])
-    message = ddl[0], (ddl[1] or b"").replace(rb'\"test\".\"t\"', rb'\"TEST\".\"T\"')
+    message = ddl[0], (ddl[1] or b"").replace(rb"\"test\".\"t\"", rb"\"TEST\".\"T\"")
 
     assert message != ddl
     assert rows(message, debezium("c", None, {"id": 1, "c": 1.5}))[0]["c"] == Decimal("1.50")
@@ -292,8 +292,10 @@ def test_binary_in_another_form_is_an_error_that_says_which(
 
 
 def test_values_that_are_base64_and_hex_alike_are_told() -> None:
-    """Without the option, a column whose values fit both is a warning, and one of which a value fits base64 only is none."""
-    doubtful = [debezium("c", None, {"id": n, "c": cell}, [ID, BINARY]) for n, cell in enumerate(["0123abcd", "", None])]
+    """Without the option, a column whose values all fit both is a warning."""
+    doubtful = [
+        debezium("c", None, {"id": n, "c": cell}, [ID, BINARY]) for n, cell in enumerate(["0123abcd", "", None])
+    ]
     clear = debezium("c", None, {"id": 9, "c": "AP8="}, [ID, BINARY])
 
     with pytest.warns(UserWarning, match=r"Column c of test\.t.*debezium\.binaryHandlingMode"):

@@ -140,8 +140,8 @@ def tables(
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         table_options: options of single tables beside those of all, such as
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
-        known_ddl: DDL of tables that is known from elsewhere, by the table's name: it tells types and keys as DDL of the
-            topic does, and is not in `ddl` of the result. A table that the topic spells in other letters has this name.
+        known_ddl: DDL of tables that is known from elsewhere, by the table's name: it tells types and keys as DDL of
+            the topic does, and is not in `ddl` of the result. A table that the topic spells differently has this name.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Example:

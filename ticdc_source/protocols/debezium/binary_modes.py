@@ -96,5 +96,5 @@ def warn_of_hex(schema: TableSchema, cells: Mapping[str, Cells]) -> None:
         if texts and all(_fits("hex", text) and _fits(_BASE64, text) for text in texts):
             warn(
                 f"Column {column.name} of {schema.table}: its values are base64 and hex alike, and are read as base64. "
-                f"Set the option '{_OPTION}' to the changefeed's debezium-binary-handling-mode; base64 is TiCDC's default"
+                f"Set the option '{_OPTION}' to the changefeed's debezium-binary-handling-mode (by default base64)"
             )
