@@ -49,7 +49,7 @@ class DecoderSettings:
         registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
         files: how files of a storage sink are written.
-        binary_mode: the option `debezium.binaryHandlingMode`.
+        binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
     """
 
     compression: Compression = field(default_factory=Compression)
