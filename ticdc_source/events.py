@@ -172,9 +172,14 @@ class TableName(NamedTuple):
             return f"database {self.database}" if self.database else "no table"
         return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)
 
+    @property
+    def folded(self) -> TableName:
+        """What is equal for all spellings of the name: TiDB compares names without case. It is never shown."""
+        return TableName(self.database.lower(), self.table.lower())
+
     def is_same(self, other: TableName) -> bool:
-        """Return whether two names denote one table: TiDB compares names without case."""
-        return self == other or [part.lower() for part in self] == [part.lower() for part in other]
+        """Return whether two names denote one table."""
+        return self == other or self.folded == other.folded
 
 
 # Returns whether a table is wanted.

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_source.errors import DataLossError, OptionError, TargetError, TiCDCSourceError, warn
+from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.completeness import (
     FOR_EVER,
@@ -104,7 +105,7 @@ class Following:
         self._reloaded: list[str] = []
         self._resuming = Resuming(
             spark, config, state=self._state, quarantine=self._quarantine, shared=self._shared,
-            redaction=self._redaction, known_ddl=lambda: self._joining.known_ddl,
+            redaction=self._redaction, known_ddl=self._known_ddl,
             micro_batch=partial(self._micro_batch, keeps=False),
         )  # fmt: skip
         self._writer, self._last_batch = "", -1
@@ -379,6 +380,10 @@ class Following:
                 raise
             raise self.error from None
 
+    def _known_ddl(self) -> dict[str, tuple[DDLEvent, ...]]:
+        """Return the DDL that loads tell; every table that the sync knows is named as in its status."""
+        return {**dict.fromkeys(self._tables, ()), **self._joining.known_ddl}
+
     def without_secrets(self, error: BaseException) -> BaseException:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
         if isinstance(error, Exception):
@@ -414,7 +419,7 @@ class Following:
                 on_table_error="report",
                 resume=None,
                 table_options=config.table_options(),
-                known_ddl=self._joining.known_ddl,
+                known_ddl=self._known_ddl(),
                 **{**config.decode_options(), **self._protocol},
             ) as changes,
         ):

@@ -153,7 +153,7 @@ class Joining:
         for at in moments:
             for table, create in created_tables(self._spark, self._folder(at), at):
                 event = DDLEvent(position=0, index=0, commit_ts=at, table=table, query=create, type="create table")
-                self.known_ddl[str(table).lower()] = (event,)
+                self.known_ddl[str(table)] = (event,)
 
     def completes(self, status: TableStatus) -> bool:
         """Return whether a table that is resumed is loaded, before its kept changes are written."""

@@ -204,10 +204,10 @@ class Learned:
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
         """Return the columns of a version of a table; None if nobody knows them."""
-        columns = self.definitions.get((table, version))
+        columns = self.definitions.get((table.folded, version))
         if columns is None and self.search is not None:
             self.definitions.update(self.search(table, version))
-            columns = self.definitions.get((table, version))
+            columns = self.definitions.get((table.folded, version))
         return columns
 
 

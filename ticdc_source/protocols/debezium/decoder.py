@@ -29,9 +29,11 @@ from ticdc_source.events import (
     WatermarkEvent,
     every_table,
 )
+from ticdc_source.kernels.strings import BASE64_BINARY
 from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.debezium.binary_modes import binary_wire_of, warn_of_hex
 from ticdc_source.protocols.debezium.column_types import (
     declared_columns,
     declared_facts,
@@ -149,13 +151,17 @@ class Debezium(RowDecoder):
         keys = self._key_columns(events)
         images = parsed.images
         firsts = [parsed.commit_ts[images.events[span.start]] or 0 for span in images.spans()]
-        return [
+        schemas = [
             TableSchema(
                 schema.table,
                 described_columns(schema.columns, versions, _facts_before(first, ddl, events.table), first, keys),
             )
             for schema, first in zip(describe_images(events.table, images), firsts, strict=True)
         ]
+        if self.settings.binary_mode is None:
+            for schema, span in zip(schemas, images.spans(), strict=True):
+                warn_of_hex(schema, images.cells(span))
+        return schemas
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
@@ -240,7 +246,10 @@ class Debezium(RowDecoder):
             return frozenset()
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        return wire_of(column, read_field)
+        wire, type_ = wire_of(column, read_field)
+        if wire is BASE64_BINARY:
+            wire = binary_wire_of(self.settings.binary_mode, column.wire)
+        return wire, type_
 
 
 # A text that ends `source` before its commit-ts would have a brace.
