@@ -28,8 +28,8 @@ SPARKS = """
     isolationLevel sessionInitStatement truncate createTableOptions customSchema pushDownPredicate keytab principal
     preferTimestampNTZ hint host port rampUpTimeSeconds rowsPerSecond includeTimestamp numPartitions snapshotId
     startSnapshotId endSnapshotId ignoreDeletes ignoreChanges skipChangeCommits withEventTimeOrder batchId
-    schemaTrackingLocation stateFormat operatorId readRegisteredTimers snapshotStartBatchId pipelines.reset __internal_format
-    serialization.format transient_lastDdlTime cloudFiles.format useStrictGlobber
+    schemaTrackingLocation stateFormat operatorId readRegisteredTimers snapshotStartBatchId pipelines.reset
+    __internal_format serialization.format transient_lastDdlTime cloudFiles.format useStrictGlobber
 """
 
 # The settings of Java's consumer (Kafka 4.1, ConsumerConfig) that the tables do not have.

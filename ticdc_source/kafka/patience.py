@@ -26,7 +26,9 @@ _log = logging.getLogger(__name__)
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
 # Give up after this time if all failures look permanent. Not at once: DNS or a starting broker may fail for a moment.
 _PERMANENT_FAILURE_SECONDS = 5.0
-_REFUSED_SECONDS = 3.0  # the same if all servers refuse; a person who has typed a wrong port is told within five
+_REFUSED_SECONDS = (
+    2.0  # if all servers refuse: whoever has typed a wrong port is told within five, with the start of Python
+)
 
 
 class Cause(NamedTuple):
