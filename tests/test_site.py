@@ -38,6 +38,15 @@ def test_the_site_has_every_page(site: Path) -> None:
     assert not [name for name in names if not (site / str(name).replace("README", "index")).exists()]
 
 
+def test_the_index_has_every_page() -> None:
+    """A page that docs/index.md does not name is found by nobody; those of a protocol are on the page of all."""
+    docs = ROOT / "docs"
+    named = set(re.findall(r"\]\(([\w/.-]+\.md)", (docs / "index.md").read_text(encoding="utf-8")))
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md") if path.parent.name not in ("design", "protocols")}
+
+    assert not pages - named - {"index.md", "wire.md", "guides/platforms/index.md"}
+
+
 @pytest.mark.slow("builds the site")
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     """No page has a script, a style, a font or an image of another host."""
