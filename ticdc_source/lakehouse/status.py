@@ -369,7 +369,7 @@ class StatusTable:
             self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
             if self._file is not None:
-                self._file.write(statuses[name] for name in sorted(statuses))
+                self._file.write(fields)
 
     def attempt(self) -> None:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,6 @@ from ticdc_source.pipeline.metric_files import MetricFiles, without_credentials
 
 if TYPE_CHECKING:
     from ticdc_source.lakehouse.config import SyncConfig
-    from ticdc_source.lakehouse.status import TableStatus
 
 __all__ = ["StatusFile", "WrittenStatuses"]
 
@@ -60,15 +58,15 @@ class StatusFile:
         self.place = f"{without_credentials(folder)}/{_NAME}"
         self._is_off = False
 
-    def write(self, statuses: Iterable[TableStatus]) -> None:
-        """Write the statuses. A failure is logged, and this process does not try again: each try may take seconds."""
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the rows of the table. A failure is logged, and this process does not try again: each try may take seconds."""
         if self._is_off:
             return
         whole = {
             "version": _VERSION,
             "table": self._table,
             "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "statuses": [asdict(each) for each in statuses],
+            "statuses": list(rows),
         }
         text = json.dumps(whole, ensure_ascii=False)
         for secret, shown in self._secrets.items():
