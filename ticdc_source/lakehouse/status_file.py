@@ -59,7 +59,7 @@ class StatusFile:
         self._is_off = False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the rows of the table. After a failure, which is logged, this process tries no more: it may take long."""
+        """Write the rows of the table. After a failure, which is logged, this process tries no more: it takes long."""
         if self._is_off:
             return
         whole = {
