@@ -38,6 +38,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
+    f"{PACKAGE}.cli.sync._statuses_of": "people see as of when a status is",
+    f"{PACKAGE}.lakehouse.status_file.write": "people see as of when a status is",
     f"{PACKAGE}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.metrics.exported": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.status._now": "people ask since when a table has been set aside, and when it went on",

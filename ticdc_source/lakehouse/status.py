@@ -15,11 +15,12 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.status_file import StatusFile
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.tso import seconds, utc
 
-__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of"]
+__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of", "written_statuses"]
 
 State = Literal["loading", "following", "set aside", "left out"]
 Kind = Literal["table", "log"]
@@ -226,10 +227,12 @@ class StatusTable:
         spark: the session.
         name: its name in SQL.
         engine: `delta` or `iceberg`.
+        file: gets a copy of each write.
     """
 
-    def __init__(self, spark: SparkSession, name: str, engine: str) -> None:
+    def __init__(self, spark: SparkSession, name: str, engine: str, file: StatusFile | None = None) -> None:
         self.name = name
+        self._file = file
         self._spark = spark
         self._engine = engine
         self._lock: threading.Lock = threading.Lock()
@@ -370,6 +373,8 @@ class StatusTable:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
             self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
+            if self._file is not None:
+                self._file.write(fields)
 
     def attempt(self) -> None:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
@@ -404,13 +409,22 @@ class StatusTable:
 
 def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
     """Return the table of statuses of a sync."""
-    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format)
+    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format, StatusFile(config))
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
     """Return how the tables of a sync are, by name, whether it runs or not."""
     statuses = status_table(spark, config).read()
     return [statuses[name] for name in sorted(statuses)]
+
+
+def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] | None:
+    """Return the statuses in the small file of a sync, when it was written, and its place; None if there is none."""
+    found = StatusFile(config).read()
+    try:
+        return None if found is None else ([_status_of(row) for row in found.rows], found.written, found.place)
+    except (AttributeError, TypeError):
+        return None  # another release has written it
 
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
