@@ -156,7 +156,8 @@ def differences(header: Mapping[str, Any], true: TrueRow, row: dict[str, Any], l
     """Return a line for everything that differs from the truth."""
     out = []
     sequence = row["_sequence"]
-    address = (sequence["partition"], sequence["offset"], sequence["index"])
+    index = sequence["index"] & 0x7FFFFFFF  # that of old rows is negative without a commit-ts
+    address = (sequence["partition"], sequence["offset"], index)
     if address != (true.partition, true.offset, true.index):
         out.append(f"address {address}")
     if row["_change_type"] != true.change_type:

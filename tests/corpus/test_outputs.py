@@ -29,7 +29,7 @@ Place = tuple[int, int, int, str]
 def place(row: Mapping[str, Any], image: str) -> Place:
     """Return the place of a row's image."""
     sequence = row["_sequence"]
-    return sequence["partition"], sequence["offset"], sequence["index"], image
+    return sequence["partition"], sequence["offset"], sequence["index"] & 0x7FFFFFFF, image
 
 
 def read(captured: Captured, **options: str) -> pa.Table:

@@ -73,7 +73,7 @@ class Sync:
         own._tables = tables
         own._joining = loads
         own.checkpoint = SimpleNamespace(committed=lambda: LAST)
-        own._status = SimpleNamespace(write=self.write)
+        own._status = SimpleNamespace(write=self.write, name="status")
         own._lease = SimpleNamespace(check=lambda **_: None)
         own._resuming = SimpleNamespace(write_missed=self.resume, forget_written=lambda _: None)
 

@@ -95,6 +95,7 @@ def test_secrets_are_no_arguments_of_the_jvm(monkeypatch: pytest.MonkeyPatch) ->
 
     session_of(config)
 
+    assert builder.later.pop("spark.sql.variable.substitute") == "false"
     assert builder.later == {"spark.sql.catalog.lake.header.X-Auth": "hush", "fs.auth": "hidden"}
     assert (builder["spark.jars"], builder["spark.driver.memory"]) == ("x.jar", "2g")
     assert not {"hush", "hidden"} & {*builder.values()}

@@ -67,7 +67,7 @@ def rows_of(captured: Captured) -> Iterator[tuple[Any, Images, list[Column]]]:
             message = message_of(record.value or b"")
             if "checksum" not in message:
                 continue
-            columns = defined[TableName(message["database"], message["table"]), message["schemaVersion"]]
+            columns = defined[TableName(message["database"], message["table"]).folded, message["schemaVersion"]]
             images: Images = {}
             for member, name in (("old", "previous"), ("data", "current")):
                 if member in message:

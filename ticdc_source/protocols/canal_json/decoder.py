@@ -39,7 +39,7 @@ __all__ = ["CanalJSON"]
 
 _ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
 _WATERMARK = "TIDB_WATERMARK"
-# Official Canal's other event types (docs/wire.md, item 140). A QUERY may be DDL, or the SQL text of a change.
+# Official Canal's other event types (docs/wire.md, item 132). A QUERY may be DDL, or the SQL text of a change.
 _DDL_TYPES = frozenset({"CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX"})
 _WITHOUT_ROWS = frozenset({"QUERY", "GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT"})
 _NO_FIELDS = Plan(())

@@ -72,7 +72,7 @@ Said = TypeVar("Said")
 _TICDC = ("TiCDC", None)  # `source.connector`; a message without one is taken for TiCDC's
 _ROW_OPS = frozenset({"c", "u", "d", "r"})
 _WATERMARK, _TRUNCATE = "m", "t"
-# Native Debezium's heartbeats and the boundaries of transactions (docs/wire.md, item 141).
+# Native Debezium's heartbeats and the boundaries of transactions (docs/wire.md, item 133).
 _MARKER = re.compile(
     rb'^\{"ts_ms":\d+\}$|"io\.debezium\.connector\.common\.(?:Heartbeat|TransactionMetadataValue)"|'
     rb'^\{(?=.*"id":)(?=.*"event_count":)(?=.*"data_collections":)"status":"(?:BEGIN|END)"',
