@@ -366,7 +366,7 @@ def test_brokers_that_answer_look_ups_only_do_not_hold_a_read_for_ever(monkeypat
     monkeypatch.setattr("ticdc_source.kafka.fetch._LOOK_AFTER_SECONDS", 0.001)
     client = Flapping(StubConsumer([], 3, random.Random(0)))
     with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in \d+ ms"):
-        run(client, OffsetRange("t", 0, 3, 10), poll_timeout_ms=100)
+        run(client, OffsetRange("t", 0, 3, 10), poll_timeout_ms=500)
     assert client.lookups > 3
 
 
