@@ -26,7 +26,8 @@ def append(
     lake: Lake, batch_id: int, changes: list[Change], columns: str | StructType = "id int, v string", **options: Any
 ) -> LogReport:
     """Append a micro-batch to the log."""
-    return append_log(frame_of(lake.spark, changes, columns), LOG, app_id="me", batch_id=batch_id, **options)
+    frame = frame_of(lake.spark, changes, columns, first=100 * batch_id)
+    return append_log(frame, LOG, app_id="me", batch_id=batch_id, **options)
 
 
 def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
@@ -68,6 +69,26 @@ def test_a_key_that_is_called_otherwise_needs_a_decision(lake: Lake) -> None:
     with pytest.raises(SchemaError, match=r"was id, and later number"):
         scd2_view(lake.spark, LOG)
     assert scd2_view(lake.spark, LOG, keys=["v"]).count() == 3
+
+
+def test_a_kafka_record_is_in_a_log_once(lake: Lake) -> None:
+    """A stream whose checkpoint was put back cuts its records anew: what the log has is not added, the rest is."""
+
+    def append_records(batch_id: int, first: int, last: int) -> None:
+        rows = [("insert", 10 + place, place, "x") for place in range(first, last)]
+        append_log(frame_of(lake.spark, rows, first=first), LOG, app_id="me", batch_id=batch_id,
+                   ddl=[ddl("TRUNCATE TABLE t", 9)] if first == 0 else ())  # fmt: skip
+
+    append_records(1, 0, 2)
+    append_records(2, 2, 4)
+    before = len(lake.writes)
+    append_records(2, 2, 4)
+    assert len(lake.writes) == before
+    for batch_id, first, last in [(2, 2, 6), (1, 0, 3), (3, 6, 7), (1, 0, 8), (9, 8, 9)]:
+        append_records(batch_id, first, last)
+
+    found = sorted((row["_change"], row["id"] or 0) for row in lake.tables[LOG].rows)
+    assert found == [*(("insert", number) for number in range(9)), ("truncate", 0)]
 
 
 @pytest.mark.slow("some merges")
