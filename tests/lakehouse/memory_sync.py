@@ -112,16 +112,18 @@ class MemorySync:
         self._running.end()
         self._running.close()
 
-    def batch(self, number: int, *messages: Message, committed: bool = True) -> BatchReport:
+    def batch(self, number: int, *messages: Message, committed: bool = True, first: int | None = None) -> BatchReport:
         """Give it a micro-batch.
 
         Args:
             number: its number.
             messages: the messages, all of one topic partition.
             committed: whether Spark commits it.
+            first: the offset of the first message.
         """
         assert self._running is not None
-        rows = [("t", 0, 100 * number + offset, key, value) for offset, (key, value) in enumerate(messages)]
+        offsets = enumerate(messages, 100 * number if first is None else first)
+        rows = [("t", 0, offset, key, value) for offset, (key, value) in offsets]
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"
         ).coalesce(1)

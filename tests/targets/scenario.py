@@ -104,7 +104,7 @@ class Scenario:
         equal(self._merge(target, batch, app_id="a", batch_id=2).repeated, True)
 
     def repeated_batches(self) -> None:
-        """The last micro-batch makes no commit if it comes again; other changes are merged, whatever their number is."""
+        """The last micro-batch makes no commit if it comes again; other changes are merged, whatever their number."""
         target = self._name("repeated")
         facts = [(1, 100), (2, None), (3, 300)]
         for batch_id, resolved_ts in facts:

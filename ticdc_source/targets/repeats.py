@@ -44,8 +44,8 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
     Args:
         target: the target.
         facts: the facts of the micro-batch that is to be written.
-        after_batch: a micro-batch of this writer that the target must have, or a later one, -1 for none; None if that is
-            not known, so that the commits alone tell whether some are missing.
+        after_batch: a micro-batch of this writer that the target must have, or a later one, -1 for none; None if that
+            is not known, so that the commits alone tell whether some are missing.
 
     Raises:
         TargetError: somebody has put back an older version since, and this micro-batch does not follow on it.

@@ -19,7 +19,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.targets.target import CommitFacts
 
-__all__ = ["REMEMBERED", "RememberedBatch", "configured", "frame_in", "in_thread", "origin", "own_session", "shuffling", "tasks_of"]
+__all__ = [
+    "REMEMBERED",
+    "RememberedBatch",
+    "configured",
+    "frame_in",
+    "in_thread",
+    "origin",
+    "own_session",
+    "shuffling",
+    "tasks_of",
+]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"

@@ -173,9 +173,8 @@ class _SqlTarget:
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         names = ", ".join(map(quoted, rows.columns))
-        with _view(rows) as source:
-            with self._remembering(facts):
-                self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+        with _view(rows) as source, self._remembering(facts):
+            self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
         return Merged()
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
