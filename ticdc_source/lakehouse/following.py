@@ -143,8 +143,8 @@ class Following:
             msg = (
                 f"The checkpoint is newer than {self._status.name}: the tables, or this one of them, are an older "
                 "version, and the stream does not read again what they lack. Put back the newest version of the "
-                "tables; or put back the whole checkpoint as it was when that version was written, or before; or start again "
-                "with new tables and a new checkpoint"
+                "tables; or put back the whole checkpoint as it was when that version was written, or before; or start "
+                "again with new tables and a new checkpoint"
             )
             raise CheckpointError(msg)
         for name, status in self._tables.items():

@@ -211,7 +211,8 @@ def _append_new(
     """Append the rows that the log does not have from this writer.
 
     What a row is, says the place of its Kafka record. The last commit knows up to which offsets the writer has come:
-    the log is read only if rows are not after them. Rows of a snapshot have no place; the number of their part names them.
+    the log is read only if rows are not after them. Rows of a snapshot have no place; the number of their part names
+    them.
     """
     if facts.app_id is None or facts.batch_id is None:
         log.append(rows, facts)
