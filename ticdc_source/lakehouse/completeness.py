@@ -77,9 +77,9 @@ def compared(
             return status
         reason = (
             f"{status.target} has had micro-batch {status.target_batch}, and ends with {held.number} now: it is an "
-            f"older version, without the changes in between. Put back its newest version, and resume {status.table_name}; "
-            "or put back the whole checkpoint as it was then, or before, and resume it. Or read the table again with "
-            "[tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
+            "older version, without the changes in between. Put back its newest version, and resume "
+            f"{status.table_name}; or put back the whole checkpoint as it was then, or before, and resume it. Or read the "
+            "table again with [tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
         )
         return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
 

@@ -200,8 +200,17 @@ class _SqlTarget:
         raise NotImplementedError
 
     def version(self) -> str | None:
-        """Return what names the version of the table now, without a job of Spark; None if the session cannot tell."""
-        return None
+        """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
+        if getattr(self.spark, "_jsparkSession", None) is None:  # Spark Connect
+            return None
+        try:
+            return self.version_of_engine()
+        except Exception:  # noqa: BLE001 (of another release of the engine: the commits are read then)
+            return None
+
+    def version_of_engine(self) -> str | None:
+        """Return what the engine itself calls the version of the table now."""
+        raise NotImplementedError
 
     def follows(self, _version: str, _before: str, _facts: CommitFacts) -> bool:
         """Return whether a version is that of a commit with facts, and nobody else has committed since another one."""
@@ -281,11 +290,9 @@ class DeltaTarget(_SqlTarget):
         """Return the settings with which a commit records facts."""
         return {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
 
-    def version(self) -> str | None:
+    def version_of_engine(self) -> str | None:
         """Return the id of the table and the number of its version."""
-        jframe: Any = getattr(self.spark.table(self.name), "_jdf", None)
-        if jframe is None:  # Spark Connect
-            return None
+        jframe: Any = self.spark.table(self.name)._jdf  # noqa: SLF001 (no SQL tells it without a job)
         snapshot = jframe.queryExecution().analyzed().collectLeaves().head().relation().location().getSnapshot()
         return f"{snapshot.metadata().id()} {snapshot.version()}"
 
@@ -413,23 +420,20 @@ class IcebergTarget(_SqlTarget):
         rows = its.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
         return _last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
 
-    def version(self) -> str | None:
+    def version_of_engine(self) -> str | None:
         """Return the id of the snapshot."""
-        table = self._table()
-        snapshot = None if table is None else table.currentSnapshot()
+        snapshot = self._table().currentSnapshot()
         return None if snapshot is None else str(snapshot.snapshotId())
 
     def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
         """Return whether the snapshot records facts."""
-        summary = dict(self._table().currentSnapshot().summary())
-        return CommitFacts.of(summary) == facts
+        return CommitFacts.of(dict(self._table().currentSnapshot().summary())) == facts
 
     def _table(self) -> Any:
-        """Return Iceberg's own table; None in Spark Connect."""
-        jsession = getattr(self.spark, "_jsparkSession", None)
-        jvm: Any = None if jsession is None else self.spark._jvm  # noqa: SLF001 (as below)
-        spark3util = None if jvm is None else getattr(jvm, "org.apache.iceberg.spark.Spark3Util")
-        return None if spark3util is None else spark3util.loadIcebergTable(jsession, self.name)
+        """Return Iceberg's own table."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
+        load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
+        return load(self.spark._jsparkSession, self.name)  # noqa: SLF001 (as above)
 
 
 ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
