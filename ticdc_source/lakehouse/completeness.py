@@ -78,8 +78,9 @@ def compared(
         reason = (
             f"{status.target} has had micro-batch {status.target_batch}, and ends with {held.number} now: it is an "
             "older version, without the changes in between. Put back its newest version, and resume "
-            f"{status.table_name}; or put back the whole checkpoint as it was then, or before, and resume it. Or read the "
-            "table again with [tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
+            f"{status.table_name}; or put back the whole checkpoint as it was then, or before, and resume it. Or read "
+            "the table again with [tidb]: stop the sync, drop the target, and delete the row of the table from the "
+            "status table"
         )
         return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
 

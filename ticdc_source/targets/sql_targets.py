@@ -7,7 +7,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
@@ -227,8 +227,9 @@ class _SqlTarget:
         version = None if before is None else self.version()
         if facts.app_id is None or before is None or version is None:
             return
-        if self.follows(version, before, facts):
-            REMEMBERED.put(self.spark, self.name, facts.app_id, RememberedBatch(facts, version))
+        with suppress(Exception):  # it is committed, whatever the engine says now
+            if self.follows(version, before, facts):
+                REMEMBERED.put(self.spark, self.name, facts.app_id, RememberedBatch(facts, version))
 
     def merged(self, _answer: Sequence[Row]) -> Merged:
         """Return what a MERGE did, by its answer."""
