@@ -139,11 +139,10 @@ impl Builder {
                 }
             }
             Cast::Decimal { text, precision: Precision(limit), scale } => {
-                let digits = digits(cell, written, *text)?;
-                // To the general path, a JSON number of more than 64 bits is a double.
-                if !*text && integer(digits).is_none() && unsigned(digits).is_none() {
-                    return None;
-                }
+                let digits = match cell.kind {
+                    Kind::Float if !*text => written,
+                    _ => digits(cell, written, *text)?,
+                };
                 data.extend_from_slice(&decimal(digits, *limit, *scale)?.to_le_bytes());
             }
             Cast::Unscaled { precision: Precision(limit), zeros } => {

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.wire import Settings, kernel
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.types import (
     ALIASES,
     CONVERSIONS,
@@ -150,6 +152,13 @@ def test_other_names_lead_to_the_table() -> None:
         ("numeric(10)", ColumnType("decimal", length=10, scale=0)),
         ("decimal unsigned", ColumnType("decimal", unsigned=True)),
         ("float(10,3)", ColumnType("float")),
+        ("float(24)", ColumnType("float")),
+        ("FLOAT(25) UNSIGNED", ColumnType("double", unsigned=True)),
+        ("float(53)", ColumnType("double")),
+        ("float(53,3)", ColumnType("float")),
+        ("serial", ColumnType("bigint", unsigned=True)),
+        ("CHAR(5) BYTE", ColumnType("binary", length=5)),
+        ("National  Character Varying(7)", ColumnType("varchar", length=7)),
         ("double precision", ColumnType("double")),
         ("datetime(6)", ColumnType("datetime", length=6)),
         ("var_string(20)", ColumnType("varchar", length=20)),
@@ -170,6 +179,20 @@ def test_other_names_lead_to_the_table() -> None:
 def test_a_type_is_read_as_mysql_writes_it(text: str, type_: ColumnType) -> None:
     """Display widths say nothing, precisions and labels do, and unknown names are kept for the error."""
     assert parse_type(text) == type_
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*ALIASES, "serial", "float(24)", "float(25)", "float(53)", "float(10,2)", "char(5) byte", "double unsigned"],
+)
+def test_messages_and_ddl_name_types_alike(name: str) -> None:
+    """Every name that DDL has for a type means the same in a message."""
+    (table,) = declared_tables(f"CREATE TABLE t (c {name})").values()
+    of_ddl, of_message = table.columns["c"], parse_type(name)
+    if of_message.name == "decimal":  # TiDB's DECIMAL has ten digits; a message may leave them out
+        of_ddl = replace(of_ddl, length=None, scale=None)
+
+    assert of_ddl == of_message
 
 
 @pytest.mark.parametrize(

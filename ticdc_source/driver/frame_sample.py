@@ -144,7 +144,7 @@ def schema_of_sample(
     """
     if not options.is_typed:
         return format_schema(options)
-    if sample is None or not sample.scanned:
+    if sample is None or not (sample.scanned or sample.table_ddl):
         msg = (
             "The DataFrame has no record: the schema cannot be inferred. Give it as `schema`, and the options "
             "'protocol' and 'tables'"

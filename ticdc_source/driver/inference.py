@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 import pyarrow as pa
 
+from ticdc_source.driver.declared_tables import declared_table
 from ticdc_source.driver.definition_search import DefinitionSearch
 from ticdc_source.driver.files import VersionSearch
 from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
@@ -33,7 +34,14 @@ from ticdc_source.schema.ddl import (
     with_table_ddl,
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.model import (
+    Definitions,
+    ReadField,
+    TableSchema,
+    TypeVersions,
+    check_names,
+    merge_schemas,
+)
 
 __all__ = [
     "MakesSearch",
@@ -441,7 +449,16 @@ def infer_table(sample: Sample) -> TableSchema:
         )
         raise OptionError(msg)
     if not names:
-        raise _nothing_found(sample)
+        declared = declared_table(
+            sample.decoder,
+            sample.tables,
+            sample.ddl if sample.whole else (),
+            sample.definitions,
+            sample.table_ddl,
+        )
+        if declared is None:
+            raise _nothing_found(sample)
+        return _with_declarations(declared, sample)
     schemas = [schema for table in spellings for schema in describe_table(sample, table)]
     for schema in schemas:
         try:
@@ -452,7 +469,12 @@ def infer_table(sample: Sample) -> TableSchema:
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
-    described = with_table_ddl(with_ddl_facts(merged, sample.ddl, whole=sample.whole), sample.table_ddl)
+    return _with_declarations(merged, sample)
+
+
+def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
+    """Return a table with what DDL and `tableDDL` say of its columns."""
+    described = with_table_ddl(with_ddl_facts(schema, sample.ddl, whole=sample.whole), sample.table_ddl)
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
 
 

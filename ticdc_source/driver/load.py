@@ -121,7 +121,7 @@ def schema_of_ranges(
     if not options.is_typed:
         return format_schema(options)
     sample = take_sample(ranges, fetch, options, search)
-    if sample is None or not sample.scanned:
+    if sample is None or not (sample.scanned or sample.table_ddl):
         raise nothing_there(ranges, options)
     table = infer_table(sample)
     warn_of_absent_names(sample)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ticdc_source.kernels.wire import Cell, Cells, Kernel, Settings, Wire, kernel, texts
+from ticdc_source.kernels.wire import Cell, Cells, Kernel, Settings, Wire, json_text, kernel, texts
 from ticdc_source.schema.types import TIMESTAMP, ColumnType
 
 __all__ = ["JSONWriter", "base64_object", "json_object", "json_writer", "member_name", "rescue_writer"]
@@ -31,7 +31,6 @@ JSONWriter: TypeAlias = Callable[[Cells], list[str]]
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
-_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def member_name(name: str) -> str:
@@ -159,7 +158,7 @@ def _untyped(settings: Settings) -> JSONWriter:
     """Write what the JSON of the message held; a number beyond the range of a double is refused."""
 
     def write(cells: Cells) -> list[str]:
-        written: list[str] = texts([_finite(cell) for cell in cells], settings).to_pylist()
+        written: list[str] = texts([json_text(cell) for cell in cells], settings).to_pylist()
         return written
 
     return write
@@ -193,7 +192,7 @@ def _as_it_is(value: Cell) -> str:
     if isinstance(value, bytes):
         return base64_object(value)
     try:
-        text = _finite(value)
+        text = json_text(value)
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate: a byte that is not UTF-8 (PEP 383), or one that JSON escaped
         if isinstance(value, str):

@@ -23,6 +23,7 @@ from ticdc_source.kernels.wire import (
     decimals_of_text,
     integer_cast,
     no_cast,
+    number_text,
 )
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
@@ -57,6 +58,7 @@ _SINGLE_DIGITS = range(6, 10)  # so many significant digits identify a 32-bit fl
 First = TypeVar("First")
 Second = TypeVar("Second")
 Third = TypeVar("Third")
+Fourth = TypeVar("Fourth")
 
 
 @overload
@@ -67,6 +69,10 @@ def require(cells: Cells, first: type[First], second: type[Second], /) -> Sequen
 def require(
     cells: Cells, first: type[First], second: type[Second], third: type[Third], /
 ) -> Sequence[First | Second | Third | None]: ...
+@overload
+def require(
+    cells: Cells, first: type[First], second: type[Second], third: type[Third], fourth: type[Fourth], /
+) -> Sequence[First | Second | Third | Fourth | None]: ...
 def require(cells: Cells, *types: type) -> Cells:
     """Return the cells if each is None or of one of these types: Arrow would cut 1.5 to 1 and read "x" as bytes.
 
@@ -85,11 +91,12 @@ def _json_name(types: Iterable[type]) -> str:
         str: "string",
         int: "number",
         float: "number with a fraction",
+        Decimal: "number with a fraction",
         bool: "boolean",
         list: "array",
         dict: "object",
     }
-    return " or ".join(sorted(names.get(type_, type_.__name__) for type_ in types))
+    return " or ".join(sorted({names.get(type_, type_.__name__) for type_ in types}))
 
 
 def integers_of_numbers(arrow: pa.DataType) -> Kernel:
@@ -143,7 +150,7 @@ def text_of_numbers(_type: ColumnType, _settings: Settings) -> Kernel:
     def cast(cells: Cells) -> pa.Array:
         if isinstance(cells, pa.Int64Array):
             return cells.cast(pa.string())
-        numbers = require(cells, int, float, str)  # not doubles in an array: 1 and 1.0 have different texts
+        numbers = require(cells, int, float, str, Decimal)  # not doubles in an array: 1 and 1.0 have different texts
         return pa.array([None if number is None else _plain(number) for number in numbers], pa.string())
 
     return cast
@@ -158,8 +165,10 @@ def shortest_single(number: float) -> str:
     return repr(number)
 
 
-def _plain(number: float | str) -> str:
-    return format(Decimal(repr(number)), "f") if isinstance(number, float) else str(number)
+def _plain(number: float | str | Decimal) -> str:
+    if isinstance(number, float):
+        number = Decimal(repr(number))
+    return number_text(number) if isinstance(number, Decimal) else str(number)
 
 
 def as_text(_type: ColumnType, _settings: Settings) -> Kernel:
@@ -198,8 +207,9 @@ def _floats(build: Callable[[Cells, pa.DataType], pa.Array]) -> Maker:
 def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
     if isinstance(cells, pa.DoubleArray):
         return cells.cast(arrow)
-    numbers = require(cells, int, float)
-    if int in set(map(type, numbers)):  # Arrow refuses integers that a double does not hold exactly; Go wrote them
+    numbers = require(cells, int, float, Decimal)
+    # Arrow refuses integers that a double does not hold exactly; Go wrote them.
+    if not {int, Decimal}.isdisjoint(map(type, numbers)):
         numbers = [None if number is None else float(number) for number in numbers]
     return pa.array(numbers, arrow)
 

@@ -38,9 +38,11 @@ __all__ = [
     "decoded",
     "failing_cells",
     "integer_cast",
+    "json_text",
     "kernel",
     "native_cast",
     "no_cast",
+    "number_text",
     "text_bytes",
     "texts",
 ]
@@ -183,9 +185,41 @@ def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:
 
 def plain_text(cells: Cells, settings: Settings) -> pa.Array:
     """Return cells of any JSON type as text: strings as they are, everything else as JSON."""
-    return texts(
-        [None if c is None else c if isinstance(c, str) else json.dumps(c, ensure_ascii=False) for c in cells], settings
-    )
+    return texts([None if c is None else c if isinstance(c, str) else json_text(c) for c in cells], settings)
+
+
+_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_MOST_EXPONENT = 400  # more than that of any double
+
+
+def json_text(value: Cell) -> str:
+    """Write a value as JSON, numbers with all of their digits.
+
+    Raises:
+        ValueError: a number is far beyond the range of a double, or none.
+    """
+    try:
+        return _encoded(value)
+    except TypeError:  # there is a Decimal
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{_encoded(name)}: {json_text(member)}" for name, member in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ", ".join(map(json_text, value)) + "]"
+        if isinstance(value, Decimal):
+            return number_text(value)
+        raise
+
+
+def number_text(number: Decimal) -> str:
+    """Write a number without an exponent.
+
+    Raises:
+        ValueError: it is far beyond the range of a double: its zeros might not fit the memory.
+    """
+    if abs(number.adjusted()) > _MOST_EXPONENT:
+        msg = f"a number far beyond the range of a double: {number!s:.40}"
+        raise ValueError(msg)
+    return format(number, "f")
 
 
 def texts(cells: Sequence[str | None], settings: Settings) -> pa.Array:
@@ -268,7 +302,9 @@ def decimals_of_text(text: pa.Array, target: pa.DataType) -> pa.Array:
     if written.translate(None, b"0123456789+-.eE"):  # Decimal would read " 1_0" as 10, which Arrow refuses
         msg = "not a decimal"
         raise ValueError(msg)
-    return pa.array([None if cell is None else Decimal(cell) for cell in text.to_pylist()], target)
+    # `number_text` refuses the exponents at which Arrow overflows its stack.
+    numbers = [None if cell is None else Decimal(number_text(Decimal(cell))) for cell in text.to_pylist()]
+    return pa.array(numbers, target)
 
 
 def bytes_of_texts(text: pa.Array) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from ticdc_source.events import (
 )
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
+from ticdc_source.kernels.wire import json_text
 from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, concatenated, in_order
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
@@ -184,7 +184,7 @@ def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
 def _table_changes(events: Sequence[DDLEvent]) -> pa.Array:
     """Return the wire format's own descriptions of tables, as JSON."""
     changes = [None if event.table_changes is None else list(event.table_changes) for event in events]
-    texts = [None if each is None else readable(json.dumps(each, ensure_ascii=False)) for each in changes]
+    texts = [None if each is None else readable(json_text(each)) for each in changes]
     return pa.array(texts, pa.string())
 
 

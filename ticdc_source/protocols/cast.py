@@ -14,10 +14,11 @@ from ticdc_source.kernels.wire import Cell, Cells, failing_cells
 from ticdc_source.options.hints import spark_name, string_hint
 from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.images import ABSENT, Images, Parsed, Span
+from ticdc_source.protocols.messages import has_long_numbers
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column, ReadField
 
-__all__ = ["DOCUMENT", "KEY_DOCUMENT", "cast_images"]
+__all__ = ["DOCUMENT", "KEY_DOCUMENT", "cast_images", "loses_digits"]
 
 # The columns that `cast_images` returns for documents: a whole row, and its handle key (NULL if the wire names none).
 DOCUMENT, KEY_DOCUMENT = "row", "key"
@@ -49,6 +50,28 @@ class _Cast:
         """Return the rescued column."""
         rescued = (self.rescued.get(image) for image in range(len(self.images.rows)))
         return pa.array([None if members is None else json_object(members) for members in rescued], pa.string())
+
+
+def loses_digits(parsed: Parsed, events: TableEvents, plan: Plan) -> bool:
+    """Whether parsed cells may be doubles of numbers that doubles do not hold, where doubles are not wanted."""
+    doubles = {field.name.lower() for field in plan.fields if pa.types.is_floating(field.arrow)}
+    images = parsed.images
+    for span in images.spans():
+        cells = images.cells_or_absent(span)
+        for column in span.columns:
+            if column.name.lower() in doubles or (plan.documents and _is_double(column)):
+                continue
+            if not (_INEXACT if column.type else _INEXACT_UNTYPED).isdisjoint(map(type, cells[column.name])):
+                return parsed.claimed > 0 or any(map(has_long_numbers, events.payloads))
+    return False
+
+
+_INEXACT, _INEXACT_UNTYPED = frozenset({float}), frozenset({float, list, dict})
+
+
+def _is_double(column: Column) -> bool:
+    """Whether a column's values are doubles, whatever digits a message has."""
+    return column.type is not None and column.type.family == "float" and not column.vague
 
 
 def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire_of: WireOf) -> Decoded:

@@ -17,21 +17,22 @@ from ticdc_source.events import DDLEvent, TableEvents, TableName
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
-from ticdc_source.protocols.cast import cast_images
+from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.file_format import FileSettings
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
-from ticdc_source.protocols.messages import MALFORMED, parse_failure
+from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import General, Learn, Templates
 from ticdc_source.schema.ddl import completed, version_at
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
 __all__ = ["DecoderSettings", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
 
 _2_63 = 1 << 63
+_10_20 = 10**BIGINT_UNSIGNED.precision
 _MOST_DIGITS = 20  # of a number with 64 bits
 
 # Reads one event, given its index and its payload. It raises what is in `MALFORMED` if the event cannot be read.
@@ -104,7 +105,10 @@ class RowDecoder(Decoder):
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
 
         def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
-            return cast_images(self._parse(some, learned_table, learn), some, learned_table, self._wire_of)
+            parsed = self._parse(some, learned_table, learn)
+            if loses_digits(parsed, some, learned_table.plan):
+                parsed = self._parse(some, learned_table, parse=parse_exact)
+            return cast_images(parsed, some, learned_table, self._wire_of)
 
         return self._by_templates(events, learned_table, general) if learned_table.native else general(events)
 
@@ -123,11 +127,13 @@ class RowDecoder(Decoder):
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
         """Parse events of a sample; see `describe`. A run of images ends where a version that DDL declares ends."""
         fields = (ReadField(name, pa.null(), versions=versions) for name, versions in (declared or {}).items())
-        return self._parse(events, LearnedTable(Plan(tuple(fields))))
+        return self._parse(events, LearnedTable(Plan(tuple(fields))), parse=parse_exact)
 
-    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
+    def _parse(
+        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+    ) -> Parsed:
         """Parse events one by one. An event that cannot be read is a failure, and has no images."""
-        parsed = Parsed.of(len(events))
+        parsed = Parsed.of(len(events), parse)
         images, read = parsed.images, self._reader(events, parsed, learned, learn)
         for event, payload in enumerate(events.payloads):
             images_before = len(images.rows)
@@ -225,15 +231,25 @@ def _observed_decimal(type_: ColumnType, cells: Sequence[object]) -> ColumnType:
 
 
 def _json_type(cells: Sequence[object]) -> pa.DataType | None:
-    """Return the Arrow type that JSON values suggest; None if all of them are null."""
+    """Return the Arrow type that JSON values suggest; None if all of them are null.
+
+    Numbers of which a double loses digits are text.
+    """
     types = set(map(type, cells)) - {type(None)}
     if not types:
         return None
     if types == {bool}:
         return pa.bool_()
     if types == {int}:
-        fits = all(-_2_63 <= cell < _2_63 for cell in cells if isinstance(cell, int))
-        return pa.int64() if fits else pa.decimal128(20, 0)
-    if types <= {int, float}:
+        integers = [cell for cell in cells if isinstance(cell, int)]
+        if all(-_2_63 <= integer < _2_63 for integer in integers):
+            return pa.int64()
+        return BIGINT_UNSIGNED if all(abs(integer) < _10_20 for integer in integers) else pa.string()
+    if types <= {int, float} and all(_is_double(cell) for cell in cells if isinstance(cell, int)):
         return pa.float64()
     return pa.string()
+
+
+def _is_double(integer: int) -> bool:
+    """Whether a double holds the integer."""
+    return abs(integer) < _10_20 and float(integer) == integer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
@@ -13,13 +13,16 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import Column
 
-__all__ = ["ABSENT", "Images", "Parsed", "Row", "Span"]
+__all__ = ["ABSENT", "Images", "Parse", "Parsed", "Row", "Span", "with_old_columns"]
 
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
+# Parses a JSON object: `parse_object` or `parse_exact`.
+Parse: TypeAlias = Callable[[bytes], JSONObject]
 
 
 class Span(NamedTuple):
@@ -41,6 +44,13 @@ class _Absent:
 
 
 ABSENT = _Absent()
+
+
+def with_old_columns(row: Row, old: object) -> Row:
+    """Return a row, and behind it the columns that only its old row has."""
+    if type(old) is not dict or old.keys() <= row.keys():
+        return row
+    return {**row, **{name: cell for name, cell in old.items() if name not in row}}
 
 
 class Images:
@@ -74,7 +84,8 @@ class Images:
         Args:
             event: the index of the event among the table's events.
             index: the index of the row in the message.
-            before: the old row; if `after` is None, the event is a delete.
+            before: the old row; if `after` is None, the event is a delete. The columns that an update's old row lacks
+                have the values of the new row (docs/wire.md, item 11).
             after: the new row; if `before` is None, the event is an insert, or with `update` an update that lacks it.
             plan: says which operations to keep, and whether to keep preimages.
             update: whether the event is an update, with or without its old row.
@@ -87,11 +98,11 @@ class Images:
                 self.append(INSERT, event, index, after)
         elif "update" in plan.operations:
             if before is not None and plan.preimages:
-                self.append(UPDATE_PREIMAGE, event, index, before)
+                self.append(UPDATE_PREIMAGE, event, index, before, after)
             self.append(UPDATE_POSTIMAGE, event, index, after)
 
-    def append(self, change_type: int, event: int, index: int, row: Row) -> None:
-        """Append one image.
+    def append(self, change_type: int, event: int, index: int, row: Row, rest: Row | None = None) -> None:
+        """Append one image; columns that `row` lacks have the cells of `rest`.
 
         Raises:
             TypeError: the row is not a JSON object.
@@ -99,18 +110,19 @@ class Images:
         try:
             cells = self._cells_of(row)
         except (KeyError, TypeError):
-            cells = self._cells_that_are_there(row)
+            cells = self._cells_that_are_there(row, rest or {})
         self.change_types.append(change_type)
         self.events.append(event)
         self.indexes.append(index)
         self.rows.append(cells)
 
-    def _cells_that_are_there(self, row: Row) -> tuple[Any, ...]:
+    def _cells_that_are_there(self, row: Row, rest: Row) -> tuple[Any, ...]:
         """Return the cells of a row that lacks columns of its run."""
         if type(row) is not dict:
             _no_row(row)
-        self._has_absent = True
-        return tuple(row.get(column.name, ABSENT) for column in self.runs[-1][1])
+        cells = tuple((row if column.name in row else rest).get(column.name, ABSENT) for column in self.runs[-1][1])
+        self._has_absent |= ABSENT in cells
+        return cells
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` images only: the others came from an event that cannot be read."""
@@ -186,6 +198,7 @@ class Parsed:
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
         stated: the rows whose checksums are to be verified; the decoder knows their type.
+        parse: parses a JSON message.
     """
 
     images: Images
@@ -200,9 +213,10 @@ class Parsed:
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
     stated: list[Any] = field(default_factory=list)
+    parse: Parse = parse_object
 
     @classmethod
-    def of(cls, count: int) -> Parsed:
+    def of(cls, count: int, parse: Parse = parse_object) -> Parsed:
         """Return the state before the first of `count` events is parsed."""
         return cls(
             images=Images(),
@@ -210,6 +224,7 @@ class Parsed:
             start_ts=[None] * count,
             build_ts=[None] * count,
             cluster_id=[None] * count,
+            parse=parse,
         )
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:

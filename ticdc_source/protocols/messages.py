@@ -1,12 +1,14 @@
 """JSON messages: parsing them, taking checked values out of them, and the error for a broken one.
 
-orjson parses them. Python's own parser takes over what orjson refuses and TiCDC writes: text that is not UTF-8.
+orjson parses them. Python's own parser takes over what orjson refuses and TiCDC writes: text that is not UTF-8; and
+numbers of which each digit counts, as orjson makes doubles of fractions and of integers beyond 64 bits.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 import orjson
@@ -20,7 +22,10 @@ __all__ = [
     "JSONObject",
     "exact",
     "failure_detail",
+    "has_long_numbers",
     "milliseconds",
+    "parse_exact",
+    "parse_exact_json",
     "parse_failure",
     "parse_json",
     "parse_object",
@@ -38,7 +43,7 @@ JSONObject: TypeAlias = dict[str, Any]
 # What decoders raise on a message that is not what its protocol promises.
 MALFORMED = (DecodeError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 
-_2_63 = 1 << 63
+_2_63, _2_64 = 1 << 63, 1 << 64
 _MOST_MS = 1 << 45
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -57,10 +62,59 @@ def parse_json(payload: bytes) -> object:
         return orjson.loads(payload)
     except orjson.JSONDecodeError as error:
         try:
-            return json.loads(payload.decode(errors="surrogateescape"), parse_constant=_refuse_constant)
+            return _parse_slowly(payload)
         except (ValueError, RecursionError):
             msg = f"the JSON is broken: {error}{_guess(payload)}"
             raise ValueError(msg) from None
+
+
+def _parse_slowly(payload: bytes) -> object:
+    text = payload.decode(errors="surrogateescape")
+    return json.loads(text, parse_float=_number, parse_constant=_refuse_constant)
+
+
+def parse_exact_json(payload: bytes) -> object:
+    """Parse one JSON document as `parse_json`; a number that a double does not hold keeps its digits.
+
+    Integers are int, whatever their size. Another number is a float if the float's shortest text is that number, and
+    else a Decimal.
+
+    Raises:
+        ValueError: the bytes are not JSON.
+    """
+    parsed = parse_json(payload)
+    return _parse_slowly(payload) if has_long_numbers(payload) else parsed
+
+
+def has_long_numbers(payload: bytes) -> bool:
+    """Whether orjson may lose digits of a number in a JSON document."""
+    digits = payload.translate(_ZEROS)
+    if not any(map(digits.__contains__, _LONG)):
+        return False
+    return not all(_is_held(number[1].decode()) for number in _NUMBERS.finditer(payload))
+
+
+# What a document has in which orjson loses digits, if each digit is 0: 16 digits around a point or before an exponent,
+# 65 bits, an exponent near the ends of a double's range.
+_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG = (b"." + b"0" * 8, b"0" * 8 + b".", b"0" * 20, b"-" + b"0" * 19, b"0" * 16 + b"e", b"e000", b"e+000", b"e-000")
+_NUMBERS = re.compile(rb"(?:^|[:,\[\s])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?=[,\]}\s]|$)")
+
+
+def _is_held(written: str) -> bool:
+    """Whether orjson keeps all digits of a number."""
+    if written.lstrip("-").isdecimal():
+        return len(written) < 19 or (len(written) < 22 and -_2_63 <= int(written) < _2_64)  # noqa: PLR2004
+    shortest = repr(float(written))
+    return shortest == written or Decimal(shortest) == Decimal(written)
+
+
+def _number(written: str) -> float | Decimal:
+    try:
+        return float(written) if _is_held(written) else Decimal(written)
+    except ArithmeticError:
+        msg = f"the exponent of {written:.40}"
+        raise ValueError(msg) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -78,7 +132,7 @@ def _guess(payload: bytes) -> str:
 
 
 def parse_object(payload: bytes) -> JSONObject:
-    """Parse one JSON object.
+    """Parse one JSON object; numbers are as orjson has them.
 
     Raises:
         ValueError: the bytes are not JSON, or not an object.
@@ -87,6 +141,19 @@ def parse_object(payload: bytes) -> JSONObject:
         parsed = orjson.loads(payload)
     except orjson.JSONDecodeError:
         parsed = parse_json(payload)
+    return _object(parsed)
+
+
+def parse_exact(payload: bytes) -> JSONObject:
+    """Parse one JSON object as `parse_exact_json`.
+
+    Raises:
+        ValueError: the bytes are not JSON, or not an object.
+    """
+    return _object(parse_exact_json(payload))
+
+
+def _object(parsed: object) -> JSONObject:
     if type(parsed) is not dict:
         msg = f"a JSON {type(parsed).__name__} where an object is expected"
         raise ValueError(msg)
@@ -96,12 +163,12 @@ def parse_object(payload: bytes) -> JSONObject:
 def exact(value: object) -> tuple[bytes, object]:
     """Return what is equal only for equal JSON values of equal types: to Python, 1, 1.0 and True are equal.
 
-    The bytes alone would not do: infinity, which Python's parser makes of 1e400, is null there.
+    The bytes alone would not do: a Decimal is text there.
     """
     try:
-        return orjson.dumps(value), value
+        return orjson.dumps(value, default=str), value
     except TypeError:  # text that is not UTF-8, or an integer of more than 64 bits
-        return json.dumps(value).encode(), value
+        return json.dumps(value, default=str).encode(), value
 
 
 def tso(value: object) -> int:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,7 +33,7 @@ from ticdc_source.kernels.contract import (
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.kernels.wire import Cells, failing_cells
 from ticdc_source.protocols.base import Decoded, LearnedTable
-from ticdc_source.protocols.messages import written_name
+from ticdc_source.protocols.messages import parse_exact_json, written_name
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column
 
@@ -270,7 +269,7 @@ class _Reader:
         """
         if cast is column.cast:
             return array_of(column.field.arrow, buffers)
-        cells: Cells = orjson.loads(buffers.data) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
+        cells: Cells = _json_cells(buffers) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
         run = column.run
         if run is None:
             return None
@@ -291,6 +290,11 @@ class _Reader:
         if written is not None and _REPLACEMENT in written.to_pybytes():  # `in` a buffer looks for one byte
             refused.update(pc.indices_nonzero(pc.match_substring(array, _REPLACEMENT.decode())).to_pylist())
         return array
+
+
+def _json_cells(buffers: ColumnBuffers) -> Cells:
+    cells: list[object] = parse_exact_json(buffers.data)  # type: ignore[assignment]  # native code writes an array
+    return cells
 
 
 class Templates:

@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.lexer import Reader, Token, scan
 
-__all__ = ["KINDS", "LONGEST_TEXT", "database_of", "ddl_kind", "is_too_long", "removes_rows_of"]
+__all__ = ["KINDS", "LONGEST_TEXT", "database_of", "ddl_kind", "is_ddl_text", "is_too_long", "removes_rows_of"]
 
 _OTHER = "other"
 
@@ -91,6 +91,11 @@ def ddl_kind(event: DDLEvent) -> str:
     if is_too_long(event):
         return _KIND_OF_WORD.get(event.type, _OTHER)
     return _kind_of_text(event.query) or _KIND_OF_WORD.get(event.type, _OTHER)
+
+
+def is_ddl_text(query: str) -> bool:
+    """Return whether a statement is DDL, by its words; a text that is too long to be looked into is taken for none."""
+    return len(query) <= LONGEST_TEXT and _kind_of_text(query) is not None
 
 
 @lru_cache(maxsize=16)  # a read asks several times about each event

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
 
 __all__ = [
+    "ALIASES",
     "BIGINT_UNSIGNED",
     "CONVERSIONS",
     "DECIMAL_MAX",
@@ -100,7 +101,8 @@ INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 # Each text type stands where its binary type does.
 TEXTS, BINARIES = (tuple(name for name, row in TYPES.items() if row.family == family) for family in ("text", "binary"))
 
-# Other names that MySQL, TiDB or a protocol has for the same types.
+# Other names that MySQL, TiDB or a protocol has for the same types: in messages, `tableDDL` and DDL alike. SERIAL, and
+# FLOAT with more than `_FLOAT_DIGITS` binary digits, are in `parse_type`.
 ALIASES = {
     "bool": "tinyint",
     "boolean": "tinyint",
@@ -108,6 +110,7 @@ ALIASES = {
     "int1": "tinyint",
     "int2": "smallint",
     "int3": "mediumint",
+    "middleint": "mediumint",
     "int4": "int",
     "int8": "bigint",
     "dec": "decimal",
@@ -115,10 +118,26 @@ ALIASES = {
     "fixed": "decimal",
     "real": "double",
     "double precision": "double",
+    "float4": "float",
+    "float8": "double",
     "character": "char",
     "nchar": "char",
+    "national char": "char",
+    "national character": "char",
     "nvarchar": "varchar",
+    "varcharacter": "varchar",
+    "national varchar": "varchar",
+    "national varcharacter": "varchar",
+    "nchar varchar": "varchar",
+    "nchar varying": "varchar",
+    "char varying": "varchar",
+    "character varying": "varchar",
+    "national char varying": "varchar",
+    "national character varying": "varchar",
     "var_string": "varchar",
+    "long": "mediumtext",
+    "long varchar": "mediumtext",
+    "long varbinary": "mediumblob",
     "datetime2": "datetime",
     "tidbvectorfloat32": "vector",  # in TiCDC's documentation (docs/wire.md, item 72)
 }
@@ -237,9 +256,11 @@ def quote_labels(labels: tuple[str, ...]) -> str:
     return ",".join("'" + label.replace("'", "''") + "'" for label in labels)
 
 
+_FLOAT_DIGITS = 24  # binary digits, above which FLOAT(p) is a DOUBLE
 _NO_ROW = TypeRow("", 0, pa.null())
 _TYPE = re.compile(
-    r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|\s)*)$", re.IGNORECASE | re.DOTALL
+    r"^\s*([a-z_][a-z0-9_ ]*?)\s*(?:\(\s*(.*)\s*\))?\s*((?:unsigned|signed|zerofill|byte|\s)*)$",
+    re.IGNORECASE | re.DOTALL,
 )
 _LABEL = re.compile(r"\s*'((?:[^']|'')*)'\s*(?:,|$)", re.DOTALL)
 
@@ -257,13 +278,15 @@ def parse_type(text: str) -> ColumnType:
     if match is None:
         msg = f"{text!r} is not a MySQL type"
         raise ValueError(msg)
-    name, arguments, attributes = match[1].lower(), match[2], match[3].lower()
+    name, arguments, attributes = " ".join(match[1].lower().split()), match[2], match[3].lower()
     if name.endswith((" unsigned", " zerofill", " signed")):  # no brackets between the name and its attributes
         words = name.split()
         name, attributes = words[0], " ".join(words[1:])
     unsigned = "unsigned" in attributes.split() or "zerofill" in attributes
     if name in ("bool", "boolean"):
         return ColumnType("tinyint", length=1)
+    if name == "serial":
+        return ColumnType("bigint", unsigned=True)
     name = ALIASES.get(name, name)
     if name in ("enum", "set") and arguments is not None and "'" in arguments:
         return ColumnType(name, labels=_parse_labels(arguments))
@@ -276,6 +299,10 @@ def parse_type(text: str) -> ColumnType:
         return ColumnType(name, unsigned=unsigned, length=length, scale=scale or 0)
     if TYPES.get(name, _NO_ROW).family == "number" and name != "decimal" and not (name == "tinyint" and length == 1):
         length = None  # a display width
+    if name == "float" and scale is None and (length or 0) > _FLOAT_DIGITS:
+        name = "double"
+    if name == "char" and "byte" in attributes:
+        name = "binary"
     if name in ("float", "double"):
         length = scale = None  # they describe a rounding that TiDB has already done
     if name == "bit" and length is None and arguments is not None:

@@ -22,6 +22,7 @@ from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
+from ticdc_source.protocols import PROTOCOLS
 
 __all__ = ["TiCDCPartition", "read_partition"]
 
@@ -56,6 +57,8 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         return
     context = partition.context
     if context.protocol is None:
+        if not _has_records(partition.ranges, options):
+            return
         msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
         raise SchemaError(msg)
     spec = read_spec(schema, options, context, partition.scope)
@@ -104,6 +107,12 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         query = facts.get("query")
         name = "batch" if query is None else f"{query}-{facts.get('batch') or 0:09d}"
         metric_files(options.metrics_path).write(name, lines)
+
+
+def _has_records(ranges: Sequence[OffsetRange], options: Options) -> bool:
+    """Return whether ranges have any record with a value: one of markers of transactions has offsets, and no record."""
+    with task_fetcher(options, next(iter(PROTOCOLS)), fresh=False) as fetcher:
+        return any(any(chunk.values) for each in ranges for chunk in fetcher.fetch(each))
 
 
 def _table_of(spec: ReadSpec, state: ReadState) -> str | None:

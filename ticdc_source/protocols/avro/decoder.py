@@ -42,7 +42,7 @@ from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
-from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.images import Parse, Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.registry_framing import CONFLUENT_BYTES, GLUE_BYTES, body_of, has_header, is_envelope
@@ -187,8 +187,10 @@ class Avro(RowDecoder):
         commit_ts = super().decode(events, Plan(())).commit_ts
         return pc.if_else(pc.greater_equal(commit_ts, 0), commit_ts, pa.scalar(None, pa.int64()))
 
-    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
-        parsed = super()._parse(events, learned, learn)
+    def _parse(
+        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+    ) -> Parsed:
+        parsed = super()._parse(events, learned, learn, parse)
         if parsed.stated:
             self._verify(parsed, events, learned)
         return parsed

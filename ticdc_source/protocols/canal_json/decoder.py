@@ -23,13 +23,14 @@ from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parsed, Row
+from ticdc_source.protocols.images import Images, Parsed, Row, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.protocols.sampling import telling
 from ticdc_source.protocols.templates import Learn
+from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, convertible, parse_type, type_of
 from ticdc_source.tso import of_ms
@@ -38,6 +39,9 @@ __all__ = ["CanalJSON"]
 
 _ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
 _WATERMARK = "TIDB_WATERMARK"
+# Official Canal's other event types (docs/wire.md, item 140). A QUERY may be DDL, or the SQL text of a change.
+_DDL_TYPES = frozenset({"CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX"})
+_WITHOUT_ROWS = frozenset({"QUERY", "GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT"})
 _NO_FIELDS = Plan(())
 _CLAIM_CHECK = b'"claimCheckLocation":"'
 
@@ -152,7 +156,7 @@ class CanalJSON(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, last_signature
-            message = parse_object(payload)
+            message = parsed.parse(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
                 message = self._whole_message(message, parsed)
@@ -163,12 +167,21 @@ class CanalJSON(RowDecoder):
                 msg = "a row message without 'data'"
                 raise ValueError(msg)
             version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
-            signature = (message.get("mysqlType"), message.get("sqlType"), message.get("pkNames"), version, (*rows[0],))
+            described = rows[0]
+            for old in message.get("old") or () if message["type"] == "UPDATE" else ():
+                described = with_old_columns(described, old)
+            signature = (
+                message.get("mysqlType"),
+                message.get("sqlType"),
+                message.get("pkNames"),
+                version,
+                (*described,),
+            )
             if signature != last_signature:
-                columns, last_signature = since_ddl(_columns(message, rows), boundaries, version), signature
+                columns, last_signature = since_ddl(_columns(message, described), boundaries, version), signature
                 images.continue_run(columns)
             _add(images, event, message, rows, plan)
-            if learn is not None:
+            if learn is not None and described is rows[0]:
                 fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
                 learn(template_of(payload, rows[0], fixed_codes=fixed_codes), version, columns)
 
@@ -179,7 +192,7 @@ class CanalJSON(RowDecoder):
         extension = message["_tidb"]
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = parse_object(self.settings.compression.decompressed(value))
+            whole = parsed.parse(self.settings.compression.decompressed(value))
             its_extension = whole.get("_tidb") or {}
             is_large = its_extension.get("claimCheckLocation") or its_extension.get("onlyHandleKey")
             check_claimed(_identity(whole, its_extension), _identity(message, extension), large=bool(is_large))
@@ -211,8 +224,13 @@ _EXTENSION, _LONGEST_EXTENSION = r'"_tidb":\{"commitTs":(?P<n>[1-9]\d{0,17})[,}]
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
     message = parse_object(value)
-    message_type = message["type"]
-    if message["isDdl"]:
+    message_type, is_ddl = message["type"], message["isDdl"]
+    if message_type in _ROW_TYPES and not is_ddl:
+        split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
+    elif message_type == _WATERMARK:
+        watermark = tso(message["_tidb"]["watermarkTs"])
+        split.watermarks.append(WatermarkEvent(position, 0, watermark, milliseconds(message.get("ts"))))
+    elif is_ddl or message_type in _DDL_TYPES or (message_type == "QUERY" and is_ddl_text(message.get("sql") or "")):
         split.ddl.append(
             DDLEvent(
                 position=position,
@@ -224,11 +242,8 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
                 build_ts=milliseconds(message.get("ts")),
             )
         )
-    elif message_type == _WATERMARK:
-        watermark = tso(message["_tidb"]["watermarkTs"])
-        split.watermarks.append(WatermarkEvent(position, 0, watermark, milliseconds(message.get("ts"))))
-    elif message_type in _ROW_TYPES:
-        split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
+    elif message_type in _WITHOUT_ROWS and not message.get("data"):
+        split.skipped += 1
     else:
         msg = f"message type {message_type!r}"
         raise ValueError(msg)
@@ -254,21 +269,19 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan:
         elif message_type == "DELETE":  # the row is in `data`, before v5.4 in `old` too
             images.add(event, index, row, None, plan, update=False)
         else:
-            old = olds[index] if olds else None
-            # `old` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
-            images.add(event, index, None if old is None else {**row, **old}, row, plan, update=True)
+            images.add(event, index, olds[index] if olds else None, row, plan, update=True)
         if index and row.keys() != rows[0].keys():  # the columns are those of the first row
             msg = "the rows of 'data' have different columns"
             raise ValueError(msg)
 
 
-def _columns(message: JSONObject, rows: list[Row]) -> tuple[Column, ...]:
+def _columns(message: JSONObject, row: Row) -> tuple[Column, ...]:
     types = message.get("mysqlType") or {}
     codes = message.get("sqlType") or {}
     key = message.get("pkNames")
     keys = frozenset(key or ())
     keyed = None if key is None else bool(keys)
-    names = list(map(text, rows[0]))
+    names = list(map(text, row))
     columns = tuple(_column(name, types.get(name), codes.get(name), name in keys, keyed) for name in names)
     if any(column.is_open and column.wire == _BEFORE_5_4 for column in columns):  # it says the sign of no number
         columns = tuple(

@@ -21,7 +21,8 @@ from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, 
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL
-from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure
+from ticdc_source.protocols.images import Parse
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of
 from ticdc_source.protocols.templates import General
 from ticdc_source.registries.lookup import SchemaId
@@ -107,7 +108,7 @@ class DebeziumAvro(Debezium):
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:  # noqa: ARG002
         return general(events, None)
 
-    def _message(self, value: bytes) -> JSONObject:
+    def _message(self, value: bytes, parse: Parse = parse_object) -> JSONObject:  # noqa: ARG002 (it is no JSON)
         return message_of(self.settings.registry, value)
 
     def _members(self, key: bytes | None) -> frozenset[str]:

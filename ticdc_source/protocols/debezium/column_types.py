@@ -200,6 +200,8 @@ def _declared_type(column: JSONObject) -> ColumnType:
     type_ = parse_type(column["typeName"])
     length, scale = (_whole(column.get(member)) for member in ("length", "scale"))
     match type_.name:
+        case "float" if length is not None and scale is None:  # its binary digits
+            return replace(parse_type(f"float({length})"), unsigned=type_.unsigned)
         case "enum" | "set":
             return replace(type_, labels=_declared_labels(column.get("enumValues")))
         case "decimal":

@@ -9,7 +9,7 @@ Types come from the schema, from `tidb_type` with the TiDB extension, and from t
 
 from __future__ import annotations
 
-import json
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from ticdc_source.events import (
     WatermarkEvent,
     every_table,
 )
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.column_types import (
@@ -44,12 +44,13 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
     exact,
     milliseconds,
+    parse_exact,
     parse_object,
     readable,
     table_name,
@@ -69,6 +70,12 @@ Said = TypeVar("Said")
 _TICDC = ("TiCDC", None)  # `source.connector`; a message without one is taken for TiCDC's
 _ROW_OPS = frozenset({"c", "u", "d", "r"})
 _WATERMARK, _TRUNCATE = "m", "t"
+# Native Debezium's heartbeats and the boundaries of transactions (docs/wire.md, item 141).
+_MARKER = re.compile(
+    rb'^\{"ts_ms":\d+\}$|"io\.debezium\.connector\.common\.(?:Heartbeat|TransactionMetadataValue)"|'
+    rb'^\{(?=.*"id":)(?=.*"event_count":)(?=.*"data_collections":)"status":"(?:BEGIN|END)"',
+    re.DOTALL,
+)
 
 # What row messages begin with, as TiCDC writes them. Other messages are parsed.
 _PREFIX = PrefixMatch(
@@ -90,7 +97,9 @@ _SOURCE = (
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
     """Look for members that only debezium has."""
     plain = object_bytes(value, Compression())
-    return b'"source"' in plain and (b'"op"' in plain or b'"ddl"' in plain)
+    if b'"source"' in plain:
+        return b'"op"' in plain or b'"ddl"' in plain
+    return _MARKER.search(plain) is not None
 
 
 def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
@@ -155,8 +164,10 @@ class Debezium(RowDecoder):
         """Look into `source`, with which TiCDC begins each message."""
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _parse(self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
-        parsed = super()._parse(events, learned, learn)
+    def _parse(
+        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+    ) -> Parsed:
+        parsed = super()._parse(events, learned, learn, parse)
         if learned.plan.documents:  # they show the handle key
             self._mark_keys(parsed.images, events)
         return parsed
@@ -181,7 +192,7 @@ class Debezium(RowDecoder):
 
         def read(event: int, value: bytes) -> None:
             nonlocal columns, last_signature
-            message = self._message(value)
+            message = self._message(value, parsed.parse)
             payload = payload_of(message)
             commit_ts = parsed.commit_ts[event] = commit_ts_of(payload)
             parsed.start_ts[event] = _start_ts(payload)
@@ -192,26 +203,27 @@ class Debezium(RowDecoder):
             if not isinstance(described, dict):
                 msg = f"op {op!r} without {'before' if op == 'd' else 'after'}"
                 raise TypeError(msg)
+            row = described if op != "u" else with_old_columns(described, before)
             fields = row_fields(message)
             version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
             native = payload["source"].get("connector") not in _TICDC
-            signature = (exact(fields), tuple(described), version, native)
+            signature = (exact(fields), tuple(row), version, native)
             if signature != last_signature:
-                columns = since_ddl(_columns(fields, described, native=native), boundaries, version)
+                columns = since_ddl(_columns(fields, row, native=native), boundaries, version)
                 last_signature = signature
                 images.continue_run(columns)
             if op == "d":
                 images.add(event, 0, described, None, plan, update=False)
             else:
                 images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
-            if learn is not None:
+            if learn is not None and row is described:
                 learn(template_of(value, described, cluster_id), version, columns)
 
         return read
 
-    def _message(self, value: bytes) -> JSONObject:
+    def _message(self, value: bytes, parse: Parse = parse_object) -> JSONObject:
         """Parse a message."""
-        return parse_object(value)
+        return parse(value)
 
     def _key_columns(self, events: TableEvents) -> frozenset[str]:
         """Return the handle-key columns: the members of the first Kafka key that has any."""
@@ -235,7 +247,9 @@ _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17}
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
     """Parse a message and add its event to the split."""
-    add_event(split, chunk, position, value, payload_of(parse_object(value)))
+    message = parse_object(value)
+    is_row = "op" in payload_of(message)
+    add_event(split, chunk, position, value, payload_of(message if is_row else parse_exact(value)))
 
 
 def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: JSONObject) -> None:
@@ -294,7 +308,7 @@ def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObj
         raise ValueError(msg)
     changes = payload.get("tableChanges") or []
     type_ = readable(changes[0].get("type") or "") if changes else ""  # docs/wire.md, item 83
-    json.dumps(changes, allow_nan=False)  # refuses numbers beyond a double's range: they could not be written again
+    json_text(changes)  # refuses what could not be written again
     return type_, readable(payload.get("ddl") or ""), changes
 
 

@@ -11,22 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels.contract import Cast
 from ticdc_source.kernels.numbers import integers_of_numbers, require
-from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire, decimals_of_text
+from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire, decimals_of_text, integer_cast, number_text
 from ticdc_source.schema import types
 from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, TIMESTAMP_NTZ, ColumnType
 
-__all__ = ["DATETIME", "DECIMAL_DOUBLE", "KERNELS", "TIME"]
+__all__ = ["DATETIME", "DECIMAL_NUMBER", "KERNELS", "TIME"]
 
 Value = TypeVar("Value")  # of an array, in Python
 
-_EXACT_DIGITS, _EXACT_POWER = 15, 22  # digits that a double keeps, and the last power of ten that is a double
-_INTEGERS = pa.decimal128(19, 0)  # that hold all of 64 bits
 _FIRST_DAYS, _LAST_DAYS = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from the epoch
 _FIRST_MICROS, _LAST_MICROS = _FIRST_DAYS * 86_400_000_000, (_LAST_DAYS + 1) * 86_400_000_000 - 1
 
 
-def _decimals_of_doubles(type_: ColumnType, _settings: Settings) -> Kernel:
+def _decimals_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
     """Read a DECIMAL that comes as a double (docs/wire.md, item 24) at its declared scale.
 
     The shortest text of the double is what TiDB printed if it has no more than 15 digits. A double that rounds up past
@@ -37,68 +36,50 @@ def _decimals_of_doubles(type_: ColumnType, _settings: Settings) -> Kernel:
     as_text = pa.types.is_string(arrow)
     largest = Decimal((0, (9,) * (type_.length or 1), -scale))
 
-    def text(cell: float | str) -> str:
+    def text(cell: float | str | Decimal) -> str:
         if isinstance(cell, str):
             return cell
-        value = Decimal(repr(cell))
-        if abs(value) > largest and float(largest) == abs(float(cell)):
+        value = cell if isinstance(cell, Decimal) else Decimal(repr(cell))
+        if value.copy_abs() > largest and float(largest) == abs(float(cell)):
             value = largest.copy_sign(value)
-        return format(value, f".{scale}f") if as_text else format(value, "f")
+        return _at_scale(number_text(value), scale) if as_text else number_text(value)
 
     def cast(cells: Cells) -> pa.Array:
-        doubles = isinstance(cells, pa.DoubleArray)
-        if doubles:
-            array = None if as_text else _decimals_of_few_digits(cells, arrow)
-            if array is not None:
-                return array
-            _refuse_whole_numbers_of_more_digits(cells)
-        else:
-            require(cells, int, float, str)
-        if not as_text and (doubles or str not in set(map(type, cells))):
+        values = require(cells, int, float, str, Decimal)
+        if not as_text and set(map(type, values)) <= {int, float, type(None)}:
             try:  # Arrow prints a double's shortest text too; a text that does not fit may be such a rounded one
-                return decimals_of_text(pa.array(cells, pa.float64()).cast(pa.string()), arrow)
+                return decimals_of_text(pa.array(values, pa.float64()).cast(pa.string()), arrow)
             except (ValueError, ArithmeticError):
                 pass
-        values = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, int, float, str)
         texts = pa.array([None if value is None else text(value) for value in values], pa.string())
         return texts if as_text else decimals_of_text(texts, arrow)
 
     return cast
 
 
-def _decimals_of_few_digits(doubles: pa.DoubleArray, arrow: pa.DataType) -> pa.Array | None:
-    """Read doubles as decimals without their texts; return None if one has more than 15 digits, or does not fit.
-
-    No two decimals with up to 15 digits have the same double. So a decimal of that scale which, as an exact number
-    divided by an exact power of ten, makes this double is its shortest text.
-    """
-    if not 0 <= arrow.scale <= _EXACT_POWER:
-        return None
-    power = float(10**arrow.scale)
-    units = pc.round(pc.multiply(doubles, power))
-    limit = float(10 ** min(arrow.precision, _EXACT_DIGITS))
-    exact = pc.and_(pc.less(pc.abs(units), limit), pc.equal(pc.divide(units, power), doubles))
-    if not pc.all(exact, min_count=0).as_py():
-        return None
-    return units.cast(pa.int64()).cast(_INTEGERS).view(arrow)
-
-
-def _refuse_whole_numbers_of_more_digits(doubles: pa.DoubleArray) -> None:
-    """Refuse doubles that may have been written as integers they do not hold: in a cell each digit counts.
+def _at_scale(text: str, scale: int) -> str:
+    """Write a decimal with so many digits of fraction.
 
     Raises:
-        ValueError: a double is 2⁵³ or more.
+        ValueError: it has more.
     """
-    if pc.any(pc.greater_equal(pc.abs(doubles), float(1 << 53))).as_py():
-        msg = "a double of more than 53 bits"
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0").ljust(scale, "0")
+    if len(fraction) > scale:
+        msg = f"more than {scale} digits of fraction"
         raise ValueError(msg)
+    return f"{whole}.{fraction}" if scale else whole
 
 
-def _text_of_doubles(type_: ColumnType, settings: Settings) -> Kernel:
+def _decimal_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+    return integer_cast(type_.arrow, text=False) if pa.types.is_decimal(type_.arrow) else None
+
+
+def _text_of_decimals(type_: ColumnType, settings: Settings) -> Kernel:
     """Make the kernel for a DECIMAL's text, at its declared scale if that is known."""
     if type_.length is None:
         return numbers.text_of_numbers(type_, settings)
-    decimals = _decimals_of_doubles(type_, settings)
+    decimals = _decimals_of_numbers(type_, settings)
     return lambda cells: _without_exponents(decimals(cells).cast(pa.string()))
 
 
@@ -165,7 +146,7 @@ def _moment(natural: Maker, text: Callable[[Value, ColumnType], str]) -> Wire:
     return Wire(natural, temporal.text_of(natural, text), arrays=pa.int64())
 
 
-DECIMAL_DOUBLE = Wire(_decimals_of_doubles, _text_of_doubles, arrays=pa.float64())
+DECIMAL_NUMBER = Wire(_decimals_of_numbers, _text_of_decimals, cast=_decimal_cast)
 BIT = numbers.bit_wire(_unsigned)
 DATE = _moment(_days, temporal.date_text)
 DATETIME = _moment(_datetimes, temporal.datetime_text)
@@ -173,7 +154,7 @@ TIMESTAMP = replace(_moment(_zoned_timestamps, temporal.datetime_text), arrays=p
 TIME = _moment(_times, temporal.time_text)
 KERNELS: dict[str, Wire] = {
     **dict.fromkeys(INTEGERS, numbers.WRAPPED_INTEGER),
-    "decimal": DECIMAL_DOUBLE,
+    "decimal": DECIMAL_NUMBER,
     "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
     "double": numbers.FLOAT_NUMBER,

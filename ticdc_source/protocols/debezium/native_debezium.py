@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ticdc_source.kernels import strings
-from ticdc_source.kernels.wire import Cell, Kernel, Settings, Wire
+from ticdc_source.kernels.wire import Cell, Kernel, Settings, Wire, no_cast
 from ticdc_source.protocols.debezium import kernels
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.types import BIGINT_UNSIGNED, DECIMAL_MAX, ColumnType
@@ -60,6 +60,8 @@ def _through(wire: Wire, change: Callable[[Cell], Cell]) -> Wire:
         number=None if wire.number is None else made(wire.number),
         raw=None if wire.raw is None else made(wire.raw),
         arrays=None,
+        cast=no_cast,
+        text_cast=None,
     )
 
 
@@ -95,7 +97,7 @@ def _decimal(type_: ColumnType) -> Wire:
         digits = digits.rjust(scale + 1, "0")
         return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else sign + digits
 
-    return _through(kernels.DECIMAL_DOUBLE, text)
+    return _through(kernels.DECIMAL_NUMBER, text)
 
 
 def decimal_type(field: JSONObject) -> ColumnType:

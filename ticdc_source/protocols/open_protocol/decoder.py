@@ -17,9 +17,9 @@ from ticdc_source.events import Chunk, Split, TableEvents, Wants, every_table
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
-from ticdc_source.protocols.images import Images, Parsed
+from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
-from ticdc_source.protocols.messages import JSONObject, exact, parse_object, text
+from ticdc_source.protocols.messages import JSONObject, exact, text
 from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
@@ -118,14 +118,14 @@ class OpenProtocol(RowDecoder):
             key_frame = key_frames[event]
             if "ccl" in key_frame or "ohk" in key_frame:
                 value_frame = self._whole_value(key_frame, value_frame, parsed)
-            message = parse_object(value_frame)
+            message = parsed.parse(value_frame)
             after, before, deleted = (message.get(member) for member in ("u", "p", "d"))
             update = before is not None
             if before and any(type(cell) is not dict for cell in before.values()):
                 before = restored_old_values(value_frame)
             described = after or deleted or {}
-            if before and after is not None:
-                described = {**after, **{name: old for name, old in before.items() if name not in after}}
+            if after is not None:
+                described = with_old_columns(after, before)
             signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
             version = bisect_left(boundaries, key_frame["ts"]) if boundaries else 0
             exact_signature = exact(signature)
@@ -140,8 +140,7 @@ class OpenProtocol(RowDecoder):
                 raise ValueError(msg)
             if after is not None:
                 row = {name: cell["v"] for name, cell in after.items()}
-                # `p` may have the changed columns only. The others have the new values (docs/wire.md, item 11).
-                old = None if before is None else {**row, **{name: cell["v"] for name, cell in before.items()}}
+                old = None if before is None else {name: cell["v"] for name, cell in before.items()}
                 images.add(event, indexes[event], old, row, plan, update=update)
             elif deleted is not None:
                 row = {name: cell["v"] for name, cell in deleted.items()}

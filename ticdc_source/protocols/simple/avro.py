@@ -16,7 +16,8 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.protocols.avro_bytes import Path, fastavro_module, read_body, read_varint, redacted, text_bounds
-from ticdc_source.protocols.messages import JSONObject, parse_object
+from ticdc_source.protocols.images import Parse
+from ticdc_source.protocols.messages import JSONObject, parse_exact
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import BINARIES
@@ -101,13 +102,17 @@ def parse_avro(value: bytes) -> JSONObject:
     return {name: member for name, member in members.items() if member is not None}
 
 
-def message_of(value: bytes) -> JSONObject:
+def message_of(value: bytes, parse: Parse = parse_exact) -> JSONObject:
     """Parse a message in either encoding.
 
+    Args:
+        value: the message.
+        parse: parses the one in JSON.
+
     Raises:
-        DecodeError, ValueError: as `parse_avro` and `parse_object`.
+        DecodeError, ValueError: as `parse_avro` and `parse`.
     """
-    return parse_avro(value) if is_avro(value) else parse_object(value)
+    return parse_avro(value) if is_avro(value) else parse(value)
 
 
 def table_of_row(value: bytes) -> TableName | None:

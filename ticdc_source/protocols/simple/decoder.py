@@ -28,12 +28,13 @@ from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
-from ticdc_source.protocols.images import Parsed
+from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
     milliseconds,
+    parse_exact,
     readable,
     table_name,
     text,
@@ -132,7 +133,7 @@ class Simple(RowDecoder):
         """Return the columns with the types of their definitions; without types where a definition is missing."""
         learned = Learned() if learned is None else learned
         learned.definitions.update(definitions_of(ddl))
-        images = self._parse(events, LearnedTable(Plan(()), learned)).images
+        images = self._parse(events, LearnedTable(Plan(()), learned), parse=parse_exact).images
         return [
             replace(schema, columns=tuple(_with_zone(column, cells[column.name]) for column in schema.columns))
             for schema, cells in zip(
@@ -155,7 +156,7 @@ class Simple(RowDecoder):
 
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, last_signature
-            message = message_of(payload)
+            message = message_of(payload, parsed.parse)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
             parsed.commit_ts[event] = tso(message["commitTs"])
@@ -165,15 +166,16 @@ class Simple(RowDecoder):
             if type(described) is not dict:
                 msg = f"type {type_} without {'old' if type_ == 'DELETE' else 'data'}"
                 raise TypeError(msg)
+            row = described if type_ != "UPDATE" else with_old_columns(described, before)
             signature = (
                 message["schemaVersion"],
-                described.keys(),
+                row.keys(),
             )  # keys compare as a set: a row in Avro has its members in any order
             if signature != last_signature:
                 definition = learned.definition(table, tso(message["schemaVersion"]))
                 if definition is None and needs_types:
                     raise _undefined(table, message["schemaVersion"])
-                columns, last_signature = _columns(definition, described, signature[0]), signature
+                columns, last_signature = _columns(definition, row, signature[0]), signature
                 images.continue_run(columns)
             if is_avro(payload):
                 described = row_as_json(described, columns)
@@ -186,7 +188,7 @@ class Simple(RowDecoder):
             else:
                 is_update = type_ == "UPDATE"
                 images.add(event, 0, before if is_update else None, described, plan, update=is_update)
-            if learn is not None:
+            if learn is not None and row.keys() == described.keys():
                 places = {column.name: column for column in columns}
                 template = None if verifies and "checksum" in message else template_of(payload, described)
                 learn(template, 0, tuple(places[name] for name in described))
@@ -223,7 +225,7 @@ class Simple(RowDecoder):
         """Return the message from claim-check storage; the message itself if only its key columns are to be read."""
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = message_of(self.settings.compression.decompressed(value))
+            whole = message_of(self.settings.compression.decompressed(value), parsed.parse)
             is_large = whole.get("claimCheckLocation") or whole.get("handleKeyOnly")
             check_claimed(_identity(whole), _identity(message), large=bool(is_large))
             return whole

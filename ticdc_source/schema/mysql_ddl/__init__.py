@@ -5,6 +5,7 @@ from ticdc_source.schema.mysql_ddl.history import (
     facts_of,
     handle_key_of,
     handle_key_of_create,
+    present_types,
     versions_of,
     versions_of_tables,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "facts_of",
     "handle_key_of",
     "handle_key_of_create",
+    "present_types",
     "steps",
     "versions_of",
     "versions_of_tables",

@@ -20,6 +20,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
     DropConstraint,
     DropKey,
     DropTable,
+    Fill,
     Forget,
     Like,
     Rename,
@@ -37,6 +38,7 @@ __all__ = [
     "facts_of",
     "handle_key_of",
     "handle_key_of_create",
+    "present_types",
     "versions_of",
     "versions_of_tables",
 ]
@@ -55,6 +57,7 @@ class _History:
         facts: what is known beside the types; of a column that ended, what was known last.
         others: what is known of columns that no text has named.
         keys: its indexes, the oldest first; None if not all of them are known.
+        ended: the columns that ended before a text named their type.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
@@ -62,6 +65,7 @@ class _History:
     facts: dict[str, ColumnFacts] = field(default_factory=dict)
     others: ColumnFacts = NO_FACTS
     keys: list[Key] | None = None
+    ended: set[str] = field(default_factory=set)
 
     def set(self, column: str, type_: ColumnType, commit_ts: int, *, new: bool) -> None:
         """Set a column's type. A new column has no older rows, so rows with the DDL's own commit-ts have its type."""
@@ -124,9 +128,17 @@ class _History:
                 for name, facts in self.facts.items()
             }
 
+    def begin_at_once(self, column: str) -> None:
+        """Let a column that is added have its type from the start: no other column had its name before."""
+        versions = self.versions.get(column, ())
+        if len(versions) == 1 and column not in self.ended:
+            self.versions[column] = [(0, versions[0][1])]
+
     def drop(self, column: str) -> None:
         """End a column; its old rows keep their types."""
         self.columns.pop(column, None)
+        if column not in self.versions:
+            self.ended.add(column)
 
     def handle_key(self, sent: Collection[str]) -> frozenset[str] | None:
         """Return the columns of the handle key; None if it is not known.
@@ -194,6 +206,8 @@ class _Histories:
                 if new:
                     history.begin_column(column)
                 history.set(column, type_, commit_ts, new=new)
+            case Fill(_, column):
+                history.begin_at_once(column)
             case Describe(_, column, facts, defines):
                 history.describe(column, facts, defines=defines)
             case SetDefault(_, column, default):
@@ -278,6 +292,12 @@ def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeV
 def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, TypeVersions]]:
     """Return what `versions_of` returns for each table that DDL texts name; names of tables are in lower case."""
     return _histories(events, logging.WARNING).versions()
+
+
+def present_types(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, ColumnType]:
+    """Return the types of a table's columns after the last of the DDL texts; none if no text creates the table."""
+    history = _histories(events, logging.DEBUG).known(table)
+    return {} if history.keys is None else history.columns
 
 
 def facts_of(events: Iterable[DDLEvent], table: TableName, columns: Iterable[str]) -> Mapping[str, ColumnFacts]:

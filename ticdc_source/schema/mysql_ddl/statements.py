@@ -9,7 +9,7 @@ from ticdc_source.events import TableName
 from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
 from ticdc_source.schema.model import ColumnFacts, Key
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
-from ticdc_source.schema.types import ColumnType, parse_type, quote_labels
+from ticdc_source.schema.types import ALIASES, ColumnType, parse_type, quote_labels
 
 __all__ = [
     "Add",
@@ -184,18 +184,11 @@ _UNIQUE = frozenset({"UNIQUE"})
 _SPECIAL_KEYS = _UNIQUE | {"FULLTEXT", "SPATIAL"}
 _USING = frozenset({"USING"})
 _INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
-_LONG_NAMES = {
-    ("DOUBLE", "PRECISION"): "double", ("LONG", "VARCHAR"): "mediumtext", ("LONG", "VARBINARY"): "mediumblob",
-    ("LONG",): "mediumtext", ("NATIONAL", "CHAR"): "char", ("NATIONAL", "CHARACTER"): "char",
-    ("NATIONAL", "VARCHAR"): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar",
-    ("NATIONAL", "CHAR", "VARYING"): "varchar", ("NATIONAL", "CHARACTER", "VARYING"): "varchar",
-    ("NCHAR", "VARCHAR"): "varchar", ("NCHAR", "VARYING"): "varchar", ("MIDDLEINT",): "mediumint",
-}  # fmt: skip
+_ATTRIBUTES = ("UNSIGNED", "SIGNED", "ZEROFILL", "BYTE")
 _BINARY = {
     "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
     "longtext": "longblob",
 }  # fmt: skip
-_FLOAT_DIGITS = 24  # binary digits, above which FLOAT(p) is a DOUBLE
 
 
 def _is_index(reader: Reader) -> bool:
@@ -207,10 +200,9 @@ def _is_index(reader: Reader) -> bool:
 
 def _type(reader: Reader, *, binary: bool) -> ColumnType:
     """Parse a column's type and the attributes that change it; `binary` is whether the table's charset is binary."""
-    words = [reader.name().upper()]
-    while any((*words, reader.next.text) == name[: len(words) + 1] for name in _LONG_NAMES if len(name) > len(words)):
-        words.append(reader.take().text)
-    name = _LONG_NAMES.get(tuple(words), words[0].lower())
+    name = reader.name().lower()
+    while any(f"{alias} ".startswith(f"{name} {reader.next.text.lower()} ") for alias in ALIASES):
+        name += f" {reader.take().text.lower()}"
     arguments = ""
     if reader.next.text == "(" and reader.next.type == "sign":
         inside = reader.bracket().tokens
@@ -220,20 +212,14 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
             arguments = "".join(token.text for token in inside)
         arguments = f"({arguments})"
     rest = [token.text if token.type == "word" else "" for token in reader.tokens[reader.index :]]
-    attributes = next((i for i, word in enumerate(rest) if word not in ("UNSIGNED", "SIGNED", "ZEROFILL")), len(rest))
-    if name == "serial":
-        return ColumnType("bigint", unsigned=True)
+    attributes = next((i for i, word in enumerate(rest) if word not in _ATTRIBUTES), len(rest))
     type_ = parse_type(f"{name}{arguments} {' '.join(rest[:attributes])}".strip())
-    if type_.name == "float" and arguments and "," not in arguments and int(arguments[1:-1]) > _FLOAT_DIGITS:
-        return ColumnType("double", unsigned=type_.unsigned)
     if type_.name == "decimal" and type_.length is None:
         return ColumnType("decimal", unsigned=type_.unsigned, length=10, scale=0)
     if type_.name == "bit" and type_.length is None:
         return ColumnType("bit", length=1)
     if type_.name in _BINARY and (_charset(reader) or ("BINARY" if binary else "")) == "BINARY":
         return ColumnType(_BINARY[type_.name], length=type_.length)
-    if type_.name == "char" and rest[:1] == ["BYTE"]:
-        return ColumnType("binary", length=type_.length)
     return type_
 
 
