@@ -127,7 +127,7 @@ def test_preimages_are_kept_if_they_are_wanted(lake: Lake) -> None:
 
 
 def test_what_a_log_cannot_take_is_refused(lake: Lake) -> None:
-    """Nothing is written if a type does not fit, the log is an older version, a name is taken, or the table is no log."""
+    """Nothing is written if a type does not fit, the log is older, a name is taken, or the table is no log."""
     assert append(lake, 0, [], "").missing
     with pytest.raises(TargetError, match="as the log's own is called"):
         append(lake, 0, [("insert", 10, 1, "x")], "id int, _change string")
