@@ -213,15 +213,13 @@ class Story:
         plan = folder / str(number)
         if not plan.exists():
             end = len(self.topic) if is_last else self.random.randint(start, len(self.topic))
+            if end == start:  # Spark plans no micro-batch then
+                return
             plan.write_text(str(end))
         end = int(plan.read_text())
         dies = not is_last and self.random.random() < 0.2
-        if end > start:
-            self.sync.batch(number, *self.topic[start:end], first=start, committed=not dies)
-        else:
-            (self.sync.folder / "stream" / "commits" / str(number)).write_text("v1\n{}")
-            self.sync.batch(number, committed=not dies) if number == 0 else None
-        if dies and end > start:
+        self.sync.batch(number, *self.topic[start:end], first=start, committed=not dies)
+        if dies:
             self.sync.kill()
             self.sync.start()
 
