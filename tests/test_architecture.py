@@ -38,6 +38,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
+    f"{PACKAGE}.cli.sync._statuses_of": "people see as of when a status is",
+    f"{PACKAGE}.lakehouse.status_file.write": "people see as of when a status is",
     f"{PACKAGE}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.metrics.exported": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.status._now": "people ask since when a table has been set aside, and when it went on",
@@ -114,7 +116,12 @@ def names_of(decoder: type[RowDecoder]) -> tuple[str, re.RegexFlag]:
 WIRE_FORMATS = [(decoder.__module__.split(".")[2], re.compile(*names_of(decoder))) for decoder in DECODERS]
 REGISTRY = f"{PACKAGE}.protocols.__init__"
 # Modules beside the registry and its own folder that may name a wire format, each with the reason.
-MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {}
+MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {
+    f"{PACKAGE}.options.options": "debezium.binaryHandlingMode has the changefeed's name of the setting",
+}
+
+# The one module that gives Spark a statement: everybody else calls its `run_sql`.
+RUNS_SQL = f"{PACKAGE}.spark.verbatim"
 
 NOTHING_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "misc"})
 
@@ -296,6 +303,25 @@ def globals_that_change(sources: Sources) -> Iterator[str]:
                 yield f"{module}, line {node.lineno}: a module keeps no state; let an object that a read owns keep it"
 
 
+def sql_as_written(sources: Sources) -> Iterator[str]:
+    """Report statements that Spark gets without `run_sql`: it would put the environment into names of a topic."""
+    for module, source in sources.items():
+        for node in nodes(source) if module != RUNS_SQL and ".sql" in source else ():
+            if isinstance(node, ast.Attribute) and node.attr == "sql" and ast.unparse(node.value).endswith("spark"):
+                yield f"{module}, line {node.lineno}: call run_sql of {RUNS_SQL}, and not {ast.unparse(node)}"
+
+
+def json_of_any_depth(sources: Sources) -> Iterator[str]:
+    """Report handlers of broken JSON that forget the one which is nested too deep for Python's parser."""
+    for module, source in sources.items():
+        for node in nodes(source) if "json.loads" in source else ():
+            if not isinstance(node, ast.Try) or "json.loads(" not in "".join(map(ast.unparse, node.body)):
+                continue
+            caught = " ".join(ast.unparse(handler.type) for handler in node.handlers if handler.type)
+            if "ValueError" in caught and "RecursionError" not in caught:
+                yield f"{module}, line {node.lineno}: who catches ValueError of json.loads catches RecursionError too"
+
+
 def one_way_in(sources: Sources) -> Iterator[str]:
     """Report modules that reach past `connect` into the folder of a Kafka client library."""
     for module in sources:
@@ -350,6 +376,8 @@ GUARDS = (
     outside,
     sizes_and_names,
     globals_that_change,
+    sql_as_written,
+    json_of_any_depth,
     one_way_in,
     untyped,
     wall_clock,
@@ -392,6 +420,8 @@ def test_imports_follow_the_layers() -> None:
         (in_a_layer, "cellar", "", "files lie directly in ticdc_source"),
         (sizes_and_names, "schema.types", "x = 1\n" * (LONGEST + 1), f"has {LONGEST + 1} lines"),
         (globals_that_change, "pipeline.read", "CACHE: dict[str, int] = {}", "line 1: a module keeps no state"),
+        (sql_as_written, "audit.repair", "self.spark.sql('SELECT 1')", "call run_sql"),
+        (json_of_any_depth, "storage.files", "try: json.loads('')\nexcept ValueError: pass", "RecursionError"),
         (one_way_in, "kafka.lookup", "import ticdc_source.kafka.kafka_python.network_client", "connect is for others"),
         (untyped, "schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
         (

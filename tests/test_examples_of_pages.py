@@ -23,7 +23,7 @@ from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
 from ticdc_source.cli.main import parser
 from ticdc_source.lakehouse.sync_toml import read_toml
-from website.pictures import INSPECT, draw
+from website.pictures import COMMAND, INSPECT, draw
 
 RUN = ("python", "sql")
 PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
@@ -163,6 +163,14 @@ def test_pages_have_outputs() -> None:
 def test_the_picture_of_inspect_is_what_it_prints(broker: Kafka, shop: str) -> None:
     """`make pictures` has been run since the command printed something else."""
     assert words(INSPECT.read_text(encoding="utf-8")) == words(draw(broker.bootstrap_servers, shop))
+
+
+def test_the_picture_of_inspect_is_of_the_command_above_it() -> None:
+    """README's command is the one in the picture, so that a reader who types it sees the same."""
+    above, _, _ = README.read_text(encoding="utf-8").partition("(docs/images/inspect.svg)")
+
+    assert f"\n{COMMAND}\n```" in above
+    assert COMMAND in " ".join(words(INSPECT.read_text(encoding="utf-8")))
 
 
 def words(svg: str) -> list[str]:

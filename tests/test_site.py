@@ -38,6 +38,17 @@ def test_the_site_has_every_page(site: Path) -> None:
     assert not [name for name in names if not (site / str(name).replace("README", "index")).exists()]
 
 
+def test_the_index_has_every_page() -> None:
+    """A page that docs/index.md does not name is found by nobody; those of a protocol are on the page of all."""
+    index = ROOT / "docs/index.md"
+    named = {
+        (index.parent / name).resolve() for name in re.findall(r"\]\(([\w/.-]+)", index.read_text(encoding="utf-8"))
+    }
+    pages = [path for folder in ("guides", "reference") for path in (index.parent / folder).rglob("*.md")]
+
+    assert not [path.name for path in pages if path not in named]
+
+
 @pytest.mark.slow("builds the site")
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     """No page has a script, a style, a font or an image of another host."""

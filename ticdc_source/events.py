@@ -172,9 +172,14 @@ class TableName(NamedTuple):
             return f"database {self.database}" if self.database else "no table"
         return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)
 
+    @property
+    def folded(self) -> TableName:
+        """What is equal for all spellings of the name: TiDB compares names without case. It is never shown."""
+        return TableName(self.database.lower(), self.table.lower())
+
     def is_same(self, other: TableName) -> bool:
-        """Return whether two names denote one table: TiDB compares names without case."""
-        return self == other or [part.lower() for part in self] == [part.lower() for part in other]
+        """Return whether two names denote one table."""
+        return self == other or self.folded == other.folded
 
 
 # Returns whether a table is wanted.
@@ -235,6 +240,10 @@ class Chunk:
         if isinstance(self.values, Binaries):
             self.values = list[bytes | None](self.values)
         return _Lists(self.offsets, self.timestamps, self.keys, self.values)
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Return the topic partition and the offset of a record."""
+        return self.partition, self.offsets[position]
 
     def part(self, first: int, after: int) -> Chunk:
         """Return the records at the positions `[first, after)`."""
@@ -374,6 +383,8 @@ class DDLEvent:
         table_changes: the wire format's own description of the table afterwards, parsed JSON; None if there is none.
         build_ts: when TiCDC encoded it, in ms since the epoch; None if the message lacks it.
         cluster_id: TiCDC's cluster id; None if the message lacks it.
+        place: its topic partition and offset, by which it is ordered among the changes with its commit-ts if a time
+            stands for that; None if it has a commit-ts of its own.
     """
 
     position: int
@@ -386,11 +397,16 @@ class DDLEvent:
     table_changes: TableChanges | None = None
     build_ts: int | None = None
     cluster_id: str | None = None
+    place: tuple[int, int] | None = None
 
     @property
     def identity(self) -> str:
-        """What its copies in other topic partitions, and those that TiCDC sends again, have in common."""
+        """What its copies in other topic partitions, and those that TiCDC sends again, have in common.
+
+        Where a time stands for the commit-ts, two events may have the same text and time: each is another one.
+        """
         text = f"{self.table.database}\0{self.table.table}\0{self.query}"
+        text += "" if self.place is None else f"\0{self.place}"
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
         return f"{self.commit_ts}-{digest.hexdigest()}"
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,23 +17,29 @@ from rich.terminal_theme import MONOKAI
 
 from examples.local_kafka import LocalKafka
 from examples.local_kafka.__main__ import TOPIC, fill
+from ticdc_source.cli.arguments import given_by_user, options_of
 from ticdc_source.cli.inspect import show
+from ticdc_source.cli.main import parser
 from ticdc_source.inspection.inspect import inspect
+from ticdc_source.options.names import without_secrets
 
 INSPECT = Path(__file__).resolve().parents[1] / "docs/images/inspect.svg"
-COMMAND = "ticdc-source inspect --bootstrap-servers broker:9092 --topic tidb-shop --conf tables=shop.orders"
+COMMAND = "ticdc-source inspect --bootstrap-servers broker:9092 --topic tidb-shop --conf tables=shop.orders"  # README's
 
-_NOW = 1_790_000_110.0  # three seconds after the demo's last watermark
+_NOW = 1_790_000_107.0 + 66 * 86_400 + 12 * 3_600  # whoever tries the demo does so long after its last watermark
 _WIDTH = 118  # columns
 _FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # from elsewhere: any monospaced font will do
 
 
 def draw(bootstrap: str, topic: str) -> str:
-    """Return the picture of an inspection of the demo's topic, as SVG."""
-    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "tables": "shop.orders"}
-    inspection = inspect(given, now=lambda: _NOW)
-    inspection.options = {"tables": "shop.orders", "kafka.bootstrap.servers": "broker:9092"}
+    """Return the picture of what `COMMAND` prints of the demo's topic, as SVG."""
+    given = options_of(parser().parse_args(shlex.split(COMMAND)[1:]))
+    inspection = inspect({**given, "kafka.bootstrap.servers": bootstrap, "subscribe": topic}, now=lambda: _NOW)
+    inspection.options = without_secrets(given_by_user(given))
     inspection.topics[0].topic = TOPIC
+    inspection.findings = [
+        replace(each, message=each.message.replace(topic, TOPIC), topic=TOPIC) for each in inspection.findings
+    ]
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(f"[bold green]$[/] {COMMAND}\n", soft_wrap=True)
     show(inspection, console)

@@ -268,6 +268,15 @@ def test_each_command_warns_of_unknown_options(command: str, ticdc_source: Comma
     assert done.err.count("warning: Unknown option 'no.such.option' is ignored") == 1, done.err
 
 
+@pytest.mark.parametrize("command", [each for each in COMMANDS if "--conf" in arguments_of(each)])
+def test_each_command_refuses_a_near_miss(command: str, ticdc_source: Command) -> None:
+    """`--conf` with a near miss of a name is exit code 2 and the right name, before a broker or Spark is asked."""
+    done = call(ticdc_source, command, "--conf", "startOffsets=earliest")
+
+    assert "Unknown option 'startOffsets'; did you mean 'startingOffsets'?" in done.out + done.err
+    assert done.code == (1 if command == "doctor" else 2)
+
+
 def test_properties_may_come_from_a_pipe(ticdc_source: Command, tmp_path: Path) -> None:
     """A process can write the properties, as a vault of secrets does."""
     pipe = tmp_path / "pipe"

@@ -19,7 +19,7 @@ from tests.support.messages import TSO, canal
 from tests.support.registry import registry_options
 from tests.support.secure_kafka import SecureKafka, certificates_in, secure_kafka
 from ticdc_source.inspection.doctor import diagnose
-from ticdc_source.inspection.environment import check_worker
+from ticdc_source.inspection.environment import check_java, check_worker
 
 pytestmark = pytest.mark.broker
 
@@ -110,6 +110,8 @@ def test_for_people(
     assert "ok      tcp" in done.out
     assert "warning read" in done.out
     assert "failed  worker" in done.out
+    assert "ok      java" in done.out
+    assert done.out.endswith("Failed: 1.\n")
     assert f"→ install ticdc-source there, or set PYSPARK_PYTHON={sys.executable}" in done.out
 
 
@@ -342,3 +344,60 @@ class TestWorker:
         found = check_worker()
 
         assert (found.result, "is Python 2.7" in found.message) == ("failed", True)
+
+
+class TestJava:
+    @pytest.fixture(autouse=True)
+    def _spark_starts_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+            monkeypatch.delenv(name, raising=False)
+
+    def test_no_java(
+        self, broker: Kafka, topic: Callable[..., str], ticdc_source: Command,
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """Without Java all is not well: Spark does not start, and the step says what to do."""
+        monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+        done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic())
+
+        assert done.code == 1
+        assert "failed  java" in done.out
+        assert "there is no java on the PATH" in done.out
+        assert "→ install Java 17 or newer" in done.out
+        assert "All is well" not in done.out
+
+    @pytest.mark.parametrize(
+        ("said", "result", "message"),
+        [
+            ('openjdk version "17.0.15" 2025-04-15', "ok", "Java 17"),
+            ('java version "21" 2023-09-19 LTS', "ok", "Java 21"),
+            ('openjdk version "11.0.2" 2019-01-15', "failed", "is Java 11, and Spark 4 needs 17 or newer"),
+            ('java version "1.8.0_202"', "failed", "is Java 8, and Spark 4 needs 17 or newer"),
+            ("The operation could not be completed. Unable to locate a Java Runtime.", "failed", "Unable to locate"),
+        ],
+    )
+    def test_its_version(
+        self, said: str, result: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The Java of JAVA_HOME counts, as for Spark, and it must be 17 or newer."""
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+        found = check_java()
+
+        assert (found.result, message in found.message) == (result, True), found
+
+    def test_another_process_knows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing is claimed where Spark runs already, or where its own settings may name a Java."""
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        (tmp_path / "spark-env.sh").touch()
+        with_settings = check_java()
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+
+        assert (with_settings.result, check_java().result) == ("skipped", "skipped")

@@ -109,6 +109,15 @@ def test_a_table_has_one_name() -> None:
     assert list(map(str, found(row("A", id="1"), known=("a",)).schemas)) == ["shop.a"]
 
 
+def test_ddl_without_rows_has_one_name_too() -> None:
+    """DDL events that spell a table differently are under the first name, and the types of a table under any."""
+    there = found(ddl("A", "ALTER TABLE A ADD c INT"), ddl("a", "ALTER TABLE a ADD d INT", commit_ts=TSO + 1))
+    nulls = found(price(None), types={"shop.A": {"price": "decimal(9,2)"}})
+
+    assert {name: len(statements) for name, statements in texts(there).items()} == {"shop.A": 2}
+    assert type_of_price(nulls) == ("decimal128(9, 2)", False)
+
+
 def price(value: str | None, mysql: str = "decimal", table: str = "a") -> Message:
     """Return an insert with a decimal."""
     return canal("INSERT", [{"id": "1", "price": value}], None, {"id": "int", "price": mysql}, database="shop",

@@ -53,6 +53,14 @@ class Topic:
         return (TABLE, VERSION) in self.search(TABLE, VERSION)
 
 
+def test_a_version_is_found_under_a_name_in_other_letters() -> None:
+    """The topic's definition and the rows may spell the table differently."""
+    topic = Topic([DEFINITION, ROW])
+    topic.search.around = OffsetRange("t", 0, 1, 2)
+
+    assert (TABLE, VERSION) in topic.search(TableName("Test", "T"), VERSION)
+
+
 @pytest.mark.parametrize("definition_at", [0, 499, 510, 999])
 def test_a_version_is_found_before_the_range_and_behind_it(definition_at: int) -> None:
     """The search looks back to the start of the partition, then forward to its end."""

@@ -11,6 +11,9 @@ from examples.local_kafka import ExternalKafka, LocalKafka, produce
 from tests.conftest import ROOT
 from tests.support.messages import TSO, canal
 from tests.test_architecture import BLOCKED_IMPORT
+from ticdc_source.driver.frame_sample import frame_options
+from ticdc_source.driver.load import batch_options, infer_schema, stream_options
+from ticdc_source.errors import OptionError
 
 _READ = """
 import json, os
@@ -49,3 +52,12 @@ def test_a_read_needs_no_spark(broker: LocalKafka | ExternalKafka, topic: Callab
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [{"_change_type": "insert", "id": number, "v": "x"} for number in range(3)]
+
+
+@pytest.mark.parametrize("door", [batch_options, stream_options, infer_schema, frame_options])
+def test_every_door_refuses_a_near_miss(door: Callable[[dict[str, str]], object]) -> None:
+    """A near miss of a name is an error before a broker is asked: a stream would start at its end, and say nothing."""
+    given = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "startoffsets": "earliest"}
+
+    with pytest.raises(OptionError, match="Unknown option 'startoffsets'; did you mean 'startingOffsets'"):
+        door(given)

@@ -3,6 +3,7 @@
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
@@ -228,6 +229,63 @@ def test_a_permanent_cause_ends_the_wait_early(is_permanent: bool, ends_early: b
     clock.now = 1000.0 + seconds
     with pytest.raises(KafkaUnavailableError, match=rf"did not answer in {seconds}\.0 s .*no such host.*a reason"):
         wait.check()
+
+
+@pytest.mark.parametrize(
+    ("causes", "ends_if_refused", "seconds"),
+    [
+        ({"a:1": Cause("x", is_refused=True), "b:1": Cause("y", is_refused=True)}, True, 2),
+        ({"a:1": Cause("x", is_refused=True), "b:1": Cause("y", is_refused=True)}, False, 30),
+        ({"a:1": Cause("x", is_refused=True), "b:1": Cause("no answer")}, True, 30),
+        ({"a:1": Cause("x", is_refused=True)}, True, 30),  # b:1 has not been tried
+    ],
+)
+def test_only_servers_that_all_refuse_end_the_wait_soon(
+    causes: dict[str, Cause], ends_if_refused: bool, seconds: int
+) -> None:
+    """The wait ends after 2 s if every server refuses at the first contact, and otherwise at its limit."""
+    clock = Clock()
+    wait = patience(clock, Limit(30_000, "an.option", ends_early=True, ends_if_refused=ends_if_refused))
+    for server, cause in causes.items():
+        wait.failed(server, cause)
+    clock.now = 1000.0 + seconds - 0.1
+    wait.check()
+    clock.now = 1000.0 + seconds
+    with pytest.raises(KafkaUnavailableError, match=rf"did not answer in {seconds}\.0 s"):
+        wait.check()
+
+
+@pytest.mark.parametrize(
+    "connect", [NetworkClient, pytest.param(PlainClient, marks=pytest.mark.slow("waits with another client"))]
+)
+def test_a_wrong_port_is_told_within_five_seconds(connect: Connect) -> None:
+    """The first contact does not wait for the time of a request where nothing listens, and says what would."""
+    with is_closed() as address, KafkaCluster(options(address, 30_000), connect=connect) as cluster:
+        began = time.monotonic()
+        with pytest.raises(
+            KafkaUnavailableError, match=r"brokers that are starting, set kafka\.bootstrap\.timeout\.ms"
+        ):
+            cluster.partitions()
+
+        assert time.monotonic() - began < 5
+
+
+def test_brokers_that_start_are_waited_for_if_somebody_says_so() -> None:
+    """With `kafka.bootstrap.timeout.ms` a server that refuses is waited for so long: its brokers may be starting."""
+    with (
+        is_closed() as address,
+        KafkaCluster(options(address, bootstrap__timeout__ms="2700")) as cluster,
+        pytest.raises(KafkaUnavailableError, match=r"in \d\.\d s \(kafka\.bootstrap\.timeout\.ms = 2700 ms\)"),
+    ):
+        cluster.partitions()
+
+
+def test_a_worker_waits_for_brokers_that_refuse() -> None:
+    """The driver has reached the brokers before a task, so the port is right, and they are restarting."""
+    with is_closed() as address:
+        settings = client_settings(options(address, 2700), driver=False)
+        with pytest.raises(KafkaUnavailableError, match=r"api\.timeout\.ms = 2700 ms\)"):
+            next(fetch(OffsetRange("t", 0, 0, 1), settings, max_records=1, max_bytes=1))
 
 
 def test_the_end_of_the_time_does_not_hide_a_cause() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -112,18 +113,29 @@ class MemorySync:
         self._running.end()
         self._running.close()
 
-    def batch(self, number: int, *messages: Message, committed: bool = True, first: int | None = None) -> BatchReport:
+    def batch(
+        self,
+        number: int,
+        *messages: Message,
+        committed: bool = True,
+        partitions: Sequence[int] = (),
+        first: int | None = None,
+    ) -> BatchReport:
         """Give it a micro-batch.
 
         Args:
             number: its number.
-            messages: the messages, all of one topic partition.
+            messages: the messages.
             committed: whether Spark commits it.
+            partitions: the topic partition of each message; by default 0.
             first: the offset of the first message.
         """
         assert self._running is not None
-        offsets = enumerate(messages, 100 * number if first is None else first)
-        rows = [("t", 0, offset, key, value) for offset, (key, value) in offsets]
+        start = 100 * number if first is None else first
+        rows = [
+            ("t", partition, offset, key, value)
+            for offset, ((key, value), partition) in enumerate(zip(messages, partitions or repeat(0), strict=False), start)
+        ]
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"
         ).coalesce(1)

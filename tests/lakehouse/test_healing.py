@@ -265,7 +265,7 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     spark: Any = None
     sync: Any = Following(spark, config(), lambda _: None)
     written: list[Any] = []
-    sync._status = SimpleNamespace(lose=written.append, write=lambda tables: written.append(dict(tables)))
+    sync._status = SimpleNamespace(name="s", lose=written.append, write=lambda tables: written.append(dict(tables)))
     sync._lease = SimpleNamespace(check=lambda **_: None)
     monkeypatch.setattr(following, "unclaimed", lambda _spark, one: replace(one, complete_since=None))
     log, out = status("s.log", kind="log"), status("s.out", state="left out")

@@ -2,10 +2,14 @@
 
 import socket
 import urllib.request
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.lakehouse.following import Following
+from ticdc_source.lakehouse.lease import Lease
 from ticdc_source.lakehouse.metrics import TableMetrics
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
@@ -56,3 +60,33 @@ def test_a_status_has_times_beside_commit_ts() -> None:
     assert (resumed.state, resumed.set_aside_since, resumed.set_aside_batch, resumed.reason) == (
         "following", None, None, "why",
     )  # fmt: skip
+
+
+def test_tables_may_join_while_prometheus_asks() -> None:
+    """Statuses are those of one moment, though a micro-batch adds a table in the middle of an answer."""
+    sync = Following.__new__(Following)
+    tables: dict[str, Any] = {}
+
+    class Joined:
+        @property
+        def state(self) -> str:
+            tables[f"s.{len(tables)}"] = self
+            return "following"
+
+    tables["s.a"] = Joined()
+    sync._tables = tables
+
+    assert len(sync.statuses()) == 1
+
+
+def test_no_status_is_written_once_the_lease_is_lost() -> None:
+    """If the lease could not be renewed during a long merge and another sync has it, its statuses stay."""
+    sync = Following.__new__(Following)
+
+    def lost() -> None:
+        msg = "being written by another sync"
+        raise TargetError(msg)
+
+    sync._lease = cast(Lease, SimpleNamespace(check=lost))
+    with pytest.raises(TargetError, match="another sync"):
+        sync._commit_status()

@@ -25,7 +25,8 @@ def block_with(path: Path, text: str) -> Block:
 
 def masked(text: str) -> str:
     """Return an output without what differs from run to run: how long it took, and the age of old commits."""
-    return re.sub(r" +", " ", re.sub(r" [\d,.]+ s\b", " … s", text)).strip()
+    text = re.sub(r"\nas of .*, by .*/", "\nas of …/", re.sub(r" [\d,.]+ (d \d+ h|s\b)", " …", text))
+    return re.sub(r" +", " ", text.replace(" … s", " …")).strip()
 
 
 def run(command: str, folder: Path) -> str:

@@ -8,12 +8,13 @@ import pytest
 from tests.lakehouse.memory_sync import MemorySync, ddl, events_of_one_message, insert, open_watermark, target
 from tests.support.messages import canal
 from tests.targets.memory import Lake
+from ticdc_source.errors import TargetError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 LOG = target("e__log")
 
 
-class ObstacleError(Exception):
+class ObstacleError(TargetError):
     """A table cannot be written."""
 
 

@@ -19,6 +19,17 @@ SPARKS = """
     encoding multiLine timestampFormat dateFormat ignoreCorruptFiles ignoreMissingFiles checkpointLocation queryName
     outputMode trigger versionAsOf timestampAsOf startingVersion endingVersion readChangeFeed includeHeaders
     kafkaConsumer.pollTimeoutMs table_type
+    maxFilesPerTrigger maxBytesPerTrigger maxRecordsPerFile maxFileAge latestFirst fileNameOnly cleanSource
+    sourceArchiveDir samplingRatio primitivesAsString prefersDecimal allowComments allowSingleQuotes dropFieldIfAllNull
+    timestampNTZFormat enableDateTimeParsingFallback locale lineSep sep delimiter quote escape comment nullValue
+    emptyValue nanValue maxColumns maxCharsPerColumn unescapedQuoteHandling enforceSchema compression wholetext rowTag
+    datetimeRebaseMode int96RebaseMode fetchOffset.numRetries topic headers key value url dbtable query prepareQuery
+    driver user password partitionColumn lowerBound upperBound numPartitions queryTimeout fetchsize batchsize
+    isolationLevel sessionInitStatement truncate createTableOptions customSchema pushDownPredicate keytab principal
+    preferTimestampNTZ hint host port rampUpTimeSeconds rowsPerSecond includeTimestamp numPartitions snapshotId
+    startSnapshotId endSnapshotId ignoreDeletes ignoreChanges skipChangeCommits withEventTimeOrder batchId
+    schemaTrackingLocation stateFormat operatorId readRegisteredTimers snapshotStartBatchId pipelines.reset
+    __internal_format serialization.format transient_lastDdlTime cloudFiles.format useStrictGlobber
 """
 
 # The settings of Java's consumer (Kafka 4.1, ConsumerConfig) that the tables do not have.
@@ -61,14 +72,32 @@ def shown(given: dict[str, str]) -> list[str]:
         ("sasl.jaas.config", "kafka.sasl.jaas.config"),
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("session.timeout.ms", "kafka.session.timeout.ms"),
+        ("startOffsets", "startingOffsets"),
+        ("startOffset", "startingOffsets"),
+        ("starting_offsets", "startingOffsets"),
+        ("starting-offset", "startingOffsets"),
+        ("kafka.startingOffsets", "startingOffsets"),
+        ("startOffsetsByTimestamp", "startingOffsetsByTimestamp"),
+        ("startingOffsetsTimestamp", "startingOffsetsByTimestamp"),
+        ("startTime", "startingTimestamp"),
+        ("startCommitTs", "startingCommitTs"),
+        ("endCommit", "endingCommitTs"),
+        ("endOffsets", "endingOffsets"),
+        ("max_offsets_per_trigger", "maxOffsetsPerTrigger"),
+        ("subscribe.pattern", "subscribePattern"),
+        ("inferSchema.timeout", "inferSchema.timeoutMs"),
+        ("inferSchemaMaxRecords", "inferSchema.maxRecords"),
+        ("time_zone", "timeZone"),
+        ("kafkaBootstrapServers", "kafka.bootstrap.servers"),
     ],
 )
 def test_a_misspelt_name_is_an_error(name: str, meant: str) -> None:
-    """A name that is one or two letters off, or lacks `kafka.`, is an error with the right name and without values."""
-    with pytest.raises(OptionError) as caught:
-        refuse_misspelt({**REQUIRED, name: SECRET})
+    """A name that is a near miss of an option's is an error, in any case, with the right name and without values."""
+    for given in (name, name.lower()):  # as the user wrote it, and as Spark passes it
+        with pytest.raises(OptionError) as caught:
+            refuse_misspelt({**REQUIRED, given: SECRET})
 
-    assert str(caught.value) == f"Unknown option '{name}'; did you mean '{meant}'?"
+        assert str(caught.value) == f"Unknown option '{given}'; did you mean '{meant}'?"
 
 
 def test_no_option_is_refused_for_its_name() -> None:
@@ -83,8 +112,8 @@ def test_no_option_is_refused_for_its_name() -> None:
 def test_another_unknown_name_is_a_warning() -> None:
     """It may have a meaning for another program. The warning has a similar name, if there is one, and no value."""
     assert shown({"zzz": SECRET}) == ["Unknown option 'zzz' is ignored; the command 'ticdc-source options' lists all"]
-    assert shown({"starting_offset": SECRET}) == [
-        "Unknown option 'starting_offset' is ignored; did you mean 'startingOffsets'?"
+    assert shown({"inferSchema.records": SECRET}) == [
+        "Unknown option 'inferschema.records' is ignored; did you mean 'inferSchema.maxRecords'?"
     ]
     assert shown({"kafka.no.such.name": SECRET}) == [
         "Unknown option 'kafka.no.such.name' is ignored; the command 'ticdc-source options' lists all"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ticdc_source.pipeline.collector import collecting, leave_out_modules, not_collecting
+from ticdc_source.pipeline.collector import _gc, collecting, leave_out_modules, not_collecting
 
 
 @pytest.fixture(params=[True, False])
@@ -82,3 +82,16 @@ class _Cycle:
 
     def __init__(self) -> None:
         self.itself = self
+
+
+def test_threads_share_the_collector() -> None:
+    """While any thread wants it off it is off, and when the last one ends it is as before, in whichever order."""
+    assert gc.isenabled()
+    first, second = _gc(on=False), _gc(on=False)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+
+    assert gc.isenabled()

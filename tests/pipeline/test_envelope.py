@@ -27,7 +27,7 @@ def test_an_event_is_one_row_with_before_and_after() -> None:
     messages = Captured.of(
         change("INSERT", {"id": "1", "v": "a"}),
         change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}, _tidb={"commitTs": TSO + 1}),
-        change("DELETE", {"id": "1", "v": "b"}),
+        change("DELETE", {"id": "1", "v": "b"}, _tidb={"commitTs": TSO + 2}),
     )
 
     rows = messages.read(outputFormat="envelope").to_pylist()

@@ -99,7 +99,7 @@ def test_old_messages_without_the_sign_are_read_with_either_sign() -> None:
 
 
 def test_official_canal_puts_several_rows_into_a_message() -> None:
-    """Each row of `data` is an event of its own, numbered by `index`. Members may come in any order."""
+    """Each row of `data` is an event of its own; `index` orders the images. Members may come in any order."""
     types = {"id": "int(11)", "name": "varchar(8)"}
     message = {
         "data": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}], "database": "test", "es": TSO >> 18, "id": 5,
@@ -110,10 +110,10 @@ def test_official_canal_puts_several_rows_into_a_message() -> None:
     decoded = rows((None, dump(message)))
 
     assert [(row["_change_type"], row["id"], row["name"], row["_sequence"]["index"]) for row in decoded] == [
-        ("update_preimage", 1, "x", 0),
+        ("update_preimage", 1, "x", -1),
         ("update_postimage", 1, "a", 0),
         ("update_preimage", 2, "y", 1),
-        ("update_postimage", 2, "b", 1),
+        ("update_postimage", 2, "b", 2),
     ]
 
 

@@ -170,3 +170,31 @@ def test_a_version_that_nobody_knows_is_a_bad_record() -> None:
     """A row whose table has no file with its version is an error with the table and the version."""
     with pytest.raises(DecodeError, match=r"version 2 of test\.t is not known"):
         rows(schema("id"), (KEY.replace(b"1", b"2"), f'"I","t","test",{TSO},1'.encode()))
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+@pytest.mark.parametrize("cut", range(1, 14))
+def test_a_row_without_its_terminator_is_cut_short(quote: str, cut: int) -> None:
+    """A file that ends within a row makes a bad record of it: a number in its last column may lack digits."""
+    row = f"{quote}I{quote},{quote}t{quote},{quote}test{quote},{TSO},12345,6789012345\r\n".encode()
+    cutter = CSVCutter(1, FileSettings(quote=quote))
+    whole_rows = [(cutter.key, message) for message in cutter.cut(row + row[:-cut])]
+    rest = [(message, cutter.key) for message in cutter.rest()]
+    captured = Captured.of(schema("id", "n", types="BIGINT"), *whole_rows, *((key, message) for message, key in rest))
+
+    assert len(whole_rows) == len(rest) == 1
+    with pytest.raises(DecodeError, match="the file ends in this row, without the terminator") as caught:
+        captured.read(sizes=whole, csv__quote=quote)
+    assert "offset=2" in str(caught.value)
+
+
+def test_an_old_row_without_its_new_one_is_cut_short() -> None:
+    """A file that ends between the two rows of an update makes no delete of it."""
+    cutter = CSVCutter(1, FileSettings())
+    (good, *none) = cutter.cut(f'"I","t","test",{TSO},false,1\r\n"D","t","test",{TSO},true,1\r\n'.encode())
+    key = cutter.key
+    (cut,) = cutter.rest()
+
+    assert not none
+    with pytest.raises(DecodeError, match="or without the new row of an update"):
+        rows(schema("id"), (key, good), (cutter.key, cut))

@@ -160,6 +160,15 @@ def test_labels_in_no_known_form_are_not_guessed(written: object) -> None:
     assert [row["c"] for row in rows(ddl, debezium("c", None, {"id": 1, "c": "e1"}, [ID, field("string")]))] == ["e1"]
 
 
+def test_table_changes_name_a_table_in_any_letters() -> None:
+    """The `id` of a description may spell the table and its columns differently than rows."""
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("ID", "INT"), declared("C", "DECIMAL", length=9, scale=2)])
+    message = ddl[0], (ddl[1] or b"").replace(rb"\"test\".\"t\"", rb"\"TEST\".\"T\"")
+
+    assert message != ddl
+    assert rows(message, debezium("c", None, {"id": 1, "c": 1.5}))[0]["c"] == Decimal("1.50")
+
+
 def debezium_changes(ddl: Message) -> Any:
     """Return the `tableChanges` of a DDL message."""
     return json.loads(ddl[1] or b"")["payload"]["tableChanges"]
@@ -239,3 +248,58 @@ def test_messages_that_cannot_be_read_say_why(message: Message, reason: str) -> 
         rows(good, message, protocol="debezium")
 
     assert raised.value.address.offset == 1
+
+
+BINARY = field("string", tidb_type="varbinary")
+
+
+@pytest.mark.parametrize("native_code", ["auto", "off"])
+@pytest.mark.parametrize(("mode", "cell"), [
+    ("base64", "+/8B"), ("base64-url-safe", "-_8B"), ("hex", "fbff01"), ("hex", "FBFF01"), ("bytes", "+/8B"),
+])  # fmt: skip
+def test_binary_values_are_read_as_the_option_says(mode: str, cell: str, native_code: str) -> None:
+    """No message tells how binary is written; `debezium.binaryHandlingMode` does, with and without a schema."""
+    ddl = debezium_ddl(TSO - 1, "CREATE", [declared("id", "INT"), declared("c", "VARBINARY", length=9)])
+    given = {"debezium.binaryHandlingMode": mode, "nativeCode": native_code}
+
+    for messages in ([debezium("c", None, {"id": n, "c": cell}, [ID, BINARY]) for n in range(20)],
+                     [ddl, *(debezium("c", None, {"id": n, "c": cell}) for n in range(20))]):  # fmt: skip
+        assert {row["c"] for row in rows(*messages, **given)} == {b"\xfb\xff\x01"}
+
+
+def test_bytes_of_kafka_connect_are_base64_whatever_the_option_says() -> None:
+    """A column whose schema says `bytes` says how it is written."""
+    message = debezium("c", None, {"id": 1, "c": "AP8="}, [ID, field("bytes", tidb_type="varbinary")])
+
+    assert rows(message, **{"debezium.binaryHandlingMode": "hex"})[0]["c"] == b"\x00\xff"
+
+
+@pytest.mark.parametrize(("given", "cell", "fitting"), [
+    (None, "fbff01", "hex"), (None, "-_8B", "base64-url-safe"), ("hex", "+/8B", "base64"),
+    ("hex", "fb ff", "no other mode"), ("base64-url-safe", "+/8B", "base64"), (None, "AP8", "base64-url-safe"),
+])  # fmt: skip
+@pytest.mark.parametrize("native_code", ["auto", "off"])
+def test_binary_in_another_form_is_an_error_that_says_which(
+    given: str | None, cell: str, fitting: str, native_code: str
+) -> None:
+    """A value that is not in the form of the option is a bad record; the error names the option and what fits."""
+    options = {"nativeCode": native_code} | ({} if given is None else {"debezium.binaryHandlingMode": given})
+
+    with pytest.raises(DecodeError, match=rf"debezium\.binaryHandlingMode.*{fitting}") as raised:
+        rows(debezium("c", None, {"id": 1, "c": cell}, [ID, BINARY]), **options)
+
+    assert raised.value.address.column == "c"
+
+
+def test_values_that_are_base64_and_hex_alike_are_told() -> None:
+    """Without the option, a column whose values all fit both is a warning."""
+    doubtful = [
+        debezium("c", None, {"id": n, "c": cell}, [ID, BINARY]) for n, cell in enumerate(["0123abcd", "", None])
+    ]
+    clear = debezium("c", None, {"id": 9, "c": "AP8="}, [ID, BINARY])
+
+    with pytest.warns(UserWarning, match=r"Column c of test\.t.*debezium\.binaryHandlingMode"):
+        rows(*doubtful)
+
+    rows(*doubtful, clear)
+    rows(*doubtful, **{"debezium.binaryHandlingMode": "hex"})

@@ -7,10 +7,12 @@ import pytest
 
 from tests.support.captured import Captured, load, make_options, single, whole
 from tests.support.messages import TSO, Message, dump, simple, simple_definition
+from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import DecodeError, UnsupportedTypeError
 from ticdc_source.events import TableName
+from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import splits_of
+from ticdc_source.protocols.base import Learned, splits_of
 from ticdc_source.protocols.simple.definitions import definitions_of
 from ticdc_source.schema.types import parse_type
 
@@ -76,6 +78,54 @@ def test_a_row_may_come_before_its_definition() -> None:
     late = [simple(data={"id": "1", "v": "x"}), simple_definition("BOOTSTRAP", {"id": INT, "v": VARCHAR})]
 
     assert [row["v"] for row in Captured.of(*late).read().to_pylist()] == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["CREATE", "BOOTSTRAP"])
+def test_a_definition_in_other_letters_defines_the_rows(kind: str) -> None:
+    """TiDB's DDL jobs have the database in lower case; names of the table and its columns count without case, too."""
+    message = simple_definition(kind, {"id": INT, "Total": VARCHAR}, table="orders")
+    define = message[0], message[1].replace(b'"schema":"test"', b'"schema":"shop_b"')
+    row = {"database": "Shop_B", "table": "Orders"}
+    captured = Captured.of(define, simple(data={"id": "1", "TOTAL": "x"}, **row))
+
+    assert captured.read(sizes=whole, tables="shop_b.orders").to_pylist()[0]["TOTAL"] == "x"
+    assert captured.read(sizes=single, includeMetadata="all").to_pylist()[0]["_database"] == "Shop_B"
+
+
+def with_start_ts(number: int) -> Message:
+    """Return a row; every other one has a start-ts, in TiCDC's place."""
+    key, value = simple(data={"id": str(number)})
+    start_ts = b',"startTs":%d' % (TSO - 100 + number) if number % 2 else b""
+    return key, value.replace(b',"buildTs":', start_ts + b',"buildTs":')
+
+
+@pytest.mark.parametrize("native_code", ["auto", "off"])
+def test_a_row_has_the_start_ts_of_its_message(native_code: str) -> None:
+    """`startTs` is `_start_ts`; a message without it has NULL there."""
+    define = simple_definition("BOOTSTRAP", {"id": INT})
+
+    found = read(define, *map(with_start_ts, range(6)), includeMetadata="all", nativeCode=native_code)
+
+    assert [row["_start_ts"] for row in found] == [TSO - 100 + n if n % 2 else None for n in range(6)]
+
+
+@pytest.mark.usefixtures("native_path")
+def test_messages_with_and_without_a_start_ts_take_the_native_path() -> None:
+    """Once templates are learned, native code reads both kinds."""
+    captured = Captured.of(simple_definition("BOOTSTRAP", {"id": INT}), *map(with_start_ts, range(300)))
+    options, schema = make_options(), captured.schema()
+    context = context_of_schema(schema, options)
+    assert context is not None
+    (chunk,) = captured.fetch(captured.ranges()[0])
+    decoder, learned = PROTOCOLS["simple"], Learned(definitions=context.definitions)
+    (events,) = decoder.split(chunk).tables.values()
+    plan = read_spec(schema, options, context).plan
+
+    decoder.decode(events, plan, learned)
+    native = decoder.decode(events, plan, learned)
+
+    assert not native.parsed
+    assert native.start_ts.null_count == 150
 
 
 def test_a_version_that_nobody_defines_is_an_error_with_advice() -> None:

@@ -15,7 +15,7 @@ from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.mysql_ddl import drops_primary_key, facts_of, handle_key_of, versions_of
 from ticdc_source.schema.mysql_ddl import history as ddl_history
-from ticdc_source.schema.mysql_ddl.old_rows import Added, old_row_changes
+from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes, renamed_tables
 from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
 from ticdc_source.schema.types import ColumnType
 
@@ -251,3 +251,20 @@ def test_all_tables_of_a_micro_batch_share_one_pass_over_its_ddl(monkeypatch: py
 
     assert len(versions_of(events[:2], names[0])) == 2
     assert passes == [20, 2]
+
+
+@pytest.mark.parametrize("statement", [
+    "RENAME TABLE t TO T", "ALTER TABLE t RENAME TO DB.T", "ALTER TABLE t RENAME COLUMN id TO ID",
+    "ALTER TABLE t CHANGE id ID int not null",
+])  # fmt: skip
+def test_a_name_in_other_letters_is_the_same_name(statement: str) -> None:
+    """A rename that changes letters only keeps types and keys, and changes no older row."""
+    rename = ddl_event(2, statement, TableName("DB", "T"))
+    events = [ddl_event(1, "CREATE TABLE t (id int primary key, a decimal(9,2))"), rename]
+
+    assert handle_key_of(events, T, {"id", "a"}) == {"id"}
+    assert handle_key_of([*events, ddl_event(3, "ALTER TABLE t ADD b int")], T, {"id", "a"}) == {"id"}
+    assert str(versions_of(events, TableName("Db", "t"))["a"][-1][1]) == "decimal(9,2)"
+    assert not [change for change in old_row_changes(rename) if isinstance(change, Renamed)]
+    assert name_before(rename, TableName("DB", "T")) is None
+    assert renamed_tables(rename) == []

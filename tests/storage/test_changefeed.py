@@ -1,6 +1,7 @@
 """Which files of a changefeed are whole, and which of them a micro-batch reads."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from itertools import count
@@ -500,3 +501,56 @@ def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: st
         infer_schema({"path": given["path"]})
     with pytest.warns(UserWarning, match=reason):
         planner(Sink(sink.folder / below)).initial()
+
+
+@pytest.mark.parametrize("number", [99_999_999_999_999_999_999, 2_000_000_000])
+def test_a_number_far_beyond_the_files_is_refused(sink: Sink, number: int) -> None:
+    """An index file that names a number which no file near it has is an error, and not a search for each number."""
+    sink.data(f"s/t/{OLD}", 1)
+    sink.put(f"s/t/{OLD}/meta/CDC.index", f"CDC{number}.json\n")
+
+    with pytest.raises(TiCDCSourceError, match=rf"index file s/t/{OLD}/meta/CDC\.index names file number {number}"):
+        Changefeed(str(sink.folder)).look()
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_a_file_with_a_number_that_no_partition_has_is_another_file(sink: Sink, *, is_indexed: bool) -> None:
+    """The number of a file is the partition of its rows; a name with a larger one is not TiCDC's."""
+    name = f"CDC{'9' * 20}.json"
+    sink.put(f"s/t/{OLD}/{name}", "")
+    if is_indexed:
+        sink.put(f"s/t/{OLD}/meta/CDC.index", f"{name}\n")
+
+    look = Changefeed(str(sink.folder)).look()
+
+    assert look.other == f"s/t/{OLD}/{name}"
+    assert not look.sizes
+
+
+def test_metadata_of_thousands_of_brackets_is_no_checkpoint(sink: Sink) -> None:
+    """JSON that is nested too deep for a parser is broken JSON."""
+    sink.put("metadata", '{"checkpoint-ts":' + "[" * 100_000)
+
+    with pytest.raises(TiCDCSourceError, match="the file metadata has no checkpoint-ts, but"):
+        Changefeed(str(sink.folder)).look()
+
+
+@pytest.mark.parametrize("path", ["metadata", f"s/t/{OLD}/meta/CDC.index", f"s/t/{OLD}/CDC000001.json"])
+@pytest.mark.parametrize("is_linked", [False, True])
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_not_opened(sink: Sink, path: str, *, is_linked: bool) -> None:
+    """A FIFO in the place of a file is an error that names it: to open it would wait for a writer."""
+    sink.data(f"s/t/{OLD}", 1)
+    sink.checkpoint(NEW)
+    fifo = sink.folder / path
+    fifo.unlink()
+    if is_linked:
+        os.mkfifo(sink.folder / "fifo")
+        fifo.symlink_to(sink.folder / "fifo")
+    else:
+        os.mkfifo(fifo)
+    fetcher = FileFetcher(str(sink.folder), FileSettings(), FetchSettings(max_records=10, max_bytes=1000))
+    whole = OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 0, 1)
+
+    with pytest.raises(StorageUnavailableError, match=rf"{path} cannot be read: OSError \(it is no regular file\)"):
+        _ = Changefeed(str(sink.folder)).look(), list(fetcher.fetch(whole))

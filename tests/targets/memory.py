@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
 
+from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse import completeness, micro_batch, quarantine, resuming, status
 from ticdc_source.targets import history, log, maintenance, merge
 from ticdc_source.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
@@ -59,6 +60,7 @@ class Lake:
         kept: for how long each table keeps its versions.
         crash_at: the number of the write before which the driver dies; None if it lives.
         blocked: the tables to which nothing can be written.
+        faults: how many more writes to a table its store refuses.
         committed: is called with the name of a table after a commit; what it raises, the writer sees.
     """
 
@@ -70,6 +72,7 @@ class Lake:
         self.kept: dict[str, datetime.timedelta] = {}
         self.crash_at: int | None = None
         self.blocked: set[str] = set()
+        self.faults: dict[str, int] = {}
         self.committed: Callable[[str], None] = lambda _: None
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
@@ -105,9 +108,18 @@ class Lake:
 
         Raises:
             CrashError: the driver dies.
+            OSError: the store does not answer.
+            TargetError: the table is blocked.
         """
-        if self.crash_at == len(self.writes) or name in self.blocked:
+        if self.crash_at == len(self.writes):
             raise CrashError
+        if self.faults.get(name, 0):
+            self.faults[name] -= 1
+            msg = "503 Slow Down"
+            raise OSError(msg)
+        if name in self.blocked:
+            msg = f"{name} cannot take the changes"
+            raise TargetError(msg)
         self.writes.append((method, name))
 
 

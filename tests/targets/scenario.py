@@ -444,6 +444,7 @@ METADATA = to_spark(
     ])
 )  # fmt: skip
 HOSTILE_COLUMNS = [
+    "${env:PATH}", "${system:java.home}", "${spark.app.name}",
     "`", "a`b", "a.b", "a,b", "a'b", 'a"b', "😀", " a", "a%b", "a;b", "a{b}", "(a)", "a\nb", "a\tb", "a=b", "2024",
     "select", "a/b", "a:b", "é", "k0", "c0", "seq", "gone", "s", "t",
 ]  # fmt: skip

@@ -38,6 +38,24 @@ def test_merge_into(tmp_path: Path, name: str) -> None:
     assert (report["pyspark"], report["engine"]) == (engine.pyspark, name)
 
 
+@pytest.mark.slow("a cluster of JVMs for each engine")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.spark
+@pytest.mark.versions
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.parametrize("name", [
+    "iceberg-1.12", pytest.param("delta-4.4", marks=pytest.mark.long("as with Iceberg, a minute longer"))
+])  # fmt: skip
+def test_a_merge_survives_its_executors(tmp_path: Path, name: str) -> None:
+    """If each executor dies between the images of a merge and its statement, the images are computed again."""
+    python = interpreter(ENGINES[name].pyspark)
+
+    report, _ = run_module(python, tmp_path, SECONDS, "tests.targets.executor_scenario", name, str(tmp_path))
+
+    assert report["rows"] == [[[1, "A"], [3, "c"]], [[1, "A"], [2, "b"], [3, "c"]]]
+    assert report["killed"] >= 2
+
+
 @pytest.mark.slow("asks the package index")
 def test_spark_4_3_has_no_delta_yet() -> None:
     """The newest delta-spark does not allow PySpark 4.3: if this fails, add an environment and change the matrix."""

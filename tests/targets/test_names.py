@@ -26,7 +26,7 @@ HOSTILE = [
     "a-b", "a b", " a", "a ", "a.b", ".a", ".", "..", "../../esc", "/", "a/b", "a\\b", "a:b", "a%2fb", "%", "a`b", "``",
     "a'b", 'a"b', "a=b", "a;b", "a,b", "a*?b", "[x]{y}", "a#b", "a\nb", "a\tb", "_a", "__a", "_", "2024", "1e5", "é",
     "e\u0301", "É", "你好", "😀", "a😀b", "\u212a", "\u0131", "\ud800", "select",
-    "global_temp", "orders__log", "orders__deleted",
+    "${env:PATH}", "${system:java.home}", "${spark.app.id}", "global_temp", "orders__log", "orders__deleted",
     "__log", "a-_log", "a-__log", "a__log\n", "_ticdc_sync", "_ticdc", "a_x2d_b", "a_x2d-b", "a_X2D_b", "a_x2d",
     "x2d_b", "X2d_", "x2d-", "_x2d_", "_x5f_x5f_", "xx_1", "XX_", "xxx_", "x_x_x", "_x5f\u212a", "x78_5f_", "你" * 64,
     "😀" * 64, "-a" * 32, "\U0003fffd" * 64,

@@ -12,6 +12,7 @@ from pyspark.sql.window import Window
 
 from ticdc_source.audit.report import Difference
 from ticdc_source.audit.sides import KEY, Checksum, Comparison, Side
+from ticdc_source.spark.computed import computed
 
 __all__ = ["EXTRA", "KIND", "NUMBER", "Differences", "differing_buckets", "differing_rows"]
 
@@ -80,7 +81,7 @@ def differing_rows(
     if newer is not None:  # the target no longer has what such a row was
         of_newer = frame.join(newer.withColumn("_newer", F.lit(1)), KEY, "left")
         frame = of_newer.where((F.col(KIND) != MISSING) | F.col("_newer").isNull()).drop("_newer")
-    frame = frame.drop("_s", "_t").localCheckpoint()
+    frame = computed(frame.drop("_s", "_t"))
     counts = {row[KIND]: row["count"] for row in frame.groupBy(KIND).count().collect()}
     columns: dict[str, int] = {}
     if counts.get(CHANGED):

@@ -23,6 +23,7 @@ from ticdc_source.audit.sides import KEY, Checksum, Comparison, SparkSide, TiDBQ
 from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError
 from ticdc_source.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_source.snapshots.queries import TiDBAddress, check_tso
+from ticdc_source.spark.computed import computed
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import LOG
 from ticdc_source.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
@@ -311,7 +312,7 @@ class _TableAudit:
         tombstones = self._target.deleted_keys()
         if self._deleted is None and tombstones.exists():
             newer = newer.union(tombstones.frame().where(self._is_newer()).select(key))
-        return newer.distinct().localCheckpoint()
+        return computed(newer.distinct())
 
 
 def _frame_of(target: Target, moment: _Moment) -> DataFrame:

@@ -17,7 +17,7 @@ from rich.text import Text
 from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.names import HIDDEN, is_of_registry, without_secrets
+from ticdc_source.options.names import HIDDEN, is_of_registry, refuse_unknown, without_secrets
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG, ParseError
 
@@ -263,12 +263,13 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
     """Return what replaces `sync.toml`, by its section and key.
 
     Raises:
-        OptionError: an argument may be a secret, or the file of properties cannot be read.
+        OptionError: an option does not exist, an argument may be a secret, or the file of properties cannot be read.
     """
     given: dict[str, object] = {}
     if arguments.properties is not None:
         for name, value in _properties(_text_of(arguments.properties)):
             given["source." + _full(name)] = value
+    refuse_unknown(name for name, _ in arguments.conf)
     for name, value in arguments.conf:
         if without_secrets({name: value})[name] == HIDDEN:
             msg = (

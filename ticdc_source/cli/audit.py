@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ticdc_source.cli.arguments import argument, count, file_path
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
-from ticdc_source.cli.sync import config_of, table_patterns
+from ticdc_source.cli.sync import config_of, refuse_without_java, table_patterns
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.tso import utc
 
@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})
+    refuse_without_java()
     try:
         report = audit_sync(
             session_of(config),

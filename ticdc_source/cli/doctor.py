@@ -1,6 +1,6 @@
 """Try every step of a read, from DNS to the first record, and say what to do about the first one that fails.
 
-It also looks at what is installed: packages, the native path, and the Python that Spark starts as a worker. With
+It also looks at what is installed: packages, the native path, Java, and the Python that Spark starts as a worker. With
 `--spark`, each executor of a session takes the same steps.
 """
 
@@ -61,9 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
             for check in its.checks:
                 _show(check, console)
             diagnoses.append(its)
-    failed = sum(check.result == "failed" for each in diagnoses for check in each.checks)
-    console.print("[bold green]All is well.[/]" if not failed else f"[bold red]Failed: {failed}.[/]")
+    console.print(_summary([check.result for each in diagnoses for check in each.checks]))
     return _code(diagnoses)
+
+
+def _summary(results: Sequence[str]) -> str:
+    failed, warnings = results.count("failed"), results.count("warning")
+    if failed:
+        return f"[bold red]Failed: {failed}.[/]"
+    return f"[yellow]Nothing failed. Warnings: {warnings}.[/]" if warnings else "[bold green]All is well.[/]"
 
 
 def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:

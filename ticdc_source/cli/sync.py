@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,19 @@ from rich.text import Text
 from ticdc_source.cli.arguments import add_overrides, argument, file_path, overrides_of, words
 from ticdc_source.cli.loads import Loads
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.inspection.environment import check_java
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import one_of, tables
-from ticdc_source.tso import of_ms, utc
+from ticdc_source.tso import duration, of_ms, utc
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.config import SyncConfig
     from ticdc_source.lakehouse.reports import BatchReport
     from ticdc_source.lakehouse.status import TableStatus
 
-__all__ = ["SUMMARY", "add_arguments", "config_of", "run", "table_patterns"]
+__all__ = ["SUMMARY", "add_arguments", "config_of", "refuse_without_java", "run", "table_patterns"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
@@ -130,6 +134,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_source.lakehouse.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
     from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
 
+    _check_before_spark(config)
     spark = session_of(config)
     # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
@@ -157,6 +162,31 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
                 f"not loaded yet, and not kept up to date: {plain(', '.join(report.loading))}", style="bold red"
             )
     return _SET_ASIDE if report.set_aside or report.loading else 0
+
+
+def _check_before_spark(config: SyncConfig) -> None:
+    """Look for Java and the brokers before Spark starts: it takes long, and says less.
+
+    Raises:
+        TargetError: Spark cannot start here.
+        TiCDCSourceError: the brokers do not answer, or refuse the login.
+    """
+    refuse_without_java()
+    if config.folder is None:
+        with KafkaCluster(Options.of(config.reader_options())) as cluster:
+            cluster.brokers()
+
+
+def refuse_without_java() -> None:
+    """Refuse to start Spark where it finds no Java.
+
+    Raises:
+        TargetError: it is so; the text says what to do.
+    """
+    java = check_java()
+    if java.result == "failed":
+        msg = f"{java.message}: {java.mend}"
+        raise TargetError(msg)
 
 
 def _show_batch(report: BatchReport) -> None:
@@ -190,13 +220,10 @@ def _up_to(report: BatchReport) -> str:
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
-    from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_source.lakehouse.status import statuses_of  # noqa: PLC0415 (it imports pyspark)
-
-    statuses = statuses_of(session_of(config), config)
+    statuses, written, place = _statuses_of(config)
     now = time.time()
     if arguments.json:
-        print_json([each.as_json(now) for each in statuses])
+        print_json([{**each.as_json(now), "as_of": written} for each in statuses])
     else:
         output().print(_table(statuses, now))
         for each in statuses:
@@ -205,7 +232,25 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
                 if each.set_aside_batch is not None:
                     at = f"set aside since {moment(each.set_aside_since)}, in micro-batch {each.set_aside_batch}"
                 output().print(plain(f"{each.table_name}, {at}: {each.reason}"), soft_wrap=True)
+        ago = duration(max(0.0, now - datetime.fromisoformat(written).timestamp()))
+        output().print(plain(f"as of {moment(written)}, {ago} ago, by {place}"), soft_wrap=True)
     return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
+
+
+def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
+    """Return how the tables are, when somebody has said so, and what: the sync's file, or its table if there is none.
+
+    Spark, which reads the table, takes half a minute to start.
+    """
+    from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_source.lakehouse.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
+
+    found = written_statuses(config)
+    if found is not None:
+        return found
+    refuse_without_java()
+    statuses = statuses_of(session_of(config), config)
+    return statuses, datetime.now(timezone.utc).isoformat(timespec="seconds"), "the table _ticdc_sync"
 
 
 def _table(statuses: Iterable[TableStatus], now: float) -> object:
@@ -219,7 +264,7 @@ def _table(statuses: Iterable[TableStatus], now: float) -> object:
             each.state,
             _moment(each.complete_since),
             _moment(each.resolved_ts),
-            "" if lag is None else f"{lag:,.0f} s",
+            "" if lag is None else duration(lag),
             _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
         shown.add_row(*map(plain, cells), f"{each.images:,}")

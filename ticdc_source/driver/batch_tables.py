@@ -10,13 +10,12 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from ticdc_source.driver.frame_sample import sample_of_records, schema_of_sample
-from ticdc_source.driver.inference import Sample
+from ticdc_source.driver.inference import Sample, tell_order
 from ticdc_source.driver.read_schema import column_types
 from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import lower_case
 from ticdc_source.pipeline.metadata import metadata_columns
 from ticdc_source.schema.ddl import creates
 from ticdc_source.schema.ddl_kinds import removes_rows_of
@@ -31,7 +30,7 @@ class FoundTables:
     Attributes:
         schemas: the read schema of each table with rows.
         column_types: the types of the columns of each table, of this micro-batch and of earlier ones, as far as one of
-            them has shown them; by the table's name.
+            them has shown them; by the table's name in lower case.
         errors: why a table with rows cannot be read.
         ddl: the DDL events of this micro-batch, by table, oldest first; each once, and none of an earlier one.
         ddl_records: the records of these events and of all earlier ones.
@@ -79,23 +78,26 @@ def find_tables(
     returned = {event.identity for event in before.ddl} if before is not None else set()
     new = [event for event in _each_once(now.ddl) if event.identity not in returned]
     defined = before.definitions if before is not None else {}
+    known_types = {name.lower(): types for name, types in earlier_types.items()}
     now.ddl = [*(before.ddl if before is not None else ()), *new]
     now.definitions = {**defined, **now.definitions}
     result = FoundTables(
         ddl_records=_with_ddl(
             records, earlier_ddl, {event.identity for event in new}, now.definitions.keys() - defined.keys(), options
         ),
-        column_types=dict(earlier_types),
+        column_types=dict(known_types),
     )
     if now.corrupt is not None:
         result.corrupt = now.corrupt.error
-    names = _names(now, earlier_tables)
+    spelt = _spellings([*earlier_tables, *now.rows, *(event.table for event in new)])
+    names = list(dict.fromkeys(spelt[name.folded] for name in now.rows))
+    others = list(dict.fromkeys(spelt[name.folded] for name in (*names, *earlier_tables)))
     for event in new:
-        for table in _concerned(event, [*names, *earlier_tables]):
+        for table in _concerned(event, spelt[event.table.folded], others):
             if now.tables.matches_ddl(table):
                 result.ddl.setdefault(table, []).append(event)
     for name in names:
-        types = earlier_types.get(str(name), {})
+        types = known_types.get(str(name).lower(), {})
         own = options if options_of is None else options_of(name)
         try:
             its_sample = _only(now, name, known_ddl.get(str(name).lower(), ()))
@@ -103,15 +105,15 @@ def find_tables(
         except TiCDCSourceError as error:
             result.errors[name] = error
         else:
-            result.column_types[str(name)] = {**types, **column_types(schema)}
+            if str(name).lower() not in known_types:
+                tell_order(its_sample)
+            result.column_types[str(name).lower()] = {**types, **column_types(schema)}
     return result
 
 
-def _concerned(event: DDLEvent, names: Iterable[TableName]) -> list[TableName]:
+def _concerned(event: DDLEvent, own: TableName, names: Iterable[TableName]) -> list[TableName]:
     """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
-    others = [name for name in dict.fromkeys(names) if removes_rows_of(event, name) or name.is_same(event.table)]
-    own = next((name for name in others if name.is_same(event.table)), event.table)
-    return list(dict.fromkeys([own, *others]))
+    return list(dict.fromkeys([own, *(name for name in names if removes_rows_of(event, name))]))
 
 
 def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
@@ -143,12 +145,12 @@ def _with_ddl(
     return pa.Table.from_batches(kept).combine_chunks().to_batches(max_chunksize=None)[0] if kept[1:] else earlier
 
 
-def _names(sample: Sample, earlier_tables: Iterable[TableName]) -> Sequence[TableName]:
-    """Return the tables with rows, each once and as it was first spelt, though the case of its letters may vary."""
-    spelt = {lower_case(name): name for name in earlier_tables}
-    for name in sample.rows:
-        spelt.setdefault(lower_case(name), name)
-    return list(dict.fromkeys(spelt[lower_case(name)] for name in sample.rows))
+def _spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
+    """Return how to spell each table, by its folded name: as the first of its names is spelt."""
+    spelt: dict[TableName, TableName] = {}
+    for name in names:
+        spelt.setdefault(name.folded, name)
+    return spelt
 
 
 def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sample:

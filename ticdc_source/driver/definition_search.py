@@ -67,7 +67,7 @@ class DefinitionSearch:
     def __call__(self, table: TableName, version: int) -> Definitions:
         """Search for one definition; return all that were found on the way. The wanted one may be missing."""
         found: Definitions = {}
-        wanted = (table, version)
+        wanted = (table.folded, version)
         if self.around is None or wanted in self._missing:
             return found
         ends: dict[TopicPartition, int] = {}

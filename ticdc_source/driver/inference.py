@@ -59,6 +59,24 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+
+def tell_order(sample: Sample) -> None:
+    """Log that the order of a table's changes rests on their places, if its last rows have no commit-ts."""
+    facts = sample.decoder.facts
+    for table, parts in sample.rows.items():
+        if facts.commit_ts_needs is None or not parts:
+            continue
+        decoded = sample.decoder.decode(parts[-1].picked([len(parts[-1]) - 1]), Plan(()))
+        if decoded.placed.true_count:
+            _log.warning(
+                "The messages of %s have no commit-ts. Changes of one event time have the order of the topic: by "
+                "partition, then offset. If those of a row lie in several partitions, it may end with an older one. %s",
+                table,
+                facts.commit_ts_needs,
+            )
+
+
 _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger

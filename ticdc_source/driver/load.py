@@ -15,7 +15,15 @@ import pyarrow as pa
 from ticdc_source.driver.ddl_coverage import ddl_copies_of_batch
 from ticdc_source.driver.fetchers import definition_search, driver_fetcher
 from ticdc_source.driver.files import packed_files, ranges_of, sampled, tables_of, with_protocol
-from ticdc_source.driver.inference import Fetch, MakesSearch, infer_table, no_row_of, nothing_there, take_sample
+from ticdc_source.driver.inference import (
+    Fetch,
+    MakesSearch,
+    infer_table,
+    no_row_of,
+    nothing_there,
+    take_sample,
+    tell_order,
+)
 from ticdc_source.driver.read_context import ReadContexts, warn_of_absent_names, warn_of_missing_ddl
 from ticdc_source.driver.read_schema import check_types, format_schema, read_schema
 from ticdc_source.driver.resolved_ts import resolved_until
@@ -125,6 +133,7 @@ def schema_of_ranges(
         raise nothing_there(ranges, options)
     table = infer_table(sample)
     warn_of_absent_names(sample)
+    tell_order(sample)
     return read_schema(table, sample.decoder, options, definitions=sample.definitions)
 
 

@@ -30,7 +30,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope, lower_case
+from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
@@ -114,7 +114,7 @@ def context_of_sample(sample: Sample) -> ReadContext:
     spellings: dict[TableName, list[TableName]] = {}
     for table in sorted({*sample.rows, *(event.table for event in sample.ddl if event.table.table), *in_texts}):
         if sample.tables.matches(table):
-            spellings.setdefault(lower_case(table), []).append(table)
+            spellings.setdefault(table.folded, []).append(table)
     tables: dict[TableName, Sequence[ColumnContext]] = {
         name: [ColumnContext(name=column, type=type_) for column, type_ in columns.items()]
         for name, columns in table_ddl_types(sample.table_ddl).items()
@@ -207,7 +207,7 @@ def warn_of_absent_tables(sample: Sample, options: Options) -> None:
         warn(no_row_in_sample(sample, sample.tables))
     elif sample.whole and not options.is_stream:
         warn_of_absent_names(sample)
-    occurring = {lower_case(table) for table in {*sample.rows, *(event.table for event in sample.ddl)}}
+    occurring = {table.folded for table in {*sample.rows, *(event.table for event in sample.ddl)}}
     names = {name.table for name in occurring}
     absent = [
         str(name) if name.database else name.table

@@ -62,7 +62,7 @@ def diagnose(
         given: the options, as `spark.read.format("ticdc")` takes them.
         on_check: called after each step.
         now: the clock to compare, in seconds since the epoch.
-        in_worker: whether this is a worker of Spark: then its Python need not be looked for.
+        in_worker: whether this is a worker of Spark: then Java and its Python need not be looked for.
     """
     doctor = _Doctor(given, on_check, now)
     doctor.look_at_connection()
@@ -144,6 +144,7 @@ class _Doctor:
         native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
         self._step("native", "", partial(environment.check_native, native_code), needed=False)
         if not in_worker:
+            self._step("java", "", environment.check_java, needed=False)
             self._step("worker", "", environment.check_worker, needed=False)
 
 

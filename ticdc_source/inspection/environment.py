@@ -1,10 +1,12 @@
-"""What is installed: Python, the packages that reads need, and the Python that Spark starts as a worker."""
+"""What is installed: Python, the packages that reads need, Java, and the Python that Spark starts as a worker."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +19,13 @@ from ticdc_source.inspection.report import Outcome
 from ticdc_source.kafka.kafka_python.connect import TESTED, installed
 from ticdc_source.kernels.native import why_general
 
-__all__ = ["PACKAGES", "check_native", "check_package", "check_worker"]
+__all__ = ["PACKAGES", "check_java", "check_native", "check_package", "check_worker"]
 
 _SECONDS = 30.0  # for a Python to start
+_LEAST_JAVA = 17  # of Spark 4
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # Java 8 calls itself 1.8
+# Then another process starts Spark, or has started it: spark-submit, or a server of Spark Connect.
+_SPARK_IS_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _LEAST_PYSPARK = (4, 0)  # the first with the Python Data Source API for format("ticdc"); decode() needs 3.5
 _WORKER = """
 import sys
@@ -94,6 +100,39 @@ def check_native(native_code: str) -> Outcome:
         return Outcome.ok("not used: nativeCode=off")
     mend = "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors"
     return Outcome.warning(f"reads take the general path, which is slower: {missing}", mend)
+
+
+def check_java() -> Outcome:
+    """Return whether Spark finds a Java here that it can run with. It looks where Spark's `bin/spark-class` does."""
+    if importlib.util.find_spec("pyspark") is None:
+        return Outcome("skipped", "because PySpark is not installed here")
+    elsewhere = next((name for name in _SPARK_IS_ELSEWHERE if os.environ.get(name)), None)
+    if elsewhere is not None:
+        return Outcome("skipped", f"because {elsewhere} says that Spark runs already")
+    settings = Path(os.environ.get("SPARK_CONF_DIR") or f"{os.environ.get('SPARK_HOME', '')}/conf") / "spark-env.sh"
+    if settings.is_file():
+        return Outcome("skipped", f"because {settings} may say where Java is")
+    home = os.environ.get("JAVA_HOME")
+    mend = f"install Java {_LEAST_JAVA} or newer, and set JAVA_HOME to its folder or put java on the PATH"
+    java = shutil.which("java") if not home else shutil.which(str(Path(home) / "bin" / "java"))
+    if java is None:
+        where = (
+            f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set, and there is no java on the PATH"
+        )
+        return Outcome.failed(f"Spark needs Java, and {where}", mend)
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Outcome.failed(f"{java} does not run: {error}", mend)
+    said = (done.stderr + done.stdout).strip()
+    version = _JAVA_VERSION.search(said)
+    if version is None:
+        return Outcome.failed(
+            f"{java} does not tell a version of Java: {said.partition(chr(10))[0] or 'nothing'}", mend
+        )
+    if int(version[1]) < _LEAST_JAVA:
+        return Outcome.failed(f"{java} is Java {version[1]}, and Spark 4 needs {_LEAST_JAVA} or newer", mend)
+    return Outcome.ok(f"Java {version[1]}, {java}")
 
 
 def check_worker() -> Outcome:

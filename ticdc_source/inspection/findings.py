@@ -83,8 +83,8 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     if messages.no_commit_ts:
         adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
         message = (
-            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time in milliseconds "
-            f"stands in for it, and two changes of a row in one millisecond may be ordered wrongly{adds}"
+            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time stands in for "
+            f"it, and changes of one time have the order of the topic: by partition, then offset{adds}"
         )
         yield Finding(code="no-commit-ts", message=message, topic=topic)
     large = {setting.value for setting in messages.settings if setting.name == "large-message-handle-option"}

@@ -31,7 +31,6 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import lower_case
 from ticdc_source.protocols import INSPECTIONS, decoder_of, describe_unknown, recognized
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.changefeed import SettingsFinder
@@ -339,7 +338,7 @@ class _Topic:
         findings: list[Finding] = []
         in_texts = {} if sample.decoder.facts.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
         for table, parts in sorted(_by_table(sample).items(), key=lambda item: str(item[0])):
-            inspected = inspect_table(table, parts, sample, self._options, in_texts.get(lower_case(table), {}))
+            inspected = inspect_table(table, parts, sample, self._options, in_texts.get(table.folded, {}))
             report.tables.append(inspected.report)
             findings += inspected.findings
             is_in_zone |= inspected.is_in_zone
@@ -363,7 +362,7 @@ def _by_table(sample: Sample) -> dict[TableName, list[TableEvents]]:
     names: dict[TableName, TableName] = {}
     tables: dict[TableName, list[TableEvents]] = {}
     for table, parts in sample.rows.items():
-        name = names.setdefault(lower_case(table), table)
+        name = names.setdefault(table.folded, table)
         tables.setdefault(name, []).extend(parts)
     return tables
 

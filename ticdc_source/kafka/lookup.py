@@ -68,7 +68,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
 
     def __init__(self, options: Options, *, connect: Connect = connect_kafka_python) -> None:
         self._options = options
-        self._brokers = RetryingClient(client_settings(options, driver=True), connect)
+        self._brokers = RetryingClient(client_settings(options, driver=True), connect, is_first=True)
         self._choice = topic_choice(options)
         self._found: set[TopicPartition] = set()  # at the last look
 

@@ -2,6 +2,11 @@
 
 The client library tries the servers that it knows and reports each failure to a `Patience`. The `Patience` decides when
 to give up, logs progress, and builds the final error. The caller sets the time limit with a `Limit`.
+
+Some causes end a wait before its limit. A permanent one, such as a name that DNS does not know, does until the brokers
+have answered for the first time. A connection that is refused may be a broker that starts, or a wrong port. It ends the
+wait only where the port is likelier wrong: at the first contact of the driver, if each bootstrap server refuses, and
+`kafka.bootstrap.timeout.ms` is not set. Whoever starts a job together with its brokers sets that.
 """
 
 from __future__ import annotations
@@ -21,6 +26,9 @@ _log = logging.getLogger(__name__)
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
 # Give up after this time if all failures look permanent. Not at once: DNS or a starting broker may fail for a moment.
 _PERMANENT_FAILURE_SECONDS = 5.0
+_REFUSED_SECONDS = (
+    2.0  # if all servers refuse: whoever has typed a wrong port is told within five, with the start of Python
+)
 
 
 class Cause(NamedTuple):
@@ -29,10 +37,12 @@ class Cause(NamedTuple):
     Attributes:
         text: for a log line or an error.
         is_permanent: whether a retry is expected to fail until somebody changes the options or DNS.
+        is_refused: whether nothing listens there.
     """
 
     text: str
     is_permanent: bool = False
+    is_refused: bool = False
 
 
 class Limit(NamedTuple):
@@ -42,11 +52,13 @@ class Limit(NamedTuple):
         ms: the time limit, in milliseconds.
         option: the name of the option that sets the limit, for messages.
         ends_early: whether to give up after `_PERMANENT_FAILURE_SECONDS` if every failure so far is permanent.
+        ends_if_refused: whether to give up after `_REFUSED_SECONDS` if every server refuses.
     """
 
     ms: float
     option: str
     ends_early: bool = False
+    ends_if_refused: bool = False
 
 
 class Patience:
@@ -161,8 +173,13 @@ class Patience:
         ]
         return "; ".join(filter(None, [progress.missing, *causes])) or "no answer"
 
+    @property
+    def _are_all_refused(self) -> bool:
+        causes = [cause for _, cause in self._progress.failures.values()]
+        return len(causes) >= len(set(self._servers.split(","))) and all(cause.is_refused for cause in causes)
+
     def check(self) -> None:
-        """Raise the error if the deadline has passed, or every failure so far is permanent.
+        """Raise the error if the deadline has passed, or more time would not help.
 
         Raises:
             KafkaUnavailableError: one of these is so.
@@ -170,13 +187,19 @@ class Patience:
         seconds = self._clock() - self._began
         causes = [cause for _, cause in self._progress.failures.values()]
         is_permanent = self._limit.ends_early and bool(causes) and all(cause.is_permanent for cause in causes)
-        if self.is_over or (is_permanent and seconds >= _PERMANENT_FAILURE_SECONDS):
+        is_hopeless = is_permanent and seconds >= _PERMANENT_FAILURE_SECONDS
+        is_refused = self._limit.ends_if_refused and seconds >= _REFUSED_SECONDS and self._are_all_refused
+        if self.is_over or is_hopeless or is_refused:
             raise self.error()
 
     def error(self) -> KafkaUnavailableError:
         """Return the error that ends an unsuccessful wait."""
         seconds = self._clock() - self._began
-        limit = f"{self._limit.option} = {self._limit.ms:.0f} ms" if self.is_over else "more time would not help"
+        limit = "more time would not help"
+        if self.is_over:
+            limit = f"{self._limit.option} = {self._limit.ms:.0f} ms"
+        elif self._are_all_refused:
+            limit = "for brokers that are starting, set kafka.bootstrap.timeout.ms"
         return KafkaUnavailableError(
             f"Kafka at {self._servers} did not answer in {seconds:.1f} s ({limit}): {self.failures_text()}. Check "
             "kafka.bootstrap.servers, kafka.security.protocol and the network"

@@ -26,18 +26,23 @@ class RetryingClient:
 
     A request may take `default_api_timeout_ms`, the first connection `bootstrap_timeout_ms`. A stream that has reached
     its brokers waits `broker_timeout_ms` for both, so that it survives a restart of the cluster. Before the first
-    answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds.
+    answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds; see
+    `ticdc_source.kafka.patience`.
 
     Args:
         settings: of the client.
         connect: connects with a client library.
         reached: whether the brokers have already answered the driver of this stream.
+        is_first: whether nobody has asked these brokers before: the driver is the first to do so.
     """
 
-    def __init__(self, settings: ClientSettings, connect: Connect, *, reached: bool = False) -> None:
+    def __init__(
+        self, settings: ClientSettings, connect: Connect, *, reached: bool = False, is_first: bool = False
+    ) -> None:
         self._settings = settings
         self._connect = connect
         self._reached = reached
+        self._is_first = is_first
         self.client: Client | None = None
 
     @property
@@ -122,8 +127,11 @@ class RetryingClient:
     def _connection_wait(self) -> Patience:
         # Name the option that took effect: unless it is set, the first has the value of the second.
         ms = self._settings.bootstrap_timeout_ms
-        option = _API_TIMEOUT if ms == self._settings.default_api_timeout_ms else "kafka.bootstrap.timeout.ms"
-        return Patience(self.servers, "no broker answers", self._limit(ms, option))
+        is_set = ms != self._settings.default_api_timeout_ms
+        limit = self._limit(ms, "kafka.bootstrap.timeout.ms" if is_set else _API_TIMEOUT)
+        if self._is_first and not self._reached:
+            limit = limit._replace(ends_if_refused=not is_set)
+        return Patience(self.servers, "no broker answers", limit)
 
     def _limit(self, ms: float, option: str) -> Limit:
         if self.stream_limit is not None and self._reached:

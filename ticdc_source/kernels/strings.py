@@ -47,6 +47,7 @@ __all__ = [
     "SET_TEXT",
     "TEXT",
     "VECTOR_TEXT",
+    "base64_array",
     "base64_bytes",
     "binary_wire",
 ]
@@ -75,7 +76,7 @@ def base64_bytes(cell: str | bytes) -> bytes:
     return base64.b64decode(cell, validate=True)
 
 
-def _base64_array(text: pa.StringArray) -> pa.Array | None:
+def base64_array(text: pa.StringArray) -> pa.Array | None:
     """Decode a whole column of base64 at once: padding is read as zeros, and cut off.
 
     Returns:
@@ -286,7 +287,7 @@ TEXT = Wire(
     cast=_always(PlainCast.TEXT),
     text_cast=PlainCast.TEXT,
 )
-BASE64_BINARY = binary_wire(base64_bytes, _base64_array, PlainCast.BASE64)
+BASE64_BINARY = binary_wire(base64_bytes, base64_array, PlainCast.BASE64)
 BASE64_TEXT = Wire(
     BASE64_BINARY.text,
     BASE64_BINARY.text,

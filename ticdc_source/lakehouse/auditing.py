@@ -17,11 +17,13 @@ from ticdc_source.lakehouse.status import TableStatus, statuses_of
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.sessions import in_thread
 
 __all__ = ["audit", "audit_sync"]
 
 
+@with_verbatim_sql
 def audit(
     spark: SparkSession,
     target: str,
@@ -67,6 +69,7 @@ def audit(
     return AuditReport(tables=(found,))
 
 
+@with_verbatim_sql
 def audit_sync(
     spark: SparkSession,
     config: SyncConfig,

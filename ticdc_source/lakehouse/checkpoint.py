@@ -39,7 +39,7 @@ class StreamCheckpoint:
         """Return the id of the query, which is as old as the checkpoint; None if there is no checkpoint."""
         try:
             return str(json.loads(self._text("metadata") or "")["id"])
-        except (KeyError, TypeError, ValueError):  # Spark creates the file, and then writes it
+        except (KeyError, TypeError, ValueError, RecursionError):  # Spark creates the file, and then writes it
             return None
 
     def committed(self) -> int:
@@ -64,6 +64,6 @@ def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
     """Return where a stream started, by the file of its first offset in the checkpoint: its last line is the end."""
     try:
         started = json.loads(text.splitlines()[-1])["$init"]
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return {topic: dict(offsets) for topic, offsets in started.items() if not topic.startswith("$")}

@@ -17,6 +17,7 @@ from ticdc_source.lakehouse.metrics import exported
 from ticdc_source.lakehouse.reports import BatchReport, SyncReport
 from ticdc_source.lakehouse.session import refuse_connect, start_workers
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
+from ticdc_source.spark.verbatim import with_verbatim_sql
 
 __all__ = ["BatchReport", "SyncReport", "sync"]
 
@@ -24,6 +25,7 @@ _QUERY = "ticdc-source sync"  # the name of its stream
 _BETWEEN_LOSSES_S = 60.0  # a stream that loses records more often does not go on
 
 
+@with_verbatim_sql
 def sync(
     spark: SparkSession,
     config: SyncConfig,

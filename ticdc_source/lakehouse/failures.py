@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ticdc_source import errors
 from ticdc_source.errors import (
@@ -17,9 +18,14 @@ from ticdc_source.errors import (
     SchemaError,
     SchemaRegistryUnavailableError,
     TiCDCSourceError,
+    warn,
 )
+from ticdc_source.targets.conflicts import is_conflict, retried
 
-__all__ = ["Shared", "cause_of", "shared_cause", "text_of"]
+__all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of"]
+
+Result = TypeVar("Result")
+_LONGEST_WARNING = 500  # characters of an error
 
 # What Spark says of an error of ours that one of its Python processes has raised.
 _OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
@@ -45,6 +51,14 @@ def cause_of(error: Exception) -> TiCDCSourceError | None:
     return kind(ours[2])
 
 
+def is_fault(error: Exception) -> bool:
+    """Whether the same write may succeed later, because an executor, a store or a catalog has failed.
+
+    This package's own errors are verdicts: about messages, options and targets they say the same again.
+    """
+    return cause_of(error) is None
+
+
 def shared_cause(error: Exception) -> TiCDCSourceError | None:
     """Return the error that every table would have, also if a worker raised it; None if this is none."""
     cause = cause_of(error)
@@ -58,14 +72,34 @@ class Shared:
     Attributes:
         stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
         try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
+        redact: hides secrets in what an error says.
         clock: a monotonic clock, in seconds.
     """
 
     stopping: Callable[[], bool]
     try_store: Callable[[], None]
+    redact: Callable[[str], str] = lambda text: text
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _tried_at: float = float("-inf")
+
+    def retried(self, write: Callable[[], Result], what: str) -> Result:
+        """Write, and again after a fault, which is a warning; four times, with longer pauses.
+
+        Args:
+            write: writes what it has not written yet.
+            what: what cannot be written, for the warning.
+        """
+
+        def again(error: Exception, pause: float) -> bool:
+            if not is_fault(error) or self.stopping():
+                return False
+            if not is_conflict(error):
+                why = " ".join(self.redact(text_of(error)).split())[:_LONGEST_WARNING]
+                warn(f"{what} cannot be written, and is tried again in {pause:g} s: {why}")
+            return True
+
+        return retried(write, again=again)
 
     def stops_all(self, error: Exception) -> bool:
         """Return whether an error is none of one table: brokers, claim checks, the session or the store are gone.

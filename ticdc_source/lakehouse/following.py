@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_source.errors import CheckpointError, DataLossError, OptionError, TargetError, TiCDCSourceError, warn
+from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.completeness import (
     FOR_EVER,
@@ -92,7 +93,9 @@ class Following:
         self._claimed = False
         self._protocol: dict[str, str] = {}
         self._stopping = threading.Event()
-        self._shared = Shared(stopping=self._is_stopped, try_store=self._try_store)
+        self._shared = Shared(
+            stopping=self._is_stopped, try_store=self._try_store, redact=self._redaction.text
+        )  # fmt: skip
         self._joining = Joining(
             spark, config, on_load, self._redaction.text,
             is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
@@ -106,7 +109,7 @@ class Following:
         self._reloaded: list[str] = []
         self._resuming = Resuming(
             spark, config, state=self._state, quarantine=self._quarantine, shared=self._shared,
-            redaction=self._redaction, known_ddl=lambda: self._joining.known_ddl,
+            redaction=self._redaction, known_ddl=self._known_ddl,
             micro_batch=partial(self._micro_batch, keeps=False),
         )  # fmt: skip
         self._writer, self._last_batch = "", -1
@@ -209,11 +212,12 @@ class Following:
             self._tables[name] = outcomes[-1].status
         if outcomes:
             self._write_status()
-            self._report(outcomes, last, began, resumed=True)
+            self._report(outcomes, last, began, resumed=[each.status.table_name for each in outcomes])
 
     def statuses(self) -> list[TableStatus]:
         """Return the status of each table that is copied, at this moment."""
-        return [each for each in self._tables.values() if each.state != "left out"]
+        tables = list(self._tables.values())  # at once: Prometheus asks while micro-batches add tables
+        return [each for each in tables if each.state != "left out"]
 
     def load(self, writer: str) -> None:
         """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
@@ -267,14 +271,38 @@ class Following:
         """Load what has joined while the topics were read, if the stream has ended with them."""
         if self._config.trigger is not None or self._skips or self.error is not None or self._stopping.is_set():
             return
+        began, last = time.monotonic(), self._last_batch if self._batches else self._committed()
+        again = self._write_again(last, self._writer, at_end=True)
+        self._tables |= {name: each.status for name, each in again.items()}
         started = self._healing.start_waiting(self._tables, at_end=True)
-        if started:
-            self._tables |= started
+        self._tables |= started
+        if started or again:
             self._write_status()  # a load that is killed continues from it
         loading = [each for each in self._tables.values() if each.state == "loading"]
-        if loading and (self._batches or any(each.heals for each in loading)):
-            last = self._last_batch if self._batches else self._committed()
+        if loading and (self._batches or again or any(each.heals for each in loading)):
             self._follow(self._joining.load(loading), last)
+        if again:
+            self._report([*again.values()], last, began, resumed=again)
+
+    def _write_again(self, last: int, writer: str, *, at_end: bool = False) -> dict[str, Outcome]:
+        """Write what tables have missed that a fault has set aside, if their time has come; or let them load.
+
+        Args:
+            last: the last micro-batch whose records are kept.
+            writer: the id of the query.
+            at_end: whether the stream has ended, so that there is nothing to wait for.
+        """
+        due = [
+            name
+            for name, each in self._tables.items()
+            if each.state == "set aside" and each.is_retried and self._healing.back_off.begins(name, at_end=at_end)
+        ]
+        outcomes = {}
+        for name in due:
+            loading = self._joining.begins_again(self._tables[name])
+            missed = partial(self._resuming.write_missed, name, self._tables, last, writer)
+            outcomes[name] = missed() if loading is None else Outcome(loading)
+        return outcomes
 
     def _follow(self, loaded: Mapping[str, TableStatus], last: int) -> None:
         """Write what was kept for tables whose load has ended, up to a micro-batch, and let them follow."""
@@ -346,8 +374,13 @@ class Following:
         self._stopping.set()
 
     def _commit_status(self) -> None:
-        """Write the statuses, and then remove the kept records of tables that have them now."""
-        self._status.write(self._tables)
+        """Write the statuses, and then remove the kept records of tables that have them now.
+
+        Raises:
+            TargetError: the lease could not be renewed during a long merge, and another sync has taken it.
+        """
+        self._lease.check()
+        self._shared.retried(lambda: self._status.write(self._tables), self._status.name)
         self._mark.write(LakeMark.of(self._status.written, self._tables, self._shift))
         self._resuming.forget_written(self._tables)
 
@@ -390,6 +423,10 @@ class Following:
                 raise
             raise self.error from None
 
+    def _known_ddl(self) -> dict[str, tuple[DDLEvent, ...]]:
+        """Return the DDL that loads tell; every table that the sync knows is named as in its status."""
+        return {**dict.fromkeys(self._tables, ()), **self._joining.known_ddl}
+
     def without_secrets(self, error: BaseException) -> BaseException:
         """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
         if isinstance(error, Exception):
@@ -426,7 +463,7 @@ class Following:
                 on_table_error="report",
                 resume=None,
                 table_options=config.table_options(),
-                known_ddl=self._joining.known_ddl,
+                known_ddl=self._known_ddl(),
                 **{**config.decode_options(), **self._protocol},
             ) as changes,
         ):
@@ -437,8 +474,12 @@ class Following:
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
         waiting = [each.status for each in outcomes if each.status.table_name in changes.ddl]
-        explained = self._resuming.explained(waiting, self._tables, number, writer)
-        outcomes = [explained.get(each.status.table_name, each) for each in outcomes]
+        resumed = self._resuming.explained(waiting, self._tables, number, writer)
+        resumed |= self._write_again(number, writer)
+        outcomes = [*({each.status.table_name: each for each in outcomes} | resumed).values()]
+        for each in outcomes:
+            if each.status.is_retried and each.status.set_aside_batch == number:
+                self._healing.back_off.postpone(each.status.table_name)
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         self._tables |= self._healing.start_renamed(changes.ddl, self._tables)
         self._tables |= self._healing.start_waiting(self._tables)
@@ -465,6 +506,7 @@ class Following:
             bad_records=bad_records,
             resolved_ts=changes.resolved_ts,
             maintained=maintained,
+            resumed=resumed,
         )
 
     def _begin_claim(self, writer: str) -> Callable[[], None]:
@@ -502,13 +544,14 @@ class Following:
         bad_records: int = 0,
         resolved_ts: int | None = None,
         maintained: tuple[str, ...] = (),
-        resumed: bool = False,
+        resumed: Collection[str] = (),
     ) -> None:
         """Tell what was done."""
         aside = {
             each.status.table_name: each.status.reason or ""
             for each in outcomes
-            if each.status.state == "set aside" and (resumed or each.status.set_aside_batch == batch_id)
+            if each.status.state == "set aside"
+            and (each.status.table_name in resumed or each.status.set_aside_batch == batch_id)
         }
         followed = tuple(each.status.table_name for each in outcomes if each.status.state == "following")
         report = BatchReport(
@@ -520,7 +563,7 @@ class Following:
             maintained=maintained,
             resolved_ts=resolved_ts,
             seconds=time.monotonic() - began,
-            resumed=followed if resumed else (),
+            resumed=tuple(name for name in followed if name in resumed),
             complete=sum(each.is_complete for each in self._tables.values()),
             tables=len(self.statuses()),
         )
@@ -534,7 +577,7 @@ class Following:
             TargetError: that fails, so all tables are affected.
         """
         try:
-            self._status.attempt()
+            self._shared.retried(self._status.attempt, self._status.name)
         except Exception as error:  # noqa: BLE001 (of any store)
             msg = (
                 f"{self._status.name} cannot be written and read: {self._redaction.text(text_of(error))}. This affects "

@@ -18,11 +18,50 @@ from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables
 
-__all__ = ["Healing", "can_heal", "healing_status"]
+__all__ = ["BackOff", "Healing", "can_heal", "healing_status"]
 
-_FIRST_WAIT_S = 60.0  # before a table heals for the second time, and for DDL that may still come
+_FIRST_WAIT_S = 60.0  # after a fault, before a table heals for the second time, and for DDL that may still come
 _LONGEST_WAIT_S = 3600.0
 _CALM_S = 120.0  # a table that is well for so long after a wait begins with the first one again
+
+
+class BackOff:
+    """When a table is tried again that cannot go on: the first time at once or in a minute, then later each time.
+
+    Args:
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # threads write the tables, and several may fail at once
+        self._not_before: dict[str, float] = {}
+        self._waits: dict[str, float] = {}
+
+    def begins(self, name: str, *, at_end: bool = False) -> bool:
+        """Return whether a table is tried now; then it waits longer the next time.
+
+        Args:
+            name: the table.
+            at_end: whether the stream has ended, so that there is nothing to wait for.
+        """
+        with self._lock:
+            now = self._clock()
+            if at_end:
+                self._not_before.pop(name, None)
+            if now < self._not_before.get(name, now):
+                return False
+            calm_at = self._not_before.get(name, float("-inf")) + _CALM_S
+            wait = min(2 * self._waits.get(name, 0), _LONGEST_WAIT_S) if now < calm_at else 0
+            self._waits[name] = wait or _FIRST_WAIT_S
+            self._not_before[name] = now + self._waits[name]
+            return True
+
+    def postpone(self, name: str) -> None:
+        """Let a table wait that was set aside just now."""
+        with self._lock:
+            before = self._not_before.get(name, 0)
+            self._not_before[name] = max(before, self._clock() + _FIRST_WAIT_S)
 
 
 class Healing:
@@ -39,31 +78,26 @@ class Healing:
     ) -> None:
         self._config = config
         self._tso = tso
-        self._clock = clock
-        self._lock = threading.Lock()  # threads write the tables, and several may fail at once
-        self._not_before: dict[str, float] = {}
-        self._waits: dict[str, float] = {}
+        self.back_off = BackOff(clock)
 
     def can_heal(self, status: TableStatus) -> bool:
         """Return whether the sync may heal a table."""
         return can_heal(self._config, status)
 
-    def start(self, status: TableStatus, reason: str, keep_from: int | None = None) -> TableStatus | None:
+    def start(
+        self, status: TableStatus, reason: str, keep_from: int | None = None, *, at_end: bool = False
+    ) -> TableStatus | None:
         """Return the status of a table that begins to heal; None if it must wait.
 
         Args:
             status: its status.
             reason: why it heals.
             keep_from: the first micro-batch that its history lacks, if it has one; its records are kept from there on.
+            at_end: whether the stream has ended, so that there is nothing to wait for.
         """
-        with self._lock:
-            name, now = status.table_name, self._clock()
-            if now < self._not_before.get(name, now):
-                return None
-            calm_at = self._not_before.get(name, float("-inf")) + _CALM_S
-            wait = min(2 * self._waits.get(name, 0), _LONGEST_WAIT_S) if now < calm_at else 0
-            self._waits[name] = wait or _FIRST_WAIT_S
-            self._not_before[name] = now + self._waits[name]
+        name = status.table_name
+        if not self.back_off.begins(name, at_end=at_end):
+            return None
         return replace(healing_status(self._config, status, reason, keep_from), loaded_ts=self._tso(name))
 
     def restart_after_loss(self, status: TableStatus, reason: str) -> TableStatus:
@@ -77,9 +111,7 @@ class Healing:
 
     def postpone(self, status: TableStatus) -> None:
         """Let a table that was set aside wait before it heals: DDL that explains its changes may still come."""
-        with self._lock:
-            before = self._not_before.get(status.table_name, 0)
-            self._not_before[status.table_name] = max(before, self._clock() + _FIRST_WAIT_S)
+        self.back_off.postpone(status.table_name)
 
     def start_waiting(self, statuses: Mapping[str, TableStatus], *, at_end: bool = False) -> dict[str, TableStatus]:
         """Return the statuses of tables that have waited, and begin to heal now.
@@ -92,9 +124,7 @@ class Healing:
         for name, status in statuses.items():
             if not status.heals or status.state in ("loading", "left out") or not self._config.heal:
                 continue
-            if at_end:
-                self._not_before.pop(name, None)
-            started = self.start(status, status.reason or "", status.set_aside_batch)
+            started = self.start(status, status.reason or "", status.set_aside_batch, at_end=at_end)
             if started is not None:
                 found[name] = started
         return found
@@ -156,6 +186,7 @@ def healing_status(config: SyncConfig, status: TableStatus, reason: str | None, 
         heals=True,
         reason=reason,
         waits_for_ddl=False,
+        is_retried=False,
         columns=(),
         loaded_ts=None,
         set_aside_batch=keep_from if _settings(config, status).history else None,

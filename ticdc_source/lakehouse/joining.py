@@ -18,6 +18,7 @@ from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.completeness import unclaimed
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.failures import is_fault
 from ticdc_source.lakehouse.healing import can_heal, healing_status
 from ticdc_source.lakehouse.load_folder import created_tables
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, TableLoad, load_tables
@@ -152,11 +153,17 @@ class Joining:
         for at in moments:
             for table, create in created_tables(self._spark, self._folder(at), at):
                 event = DDLEvent(position=0, index=0, commit_ts=at, table=table, query=create, type="create table")
-                self.known_ddl[str(table).lower()] = (event,)
+                self.known_ddl[str(table)] = (event,)
 
     def completes(self, status: TableStatus) -> bool:
         """Return whether a table that is resumed is loaded, before its kept changes are written."""
         return self._config.tidb is not None and (can_heal(self._config, status) or _is_loadable(status))
+
+    def begins_again(self, status: TableStatus) -> TableStatus | None:
+        """Return the status `loading` of a table that is resumed by a load; None if its kept records complete it."""
+        if self._config.tidb is None or not _is_loadable(status):
+            return None
+        return replace(_loading(status, 0), loaded_ts=self.now(status.table_name))
 
     # While the stream runs
 
@@ -336,7 +343,7 @@ class Joining:
             warn(f"{self._redact(str(error))}. Changes of {status.table_name} are applied; the next start loads it")
             return replace(status, state="following", loaded_ts=None)
         text = f"The load failed: {self._redact(str(error))}"[:_LONGEST_REASON]
-        failed = replace(status, state="set aside", reason=text, loaded_ts=None)
+        failed = replace(status, state="set aside", reason=text, loaded_ts=None, is_retried=is_fault(error))
         if status.heals:  # what it had is not complete any more, and the records of before are not kept
             failed = unclaimed(self._spark, failed)
         return failed
@@ -379,7 +386,7 @@ def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int | None, list[T
 
 def _loading(status: TableStatus, at: int) -> TableStatus:
     """Return the status of a table while its rows are read as of a TSO."""
-    return replace(status, state="loading", reason=None, waits_for_ddl=False, loaded_ts=at)
+    return replace(status, state="loading", reason=None, waits_for_ddl=False, is_retried=False, loaded_ts=at)
 
 
 def _is_loadable(status: TableStatus) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ticdc_source.audit.repair import REPAIR_RANK, as_stored
 from ticdc_source.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_source.snapshots.queries import TiDBAddress, can_be_literal
+from ticdc_source.spark.computed import computed
 from ticdc_source.targets.merge import KEYS
 from ticdc_source.targets.target import Target, quoted
 
@@ -60,7 +61,7 @@ def rows_of_keys(
         return None
     values = [[bytes(value) if isinstance(value, bytearray) else value for value in key] for key in asked]
     inserts = rows.of_keys([one.name for one in columns], values, rank=REPAIR_RANK)
-    inserts = inserts.localCheckpoint()  # TiDB is asked once
+    inserts = computed(inserts)  # TiDB is asked once
     theirs = inserts.select(*(F.col(quoted(one.name)).alias(one.alias) for one in columns))
     gone = alone.join(theirs, [one.alias for one in columns], "left_anti")
     aliases = {one.alias for one in columns}

@@ -208,7 +208,7 @@ def _read(table: Target) -> tuple[Owner | None, float]:
         lease = json.loads(table.properties().get(_LEASE, "{}"))
         since = float(lease.pop("at"))
         return Owner(**lease), since
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None, 0.0
 
 

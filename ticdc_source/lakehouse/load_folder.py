@@ -85,7 +85,7 @@ class LoadFolder:
         try:
             groups = json.loads(text)["groups"]
             return Plan(tuple(tuple(Range(str(clause), int(rows)) for clause, rows in group) for group in groups))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise self._unreadable(place) from None
 
     def keep_plan(self, spark: SparkSession, table: TableName, at: int, plan: Plan, create: str = "") -> None:

@@ -18,11 +18,13 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError, warn
 from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.lakehouse.failures import is_fault
 from ticdc_source.lakehouse.load_folder import LoadFolder, Plan, rows_in
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.schema.model import KEY
 from ticdc_source.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
 from ticdc_source.snapshots.queries import TiDBAddress, quote
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log
@@ -144,6 +146,7 @@ class LoadReport:
         return tuple(one for one in self.tables if one.complete is None)
 
 
+@with_verbatim_sql
 def load_tables(
     spark: SparkSession,
     tidb: TiDBAddress,
@@ -326,7 +329,8 @@ class _TableLoad:
             group = plan.groups[number]
             facts = CommitFacts(self._resolved_ts(plan, number, appends=appends), self._app_id, number)
             frame = rows.frame([one.clause for one in group])
-            retried(partial(self._write, rows, frame, facts, is_log=is_log, appends=appends))
+            write = partial(self._write, rows, frame, facts, is_log=is_log, appends=appends)
+            retried(write, again=lambda error, _: is_fault(error) and not load.is_stopped())
             ranges += len(group)
             self._tell(plan, number + 1)
         if is_log and existing_target(self._spark, target) is None:  # there were no rows

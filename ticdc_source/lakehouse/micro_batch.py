@@ -14,7 +14,7 @@ from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChange
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.completeness import FOR_EVER, newest_ts
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
-from ticdc_source.lakehouse.failures import Shared, shared_cause, text_of
+from ticdc_source.lakehouse.failures import Shared, is_fault, shared_cause, text_of
 from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.kept_records import Bounds, KeptRecords
 from ticdc_source.lakehouse.key_only import rows_of_keys
@@ -32,7 +32,6 @@ from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
 from ticdc_source.spark.frames import decode
 from ticdc_source.spark.tables import Tables
-from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log, check_key
 from ticdc_source.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_source.targets.merge import merge_into
@@ -171,7 +170,7 @@ class MicroBatch:
             if loading is not None:
                 self._keep(name)
                 return Outcome(loading)
-            return retried(lambda: self._write(status, self.changes[name]))
+            return self._retried(name, lambda: self._write(status, self.changes[name]))
         except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
             if self.shared.stops_all(error):
                 raise
@@ -204,13 +203,15 @@ class MicroBatch:
                 return asked
             rows = self.changes.persist(self.changes.tolerant(status.table_name))
             writer = f"{self.facts.app_id}/{status.table_name}"
-            count = self.quarantine.add(rows, _CORRUPT, replace(self.facts, app_id=writer))
+            facts = replace(self.facts, app_id=writer)
+            count = self.shared.retried(lambda: self.quarantine.add(rows, _CORRUPT, facts), self.quarantine.name)
             if count == 0:
                 return self._set_aside(status, error)
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
             is_repeated = self._is_counted(status)
             lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
-            written = replace(retried(lambda: self._write(lacking, readable, whole=False)), bad_records=count)
+            outcome = self._retried(status.table_name, lambda: self._write(lacking, readable, whole=False))
+            written = replace(outcome, bad_records=count)
             if is_repeated or self.healing is None or not self.healing.can_heal(written.status):
                 return written
             reason = f"{count} bad records are in {self.quarantine.name}"
@@ -260,8 +261,12 @@ class MicroBatch:
             return None
         if not readable.isEmpty():  # in a commit of its own, which does not say up to when the target is complete
             alone = replace(self, facts=replace(self.facts, app_id=f"{self.facts.app_id}/readable", resolved_ts=None))
-            retried(lambda: alone._write(replace(status, target_batch=None), readable))  # noqa: SLF001 (its own class)
-        return retried(lambda: self._write(status, rows))
+            before = replace(status, target_batch=None)
+            self._retried(name, lambda: alone._write(before, readable))  # noqa: SLF001 (its own class)
+        return self._retried(name, lambda: self._write(status, rows))
+
+    def _retried(self, name: str, write: Callable[[], Outcome]) -> Outcome:
+        return self.shared.retried(write, name)
 
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.
@@ -314,9 +319,10 @@ class MicroBatch:
         if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
             facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
         facts = replace(facts, resolved_ts=None) if status.bad_records else facts
-        was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
-        if columns and complete_since is None and was_complete:
-            opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
+        if columns and complete_since is None:
+            was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
+            if was_complete:
+                opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
         if kind == "log":
             frame = self.changes.persist(frame)
             change_type = F.col(f"{self.config.column_prefix}change_type")
@@ -390,6 +396,9 @@ class MicroBatch:
         """Set a table aside, or read it again from TiDB, at once or soon."""
         self._keep(status.table_name)
         reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        if is_fault(error):  # its records can be written later
+            reason = f"{reason}. The sync resumes the table by itself"
+            return Outcome(status.set_aside(self.facts.batch_id or 0, reason, is_retried=True))
         healing = self.healing if self.healing is not None and self.healing.can_heal(status) else None
         if healing is not None and not waits and self.kept is not None:  # not in the middle of a replay
             started = healing.start(status, reason, self.facts.batch_id)
@@ -408,11 +417,13 @@ class MicroBatch:
         return self.redaction.text(text_of(error))[:_LONGEST_REASON]
 
     def _keep(self, name: str) -> None:
-        if self.kept is not None and self.changes.records is not None:
+        kept = self.kept
+        if kept is not None and self.changes.records is not None:
             resolved_ts = self.changes.resolved_ts
             held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
             bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
-            self.kept(name).keep(name, self.facts.batch_id or 0, self.changes.records, bounds)
+            records, batch_id = self.changes.records, self.facts.batch_id or 0
+            self.shared.retried(lambda: kept(name).keep(name, batch_id, records, bounds), f"What is kept of {name}")
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:

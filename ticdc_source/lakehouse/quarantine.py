@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from ticdc_source.spark.computed import computed
 from ticdc_source.targets.sessions import frame_in, own_session
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn
@@ -60,12 +61,12 @@ class Quarantine:
         """
         told = F.from_json(column, _TOLD)
         rows = rows_with_bad.where(F.col(column).isNotNull()).select(told.alias("bad"))
-        rows = rows.select(
+        rows = computed(rows.select(
             F.lit(facts.batch_id).cast("bigint").alias("batch_id"),
             F.col("bad.table").alias("table_name"),
             F.col("bad.column").alias("column_name"),
             *(F.col(f"bad.{name}").alias(name) for name in _SCHEMA.names[3:]),
-        ).localCheckpoint()
+        ))  # fmt: skip
         count = rows.count()
         if count == 0:
             return 0

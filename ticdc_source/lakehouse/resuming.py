@@ -12,7 +12,7 @@ from ticdc_source.errors import warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.completeness import newest_ts
 from ticdc_source.lakehouse.config import SyncConfig
-from ticdc_source.lakehouse.failures import Shared, text_of
+from ticdc_source.lakehouse.failures import Shared, is_fault, text_of
 from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome, summed
 from ticdc_source.lakehouse.quarantine import Quarantine
@@ -92,12 +92,14 @@ class Resuming:
                 outcomes.append(self._replay(part, last, facts, statuses, outcomes[-1].status))
                 now = outcomes[-1].status
                 if now.state == "set aside":
-                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl, heals=now.heals)
+                    status = replace(aside, reason=now.reason, waits_for_ddl=now.waits_for_ddl, heals=now.heals,
+                                     is_retried=now.is_retried)  # fmt: skip
                     return replace(summed(outcomes), status=status)
         except Exception as error:
             if self._shared.stops_all(error):
                 raise
-            return replace(summed(outcomes), status=replace(aside, reason=self._redaction.text(text_of(error))))
+            status = replace(aside, reason=self._redaction.text(text_of(error)), is_retried=is_fault(error))
+            return replace(summed(outcomes), status=status)
         self.forget(name)
         done = summed(outcomes)
         reason = aside.reason or "changes were kept while it was loading"

@@ -25,6 +25,7 @@ from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.names import CATALOG_OF_A_FOLDER
 from ticdc_source.snapshots.queries import DRIVER_COORDINATE
+from ticdc_source.spark.verbatim import SUBSTITUTE
 from ticdc_source.targets.sessions import in_thread
 
 __all__ = [
@@ -135,6 +136,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     _quiet(spark)
     _check_jars(spark, config.format)
     _set_secrets(spark, secrets)
+    spark.conf.set(SUBSTITUTE, "false")  # whatever [spark] says
     _check_catalog(spark, config.catalog)
     _preload_workers(spark)
     return spark

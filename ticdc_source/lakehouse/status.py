@@ -15,11 +15,12 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.lakehouse.status_file import StatusFile
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.tso import seconds, utc
 
-__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of"]
+__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of", "written_statuses"]
 
 State = Literal["loading", "following", "set aside", "left out"]
 Kind = Literal["table", "log"]
@@ -45,6 +46,7 @@ _SCHEMA = StructType([
     StructField("bad_until", LongType()),
     StructField("target_batch", LongType()),
     StructField("heals", BooleanType()),
+    StructField("is_retried", BooleanType()),
     StructField("pauses", ArrayType(StructType([
         StructField("reason", StringType()),
         StructField("ended", StringType()),
@@ -115,6 +117,7 @@ class TableStatus:
         target_batch: the last micro-batch that a commit of the target records; None if that is not known.
         heals: whether TiDB is asked for what the stream does not tell: the table is loading because of that, or will
             be. The records of before the load are not kept.
+        is_retried: whether a fault, such as a store that is away, has set it aside: the sync resumes it by itself.
         pauses: the times in which it did not follow, the oldest first.
     """
 
@@ -138,6 +141,7 @@ class TableStatus:
     bad_until: int | None = None
     target_batch: int | None = None
     heals: bool = False
+    is_retried: bool = False
     pauses: tuple[Pause, ...] = ()
 
     @property
@@ -172,16 +176,18 @@ class TableStatus:
         times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
         return {**asdict(self), **times, "lag_seconds": self.lag(now)}
 
-    def set_aside(self, batch_id: int, reason: str, *, waits_for_ddl: bool = False) -> TableStatus:
+    def set_aside(
+        self, batch_id: int, reason: str, *, waits_for_ddl: bool = False, is_retried: bool = False
+    ) -> TableStatus:
         """Return the status of the table once it is set aside."""
         now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=_now(), reason=reason)
-        return replace(now, waits_for_ddl=waits_for_ddl)
+        return replace(now, waits_for_ddl=waits_for_ddl, is_retried=is_retried)
 
     def left_out(self) -> TableStatus:
         """Return the status of the table once `tables` or `skip` leaves it out."""
         reason = "`tables` or `skip` leaves it out"
         now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
-        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False)
+        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False, is_retried=False)
 
     def with_bad_records(self, count: int, until: int) -> TableStatus:
         """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
@@ -190,7 +196,7 @@ class TableStatus:
     def resumed(self) -> TableStatus:
         """Return the status of the table once it goes on; its last error stays known."""
         now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
-        return replace(now, waits_for_ddl=False, heals=False)
+        return replace(now, waits_for_ddl=False, heals=False, is_retried=False)
 
     def after_pause(self, before: TableStatus, reason: str, rows: int | None = None) -> TableStatus:
         """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
@@ -222,10 +228,12 @@ class StatusTable:
         spark: the session.
         name: its name in SQL.
         engine: `delta` or `iceberg`.
+        file: gets a copy of each write.
     """
 
-    def __init__(self, spark: SparkSession, name: str, engine: str) -> None:
+    def __init__(self, spark: SparkSession, name: str, engine: str, file: StatusFile | None = None) -> None:
         self.name = name
+        self._file = file
         self._spark = spark
         self._engine = engine
         self._lock: threading.Lock = threading.Lock()
@@ -378,6 +386,8 @@ class StatusTable:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
             self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
+            if self._file is not None:
+                self._file.write(fields)
 
     def attempt(self) -> None:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
@@ -405,14 +415,14 @@ class StatusTable:
         try:
             identity = json.loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
             raise TargetError(msg) from None
 
 
 def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
     """Return the table of statuses of a sync."""
-    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format)
+    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format, StatusFile(config))
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
@@ -421,15 +431,25 @@ def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
     return [statuses[name] for name in sorted(statuses)]
 
 
+def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] | None:
+    """Return the statuses in the small file of a sync, when it was written, and its place; None if there is none."""
+    found = StatusFile(config).read()
+    try:
+        return None if found is None else ([_status_of(row) for row in found.rows], found.written, found.place)
+    except (AttributeError, TypeError):
+        return None  # another release has written it
+
+
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    own = ("bad_records", "columns", "waits_for_ddl", "heals", "pauses")
+    own = ("bad_records", "columns", "waits_for_ddl", "heals", "is_retried", "pauses")
     return TableStatus(
         **{name: value for name, value in row.items() if name not in own},
         bad_records=row.get("bad_records") or 0,
         columns=tuple(row.get("columns") or ()),
         waits_for_ddl=bool(row.get("waits_for_ddl")),
         heals=bool(row.get("heals")),
+        is_retried=bool(row.get("is_retried")),
         pauses=tuple(Pause(**pause) for pause in row.get("pauses") or ()),
     )
 

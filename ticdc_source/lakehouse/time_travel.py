@@ -23,6 +23,7 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import StatusTable, TableStatus, status_table
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.snapshots.queries import check_tso
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.log import LOG
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
 from ticdc_source.targets.retyping import MOVED
@@ -52,6 +53,7 @@ class DatabaseState:
         return str(utc(self.commit_ts))
 
 
+@with_verbatim_sql
 def as_of(
     spark: SparkSession, config: SyncConfig, at: int | datetime.datetime, *, tables: Sequence[str] = ()
 ) -> DatabaseState:
@@ -115,6 +117,7 @@ def as_of(
     return DatabaseState(commit_ts=commit_ts, tables={name: rows for name, rows in found.items() if rows is not None})
 
 
+@with_verbatim_sql
 def diff(
     spark: SparkSession,
     config: SyncConfig,

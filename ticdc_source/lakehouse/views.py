@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError, SchemaError, warn
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.spark.verbatim import run_sql
 from ticdc_source.targets.history import history_query
 from ticdc_source.targets.merge import DELETES
 from ticdc_source.targets.sql_targets import existing_target, open_target
@@ -49,9 +50,9 @@ class Views:
             return
         probe = self._layout.own("_ticdc_view")
         try:
-            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {probe.rpartition('.')[0]}")
-            spark.sql(f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
-            spark.sql(f"DROP VIEW {probe}")
+            run_sql(spark, f"CREATE NAMESPACE IF NOT EXISTS {probe.rpartition('.')[0]}")
+            run_sql(spark, f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
+            run_sql(spark, f"DROP VIEW {probe}")
         except Exception as error:  # noqa: BLE001 (of any catalog)
             said = self._redact(" ".join(str(error).split()))[:_LONGEST_ERROR]
             msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
@@ -96,7 +97,7 @@ class Views:
                 is_new = self._written.get(view) != ""
                 self._written[view] = ""
             if is_new:
-                spark.sql(f"DROP VIEW IF EXISTS {view}")
+                run_sql(spark, f"DROP VIEW IF EXISTS {view}")
                 warn(f"{view} is dropped. {error}")
             return
         self._replace(spark, view, query, log.frame().schema.json())
@@ -105,6 +106,6 @@ class Views:
         with self._lock:
             if self._written.get(view) == query + schema:
                 return
-        spark.sql(f"CREATE OR REPLACE VIEW {view} AS {query}")
+        run_sql(spark, f"CREATE OR REPLACE VIEW {view} AS {query}")
         with self._lock:
             self._written[view] = query + schema

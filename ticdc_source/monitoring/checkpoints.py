@@ -83,5 +83,6 @@ def _sources(lines: list[str]) -> Iterator[dict[TopicPartition, int]]:
     for line in lines[2:]:
         try:
             yield offsets_of(json.loads(line))
-        except (ValueError, CheckpointError):  # "-": the source has no offset yet; or it is another kind of source
+        # "-": the source has no offset yet; or it is another kind of source
+        except (ValueError, RecursionError, CheckpointError):
             continue

@@ -356,5 +356,5 @@ def _offsets(text: str | None) -> dict[TopicPartition, int]:
     try:
         offset = None if text is None else json.loads(text)
         return offsets_of(offset) if isinstance(offset, dict) else {}
-    except (CheckpointError, ValueError):
+    except (CheckpointError, ValueError, RecursionError):
         return {}

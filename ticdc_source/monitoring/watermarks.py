@@ -123,6 +123,6 @@ class Progress:
                 tables=frozenset(saved["tables"]),
                 column_types={name: dict(columns) for name, columns in saved.get("column_types", {}).items()},
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             msg = f"It is not what a SyncState writes: {type(error).__name__}: {error}"
             raise CheckpointError(msg) from None

@@ -43,6 +43,9 @@ _SPARKS_PATHS = frozenset({"paths"})
 _PREFIX = "kafka."
 _MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
 _SHORT = 5  # letters; two letters are too much of a name like `mode`
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")  # of an option, such as `starting` and `Offsets`
+_STEM = 3  # letters of a word, at least; a shorter word, such as `By`, may be left out
+_BETWEEN_WORDS = str.maketrans("", "", "._- ")
 
 
 def is_of_messages(name: str) -> bool:
@@ -56,7 +59,10 @@ def is_of_registry(name: str) -> bool:
 
 
 def refuse_misspelt(given: Iterable[str]) -> None:
-    """Refuse names that were surely meant to be options: those one or two letters off, and Kafka's without `kafka.`.
+    """Refuse names that were surely meant to be options.
+
+    They are one or two letters off, have words that are shortened (`startOffsets`) or otherwise put together
+    (`starting_offsets`), or have `kafka.` where it does not belong, or not where it does.
 
     Raises:
         OptionError: a name is misspelt; the message has the right one.
@@ -65,7 +71,7 @@ def refuse_misspelt(given: Iterable[str]) -> None:
         lowered = name.lower()
         if lowered in _NAMES or _is_sparks(lowered):
             continue
-        meant = f"kafka.{_KAFKA[lowered]}" if lowered in _KAFKA else _nearest(lowered)
+        meant = _meant(lowered)
         if meant is not None:
             msg = f"Unknown option '{name}'; did you mean '{meant}'?"
             raise OptionError(msg)
@@ -84,7 +90,9 @@ def refuse_unknown(given: Iterable[str]) -> None:
 
 
 def _hint_of(lowered: str) -> str:
-    near = _PREFIX + _KAFKA[lowered] if lowered in _KAFKA else _similar(lowered)
+    prefix = _PREFIX if lowered.startswith(_PREFIX) else ""  # which alone says nothing
+    similar = nearest(lowered.removeprefix(prefix), _KAFKA.values() if prefix else _NAMES.values())
+    near = _meant(lowered) or next((prefix + each for each in similar), None)
     return f"did you mean '{near}'?" if near else "the command 'ticdc-source options' lists all"
 
 
@@ -131,14 +139,38 @@ def _is_sparks(name: str) -> bool:
     return name in _SPARKS_PATHS or _SPARKS_SILENT.match(name) is not None
 
 
-def _similar(name: str) -> str | None:
-    """Return the name that is most like another one, for a warning; None if none is. `kafka.` alone says nothing."""
-    if name.startswith(_PREFIX):
-        own = _OWN.get(name.removeprefix(_PREFIX))
-        if own is not None:
-            return own
-        return next((_PREFIX + near for near in nearest(name.removeprefix(_PREFIX), _KAFKA.values())), None)
-    return next(iter(nearest(name, _NAMES.values())), None)
+def _meant(lowered: str) -> str | None:
+    """Return the name of which another one is surely a form; None if that may have a meaning for another program."""
+    if lowered in _KAFKA:
+        return _PREFIX + _KAFKA[lowered]
+    joined = lowered.translate(_BETWEEN_WORDS)
+    return (
+        _JOINED.get(joined)
+        or _nearest(lowered)
+        or next((name for shortened, name in _SHORTENED if shortened.fullmatch(joined)), None)
+    )
+
+
+def _shortened(name: str) -> re.Pattern[str]:
+    """Return the pattern of an option's name whose words lack their ends, and which has more than half its letters."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    stems = (word[:_STEM] + _beginning(word[_STEM:]) if len(word) >= _STEM else f"(?:{word})?" for word in words)
+    return re.compile(f"(?=.{{{len(''.join(words)) // 2 + 1}}})" + "".join(stems))
+
+
+def _beginning(letters: str) -> str:
+    return f"(?:{letters[0]}{_beginning(letters[1:])})?" if letters else ""
+
+
+# By their letters alone; an option of the source may have been given `kafka.`. Of two names, Java's has dots.
+_JOINED = {
+    lowered.translate(_BETWEEN_WORDS): name
+    for lowered, name in (
+        {_PREFIX + lowered: name for lowered, name in _OWN.items()}
+        | dict(sorted(_NAMES.items(), key=lambda each: each[1].count(".")))
+    ).items()
+}
+_SHORTENED = [(_shortened(name), name) for name in _OWN.values()]
 
 
 def _nearest(name: str) -> str | None:

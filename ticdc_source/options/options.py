@@ -370,6 +370,14 @@ class Options:
         outputs=DECODED,
     )
 
+    debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = option(
+        "debezium.binaryHandlingMode",
+        parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
+        "`debezium-binary-handling-mode` of the changefeed: how debezium's texts hold binary values, which no message "
+        "tells. By default they are read as base64, with a warning for a column that may be hex",
+        outputs=DECODED,
+    )
+
     # Files of a storage sink
 
     terminator: str | None = option(

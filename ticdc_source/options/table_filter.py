@@ -55,5 +55,5 @@ def parse_table(text: str) -> TableName:
 
 @lru_cache(maxsize=4096)  # called for each table of each chunk
 def _like(pattern: str, name: str) -> bool:
-    parts = (re.escape(part) for part in pattern.split("*"))
-    return re.fullmatch(".*".join(parts), name, re.IGNORECASE | re.DOTALL) is not None
+    parts = (re.escape(part) for part in pattern.lower().split("*"))
+    return re.fullmatch(".*".join(parts), name.lower(), re.DOTALL) is not None

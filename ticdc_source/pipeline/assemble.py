@@ -31,8 +31,14 @@ _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 # By change type (`CHANGE_TYPES`, then DDL, watermark and bootstrap). At one commit-ts old rows come first and DDL after
 # the rows, because a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
 _RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
-# Of a delete whose commit-ts is that of a row before it: the offset alone orders the two (`Decoded.placed`).
-_RANKS_OF_PLACED = pa.array([1, 0, 1, 1, 2, 3, 2], pa.int32())
+# Where a time, or the commit-ts of another row, stands for a commit-ts (`Decoded.placed`), the topic partition and the
+# offset alone order changes, and DDL too: one rank for all. It is that of a snapshot, so that at one commit-ts its rows
+# come before.
+_RANK_OF_PLACED = pa.scalar(1, pa.int32())
+# By change type: of n updates in a message the images have the indexes -1, 0, 1, …, 2 n - 2, because no rank puts an
+# old row before the new one.
+_IMAGES = pa.array([1, 2, 2, 1, 1, 1, 1], pa.int32())
+_IMAGES_BEFORE = pa.array([0, 1, 0, 0, 0, 0, 0], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark", "bootstrap"], pa.string())
 _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None, None], pa.string())
@@ -144,15 +150,18 @@ def in_order(facts: pa.RecordBatch) -> pa.Array:
 
 
 def _sequence(rows: Rows) -> pa.Array:
-    ranks, placed = _RANKS.take(rows.change_types), rows.facts.column("placed")
+    change_types, placed = rows.change_types, rows.facts.column("placed")
+    ranks, indexes = _RANKS.take(change_types), rows.indexes
     if placed.true_count:
-        ranks = pc.if_else(placed, _RANKS_OF_PLACED.take(rows.change_types), ranks)
+        ranks = pc.if_else(placed, _RANK_OF_PLACED, ranks)
+        of_images = pc.subtract(pc.multiply(indexes, _IMAGES.take(change_types)), _IMAGES_BEFORE.take(change_types))
+        indexes = pc.if_else(placed, of_images, indexes)
     children = [
         rows.commit_ts,
         ranks,
         rows.repeated(rows.chunk.partition, pa.int32()),
         rows.offsets(),
-        rows.indexes,
+        indexes,
     ]
     return pa.StructArray.from_arrays(children, fields=_SEQUENCE)
 

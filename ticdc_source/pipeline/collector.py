@@ -11,6 +11,7 @@ objects of all imported modules, a hundred thousand, and takes 50 ms. They live 
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -19,6 +20,11 @@ from typing import TypeVar
 __all__ = ["collecting", "leave_out_modules", "not_collecting"]
 
 Item = TypeVar("Item")
+
+# The collector belongs to the process: threads that decode side by side share it, and the last one restores it.
+_lock = threading.Lock()
+_holders = 0  # that want it off
+_was_on = True  # before the first of them
 
 
 @cache
@@ -53,13 +59,18 @@ def _switched(items: Iterator[Item], *, on: bool) -> Iterator[Item]:
 
 @contextmanager
 def _gc(*, on: bool) -> Iterator[None]:
-    before = gc.isenabled()
-    _switch_gc(on=on)
+    global _holders, _was_on  # noqa: PLW0603 (as the collector itself)
+    with _lock:
+        before = gc.isenabled()
+        if on:
+            gc.enable()
+        else:
+            _was_on = _was_on if _holders else before
+            _holders += 1
+            gc.disable()
     try:
         yield
     finally:
-        _switch_gc(on=before)
-
-
-def _switch_gc(*, on: bool) -> None:
-    (gc.enable if on else gc.disable)()
+        with _lock:
+            _holders -= not on
+            (gc.enable if not _holders and (before if on else _was_on) else gc.disable)()

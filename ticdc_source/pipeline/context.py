@@ -9,7 +9,7 @@ from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.model import Definitions, TypeVersions, Written
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope", "lower_case"]
+__all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class ReadContext:
 
     def columns_of(self, table: TableName) -> Sequence[ColumnContext]:
         """Return what is known of a table's columns with `outputFormat=event`; nothing if only messages tell."""
-        name = lower_case(table)
+        name = table.folded
         columns = self.tables.get(name)
         return self.tables.get(TableName("", name.table), ()) if columns is None else columns
 
@@ -122,8 +122,3 @@ class ReadScope:
     commit_end: int | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     one_watermark: bool = False
-
-
-def lower_case(table: TableName) -> TableName:
-    """Return the name of a table in lower case: TiDB compares names without case."""
-    return TableName(table.database.lower(), table.table.lower())

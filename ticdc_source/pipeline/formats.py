@@ -210,7 +210,7 @@ def _rows_of_events(
         repeated(None, pa.int64(), count),  # TiCDC writes it for rows only
         pa.array([event.build_ts for event in events], pa.int64()),
         pa.array([event.cluster_id for event in events], pa.string()),
-        repeated(False, pa.bool_(), count),  # noqa: FBT003 (a value)
+        pa.array([isinstance(event, DDLEvent) and event.place is not None for event in events], pa.bool_()),
     ]
     return Rows(
         chunk=chunk,

@@ -87,7 +87,7 @@ METADATA: tuple[MetadataColumn, ...] = (
                    "in milliseconds since the epoch, UTC"),
     MetadataColumn("sequence", SEQUENCE, "core",
                    "sortable, and unique within a topic; `rank` is 0 for `delete` and `update_preimage`, and 1 "
-                   "otherwise"),
+                   "otherwise; if the message has no commit-ts, `rank` is 1, and the place in the topic decides"),
     MetadataColumn("topic", pa.string(), "kafka", "Kafka topic"),
     MetadataColumn("partition", pa.int32(), "kafka", "Kafka partition"),
     MetadataColumn("offset", pa.int64(), "kafka", "Kafka offset"),
@@ -152,7 +152,10 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
             "when the message was written, in milliseconds since the epoch; NULL if it does not say",
             fill="build_ts",
         ),
-        _common("sequence", "sortable, and unique within a topic; `rank` is 0 for a delete, and 1 otherwise"),
+        _common(
+            "sequence",
+            "sortable, and unique within a topic; `rank` is 0 for a delete that has a commit-ts, and 1 otherwise",
+        ),
         FormatColumn(name="op", arrow=pa.string(), prefixed=True, fill="op", meaning="the same as `op`", repeats=True),
     ),
     "event": (
@@ -179,7 +182,7 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
             "sequence",
             "sortable, and unique within a topic; `rank` is 0 for a delete, 1 for an insert or update, 2 for DDL, 3 "
             "for a "
-            "watermark",
+            "watermark; always 1 if there is no commit-ts",
         ),
         _own("key", pa.string(), "handle-key columns of the row, as JSON; NULL if the message does not name any"),
         _own("before", pa.string(), "row before the change, as JSON"),

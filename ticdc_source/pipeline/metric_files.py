@@ -1,4 +1,4 @@
-"""The files of `metricsPath`, in a folder or in a store of `pyarrow.fs`: a reader sees each whole or not at all.
+"""Small files in a folder or in a store of `pyarrow.fs`, as `metricsPath` has: a reader sees each whole or not at all.
 
 A URI may hold credentials (`s3://key:secret@bucket`), and pyarrow's errors may repeat a URI. So no message here has the
 text of an error without them.
@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-__all__ = ["MetricFiles", "metric_files"]
+__all__ = ["MetricFiles", "metric_files", "without_credentials"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _SUFFIX = ".jsonl"
 class MetricFiles:
     """The metric files of one folder.
 
-    Writing never fails: a failure is logged once, until a file can be written again. For a minute after it, no file is
+    `write` never fails: a failure is logged once, until a file can be written again. For a minute after it, no file is
     written, so that a store that does not answer does not delay every task.
 
     Args:
@@ -54,7 +54,7 @@ class MetricFiles:
 
     def __repr__(self) -> str:
         """Return the place without what may be secret."""
-        return f"MetricFiles({_shown(self._location)})"
+        return f"MetricFiles({without_credentials(self._location)})"
 
     def write(self, name: str, lines: Iterable[Mapping[str, object]]) -> None:
         """Write lines as one new file.
@@ -70,10 +70,37 @@ class MetricFiles:
             self._write(f"{name}-{uuid.uuid4().hex}{_SUFFIX}", data)
         except Exception as error:  # noqa: BLE001 (metrics never fail a read, whatever a store raises)
             level = logging.WARNING if self._paused_until is None else logging.DEBUG
-            _log.log(level, "metricsPath: %s cannot be written: %s", _shown(self._location), self.shown(error))
+            _log.log(
+                level, "metricsPath: %s cannot be written: %s", without_credentials(self._location), self.shown(error)
+            )
             self._paused_until = self._clock() + _PAUSE_S
         else:
             self._paused_until = None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file in place of the one of this name.
+
+        Raises:
+            OSError: the store cannot be written. Its text may show a secret; `shown` does not.
+        """
+        with _store_errors():
+            self._write(name, data)
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file; None if there is none.
+
+        Raises:
+            OSError: the store cannot be read. Its text may show a secret; `shown` does not.
+        """
+        with _store_errors():
+            system, folder = self._open()
+            try:
+                if system is None:
+                    return (Path(folder) / name).read_bytes()
+                with system.open_input_stream(f"{folder}/{name}") as file:
+                    return bytes(file.read())
+            except FileNotFoundError:
+                return None
 
     def names(self) -> list[str]:
         """Return the names of the files that are whole, in order; none if there is no folder.
@@ -106,7 +133,7 @@ class MetricFiles:
 
     def shown(self, error: Exception) -> str:
         """Return what an error says, without what may be secret."""
-        clean = _shown(self._location)
+        clean = without_credentials(self._location)
         text = f"{type(error).__name__}: {error}".replace(self._location, clean)
         kept = _PARTS.split(clean)
         hidden = {each for part in _PARTS.split(self._location) if part not in kept for each in (part, unquote(part))}
@@ -131,6 +158,8 @@ class MetricFiles:
             system.create_dir(folder, recursive=True)
             try:
                 _write_stream(system, draft, data)
+                if system.get_file_info(f"{folder}/{name}").type == fs.FileType.File:
+                    system.delete_file(f"{folder}/{name}")  # HDFS moves nothing over a file
                 system.move(draft, f"{folder}/{name}")
             except BaseException:
                 with suppress(OSError):
@@ -153,7 +182,7 @@ def _store_errors() -> Iterator[None]:
         raise OSError(str(error)) from None
 
 
-def _shown(location: str) -> str:
+def without_credentials(location: str) -> str:
     """Return a location without user, password and query: a part that looks like one is left out too."""
     if _URI.match(location) is None:
         return location

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName, as_indices, merged, repeated, taken
+from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName, as_indices, merged, taken
 from ticdc_source.kernels.native import refuse_missing
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
@@ -272,7 +272,7 @@ def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: 
         taken(decoded.start_ts, events),
         taken(decoded.build_ts, events),
         taken(decoded.cluster_id, events),
-        repeated(False, pa.bool_(), len(events)) if decoded.placed is None else taken(decoded.placed, events),  # noqa: FBT003
+        taken(decoded.placed, events),
     ]
     return Rows(
         chunk=table_events.chunk,

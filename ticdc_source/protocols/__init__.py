@@ -100,6 +100,7 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
         RegistrySettings.of(options),
         options.table_ddl,
         FileSettings.of(options),
+        options.debezium_binary_handling_mode,
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 

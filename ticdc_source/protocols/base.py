@@ -60,6 +60,8 @@ class Decoded:
         start_ts: per event, the start-ts of its transaction; int64, NULL if messages lack it.
         build_ts: per event, the time when TiCDC encoded it, in ms since the epoch; int64, NULL if messages lack it.
         cluster_id: per event, string; NULL if messages lack it.
+        placed: per event, whether its place in the topic partition orders it among changes with its commit-ts: that is
+            not its own, but that of another row, or a time in its place; bool.
         failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that the general path parsed, one by one.
@@ -68,8 +70,6 @@ class Decoded:
         key_only: number of events that have their key columns only, because they were too large.
         verified: number of events whose checksum was verified.
         suspect: what is wrong with the checksums of events that are returned, by event.
-        placed: per event, whether its commit-ts is not its own, but that of another row, or the time of its record;
-            None if none is.
     """
 
     change_types: pa.Array
@@ -80,6 +80,7 @@ class Decoded:
     start_ts: pa.Array
     build_ts: pa.Array
     cluster_id: pa.Array
+    placed: pa.BooleanArray
     failures: dict[int, DecodeError] = field(default_factory=dict)
     replaced: int = 0
     parsed: int = 0
@@ -88,7 +89,6 @@ class Decoded:
     key_only: int = 0
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
-    placed: pa.BooleanArray | None = None
 
 
 # A topic, and one of its partitions.
@@ -204,10 +204,10 @@ class Learned:
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
         """Return the columns of a version of a table; None if nobody knows them."""
-        columns = self.definitions.get((table, version))
+        columns = self.definitions.get((table.folded, version))
         if columns is None and self.search is not None:
             self.definitions.update(self.search(table, version))
-            columns = self.definitions.get((table, version))
+            columns = self.definitions.get((table.folded, version))
         return columns
 
 
@@ -239,6 +239,7 @@ class ProtocolFacts:
             None if rows describe their columns themselves.
         files: how a storage sink writes it; None if it does not.
         has_checksums: whether rows may have the checksum that TiDB computed of them.
+        commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
     """
 
     name: str
@@ -254,6 +255,7 @@ class ProtocolFacts:
     definitions: Callable[[Iterable[DDLEvent]], Definitions] | None = None
     files: FileFormat | None = None
     has_checksums: bool = False
+    commit_ts_needs: str | None = None
 
 
 class Decoder(ABC):

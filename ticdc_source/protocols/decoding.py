@@ -50,6 +50,7 @@ class DecoderSettings:
         registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
         files: how files of a storage sink are written.
+        binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
     """
 
     compression: Compression = field(default_factory=Compression)
@@ -58,6 +59,7 @@ class DecoderSettings:
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     table_ddl: str | None = None
     files: FileSettings = field(default_factory=FileSettings)
+    binary_mode: str | None = None
 
 
 @dataclass(frozen=True)

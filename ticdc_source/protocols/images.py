@@ -196,6 +196,7 @@ class Parsed:
     Attributes:
         images: the row images.
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
+        placed: per event, as in `Decoded`; False until the event is parsed.
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
         stated: the rows whose checksums are to be verified; the decoder knows their type.
         parse: parses a JSON message.
@@ -206,6 +207,7 @@ class Parsed:
     start_ts: list[int | None]
     build_ts: list[int | None]
     cluster_id: list[str | None]
+    placed: list[bool]
     failures: dict[int, DecodeError] = field(default_factory=dict)
     empty: int = 0
     claimed: int = 0
@@ -224,6 +226,7 @@ class Parsed:
             start_ts=[None] * count,
             build_ts=[None] * count,
             cluster_id=[None] * count,
+            placed=[False] * count,
             parse=parse,
         )
 
@@ -239,6 +242,7 @@ class Parsed:
             start_ts=pa.array(self.start_ts, pa.int64()),
             build_ts=pa.array(self.build_ts, pa.int64()),
             cluster_id=pa.array(self.cluster_id, pa.string()),
+            placed=pa.array(self.placed, pa.bool_()),
             failures=self.failures,
             parsed=len(images.rows),
             empty=self.empty,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
@@ -21,7 +23,7 @@ from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
 
-__all__ = ["LargeMessages", "check_claimed", "redacted", "small_portions", "why_unreadable"]
+__all__ = ["LargeMessages", "check_claimed", "check_regular", "redacted", "small_portions", "why_unreadable"]
 
 Event = TypeVar("Event")
 
@@ -197,6 +199,7 @@ def _read(location: str, name: str, most: int) -> bytes:
     file = f"file {name} of claimCheckLocation {redacted(location)}"
     try:
         storage, folder = fsspec.core.url_to_fs(location)
+        check_regular(storage.protocol, f"{folder.rstrip('/')}/{name}")
         with storage.open(f"{folder.rstrip('/')}/{name}", "rb") as opened:
             return bytes(opened.read(most + 1))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -210,12 +213,32 @@ def _read(location: str, name: str, most: int) -> bytes:
         raise ClaimCheckUnavailableError(msg) from None
 
 
+def check_regular(protocol: str | Sequence[str], path: str) -> None:
+    """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
+
+    Args:
+        protocol: the protocol of its storage, as fsspec names it.
+        path: its path.
+
+    Raises:
+        OSError: it is a FIFO, a socket or a device.
+    """
+    if "file" not in protocol:  # of the storages, only a local folder has them
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # to open it says why
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file")
+
+
 def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
     """Return key and value of a file: a JSON object of both in base64, or only the value with claim-check-raw-value."""
     if data[:1] == b"{":
         try:
             message = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             if data.startswith((b'{"key":', b'{"value":')):
                 raise
             return None, data  # the protocol finds out what it is

@@ -15,6 +15,7 @@ from uuid import UUID
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro_bytes import fastavro_module, read_body
+from ticdc_source.protocols.avro_limits import check_limits
 from ticdc_source.registries.lookup import SchemaId, schema_text
 
 __all__ = [
@@ -97,24 +98,36 @@ def body_of(data: bytes) -> AvroBody:
     return AvroBody(UUID(bytes=data[2:GLUE_BYTES]), GLUE_BYTES)
 
 
-@lru_cache(maxsize=4096)
 def schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema:
     """Return the schema that an id names.
 
     Raises:
-        DecodeError: the registry has no such schema, or it is no record.
+        DecodeError: the registry has no such schema, it is no record, or its messages could not be read in time.
         SchemaRegistryUnavailableError: the registry does not answer, or refuses.
     """
-    declared = json.loads(schema_text(settings, schema_id))
-    if not isinstance(declared, dict) or declared.get("type") != "record":
-        msg = f"schema {schema_id} is no Avro record"
+    schema = _schema_of(settings, schema_id)
+    if isinstance(schema, str):
+        msg = f"schema {schema_id} {schema}"
         raise DecodeError(msg)
+    return schema
+
+
+@lru_cache(maxsize=4096)
+def _schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema | str:
+    """Return the schema that an id names, or what is wrong with it: a large one is not parsed for each message."""
+    text = schema_text(settings, schema_id)
     fastavro = fastavro_module(SchemaRegistryUnavailableError)
+    try:
+        declared = json.loads(text)
+        if not isinstance(declared, dict) or declared.get("type") != "record":
+            return "is no Avro record"
+        check_limits(declared)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"is none of TiCDC's: {error if type(error) is ValueError else type(error).__name__}"
     try:
         return AvroSchema(declared, fastavro.parse_schema(_plain(declared)))
     except Exception as error:  # noqa: BLE001 (of fastavro: its errors have no common class)
-        msg = f"schema {schema_id} is no Avro schema: {type(error).__name__}"
-        raise DecodeError(msg) from None
+        return f"is no Avro schema: {type(error).__name__}"
 
 
 def _plain(schema: object) -> object:

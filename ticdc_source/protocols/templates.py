@@ -70,12 +70,14 @@ class Template:
         variants: the bytes at each place where messages of one version of the table may differ.
         program: makes the program for the variants that were seen at each place.
         cluster_id: the cluster id in the messages; None if they lack it.
+        placed: whether the messages lack a commit-ts (`Decoded.placed`).
     """
 
     identity: Hashable
     variants: tuple[bytes, ...] = ()
     program: Callable[[Sequence[Sequence[bytes]]], Program]
     cluster_id: str | None = None
+    placed: bool = False
 
 
 # Takes the template of a message that was parsed, the version of its table (`_Reader.version`), and the columns.
@@ -142,6 +144,7 @@ class _Reader:
         "_cluster_id",
         "_columns",
         "_missing",
+        "_placed",
         "_planned",
         "_scanner",
         "_variants",
@@ -151,6 +154,7 @@ class _Reader:
 
     def __init__(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> None:
         self.key, self.version, self._columns, self._cluster_id = key, version, columns, template.cluster_id
+        self._placed = template.placed
         self._variants = Variants(template)
         self._scanner: Scanner | None = None  # made when it is needed
         self._planned: list[tuple[PlannedColumn, Cast]] = []  # the fields of the read schema that messages have
@@ -248,6 +252,7 @@ class _Reader:
                 start_ts=_times(scanned.start_ts, len(own)),
                 build_ts=_times(scanned.build_ts, len(own)),
                 cluster_id=repeated(self._cluster_id, pa.string(), len(own)),
+                placed=repeated(self._placed, pa.bool_(), len(own)),
             ),
         )
         if not refused:
@@ -432,6 +437,7 @@ def _taken(part: _Part, events: pa.Array, images: pa.Array) -> _Part:
         start_ts=decoded.start_ts.take(events),
         build_ts=decoded.build_ts.take(events),
         cluster_id=decoded.cluster_id.take(events),
+        placed=decoded.placed.take(events),
     )
     return _Part(part.own.take(events), taken)
 
@@ -448,6 +454,7 @@ def _merged(parts: Sequence[_Part]) -> Decoded:
         start_ts=pa.concat_arrays([part.start_ts for part in decoded]),
         build_ts=pa.concat_arrays([part.build_ts for part in decoded]),
         cluster_id=pa.concat_arrays([part.cluster_id for part in decoded]),
+        placed=pa.concat_arrays([part.placed for part in decoded]),
         failures={event: error for part in decoded for event, error in part.failures.items()},
         replaced=sum(part.replaced for part in decoded),
         parsed=sum(part.parsed for part in decoded),

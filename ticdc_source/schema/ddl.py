@@ -243,7 +243,7 @@ def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnT
     Names of tables are in lower case; a database may be "", which stands for any.
     """
     tables = declared_tables(text) if text else {}
-    return {TableName(name.database.lower(), name.table.lower()): table.columns for name, table in tables.items()}
+    return {name.folded: table.columns for name, table in tables.items()}
 
 
 def creates(text: str | None, table: TableName) -> bool:
@@ -278,15 +278,8 @@ def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = Tr
 
 def _created(tables: Mapping[TableName, Create], table: TableName) -> Create | None:
     """Return what creates a table; None if nothing does."""
-    wanted = TableName(table.database.lower(), table.table.lower())
-    return next(
-        (
-            created
-            for name, created in tables.items()
-            if name.table.lower() == wanted.table and name.database.lower() in ("", wanted.database)
-        ),
-        None,
-    )
+    wanted = (table.folded, TableName("", table.table).folded)
+    return next((created for name, created in tables.items() if name.folded in wanted), None)
 
 
 def _declared(column: Column, declared: Create, table: TableName) -> Column:

@@ -301,7 +301,8 @@ def _merged_json_type(first: pa.DataType | None, second: pa.DataType | None) -> 
     return pa.float64() if {first, second} == {pa.int64(), pa.float64()} else pa.string()
 
 
-# The columns of tables by the version that rows name, in the order of the table (`ProtocolFacts.definitions`).
+# The columns of tables by the version that rows name, in the order of the table (`ProtocolFacts.definitions`). Rows and
+# definitions may spell a table differently: the key has `TableName.folded`.
 Definitions = dict[tuple[TableName, int], tuple[Column, ...]]
 
 
@@ -309,7 +310,7 @@ def definitions_as_json(definitions: Definitions, table: TableName) -> str:
     """Return the versions of one table as JSON, for field metadata: `[[versions, [[column, type, is key], …]], …]`."""
     versions: dict[tuple[tuple[str, str, bool], ...], list[int]] = {}
     for (name, version), columns in definitions.items():
-        if name == table:
+        if name == table.folded:
             versions.setdefault(tuple((each.name, str(each.type), each.key) for each in columns), []).append(version)
     return str(json.dumps([[numbers, columns] for columns, numbers in versions.items()], ensure_ascii=False))
 
@@ -317,7 +318,7 @@ def definitions_as_json(definitions: Definitions, table: TableName) -> str:
 def definitions_of_json(text: str, table: TableName) -> Definitions:
     """Return what `definitions_as_json` has written."""
     return {
-        (table, number): tuple(Column(name, parse_type(type_), key=key) for name, type_, key in columns)
+        (table.folded, number): tuple(Column(name, parse_type(type_), key=key) for name, type_, key in columns)
         for numbers, columns in json.loads(text)
         for number in numbers
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -33,7 +33,9 @@ from ticdc_source.snapshots.queries import (
     table_of,
     tables_sql,
 )
+from ticdc_source.spark.computed import computed
 from ticdc_source.spark.schema import to_spark
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.tso import physical_ms
 
 __all__ = ["Range", "SnapshotRows", "check_gc", "current_tso", "gc_state_of", "snapshot", "tables_at"]
@@ -43,6 +45,7 @@ Result = TypeVar("Result")
 SNAPSHOT_RANK = 1  # of rows of a snapshot, in `_sequence`: that of inserts
 
 
+@with_verbatim_sql
 def current_tso(
     spark: SparkSession,
     jdbc_url: str,
@@ -79,6 +82,7 @@ def current_tso(
     return int(row["tso"])
 
 
+@with_verbatim_sql
 def snapshot(
     spark: SparkSession,
     jdbc_url: str,
@@ -147,6 +151,7 @@ def snapshot(
     return rows.frame([clause for clause, _ in rows.ranges(num_partitions)])
 
 
+@with_verbatim_sql
 def check_gc(
     spark: SparkSession,
     jdbc_url: str,
@@ -192,6 +197,7 @@ def check_gc(
     return state
 
 
+@with_verbatim_sql
 def gc_state_of(spark: SparkSession, tidb: TiDBAddress, at: int) -> GCState:
     """Return what TiDB's garbage collection keeps of a moment, without a check."""
     jdbc = _Jdbc(spark, tidb, None)
@@ -206,6 +212,7 @@ def gc_state_of(spark: SparkSession, tidb: TiDBAddress, at: int) -> GCState:
     return gc_state(at, str(row["life_time"]), str(row["enabled"]), str(row["now"]), safe_point)
 
 
+@with_verbatim_sql
 def tables_at(spark: SparkSession, tidb: TiDBAddress, selected: TableFilter, *, at: int) -> list[TableName]:
     """Return the tables as of a TSO that the patterns of the option `tables` select, by name; no views."""
     found = _Jdbc(spark, tidb, at).rows(tables_sql())
@@ -414,7 +421,7 @@ class _Jdbc:
         return frames[0]
 
     def computed(self, dbtable: str, **options: str) -> DataFrame:
-        return self._do(self.frame(dbtable, **options).localCheckpoint)
+        return self._do(partial(computed, self.frame(dbtable, **options)))
 
     def rows(self, dbtable: str, **options: str) -> list[Row]:
         return self._do(self.frame(dbtable, **options).collect)

@@ -140,8 +140,8 @@ def tables(
             the micro-batch in which it was skipped: `{"shop.orders": 17}`. It has no effect on a later skip.
         table_options: options of single tables beside those of all, such as
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
-        known_ddl: DDL of tables that is known from elsewhere, by the table's name in lower case: it tells types and
-            keys as DDL of the topic does, and is not in `ddl` of the result.
+        known_ddl: DDL of tables that is known from elsewhere, by the table's name: it tells types and keys as DDL of
+            the topic does, and is not in `ddl` of the result. A table that the topic spells differently has this name.
         options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
 
     Example:
@@ -181,7 +181,8 @@ def tables(
             records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
         )
         content = batch.content(before.ddl, on_table_error)
-        skipped = {name: skip for name, skip in before.progress.skipped.items() if (resume or {}).get(name) != skip[0]}
+        resumed = {name.lower(): number for name, number in (resume or {}).items()}
+        skipped = {name: skip for name, skip in before.progress.skipped.items() if resumed.get(name.lower()) != skip[0]}
         result.resolved_ts, result.resolved_before = progress.resolved_ts, before.progress.resolved_ts
         batch.fill(result, content, on_table_error, skipped)
         if on_table_error != "report":
@@ -457,8 +458,8 @@ class _MicroBatch:
     def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
         """Return which tables it has."""
         undecoded, _ = records_of(self._records, self._options)
-        known = {str(event.table) for events in self._known_ddl.values() for event in events}
-        earlier_tables = [parse_table(name) for name in sorted(self._before.tables | known)]
+        told = [event.table for events in self._known_ddl.values() for event in events]
+        earlier_tables = [*told, *map(parse_table, [*self._known_ddl, *sorted(self._before.tables)])]
         records = surveyed(undecoded, self._options, self._held_from)
         reports = on_table_error == "report"
         # Messages with only the key tell the key at least; decoding them is what fails.
@@ -466,7 +467,7 @@ class _MicroBatch:
         options = tolerant if reports else self._options
         content = find_tables(
             records, earlier_ddl, options, earlier_tables, self._before.column_types,
-            options_of=self.options_of, known_ddl=self._known_ddl,
+            options_of=self.options_of, known_ddl={name.lower(): ddl for name, ddl in self._known_ddl.items() if ddl},
         )  # fmt: skip
         if content.corrupt is not None and not reports:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")

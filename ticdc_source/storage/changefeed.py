@@ -18,6 +18,7 @@ from ticdc_source.errors import DecodeError, OptionError, warn
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.storage.files import Folder
 from ticdc_source.storage.paths import (
+    MOST_FILES,
     DataDirectory,
     DataFile,
     IndexFile,
@@ -32,6 +33,7 @@ __all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts", "schema_files_of
 
 # Stands for the file `metadata`. Its one record has the checkpoint-ts as its offset.
 CHECKPOINT = TopicPartition("metadata", 0)
+_MOST_MISSING = 100_000  # files of a directory; each is looked for
 _NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # at the end of the file name in an index file
 
 Offsets = dict[TopicPartition, int]
@@ -140,6 +142,9 @@ class Changefeed:
             tp = TopicPartition(pattern, 0)
             # If only unfinished files are left, the first file is behind the end: there is nothing to read.
             starts[tp], ends[tp] = min(min(numbers) - 1, end), end
+            if end - starts[tp] > len(numbers) + _MOST_MISSING:
+                index = indexes.get(IndexFile(pattern.rpartition("/")[0], stem_of(pattern)))
+                raise DecodeError(self._far_off(index, end))
         for pattern, end in self._emptied_directories(sizes, indexes):
             tp = TopicPartition(pattern, 0)
             starts[tp] = ends[tp] = end
@@ -170,7 +175,15 @@ class Changefeed:
         if number is None:
             msg = f"'path' {self}: the index file {path} names no data file but {text[:80]!r}"
             raise DecodeError(msg)
+        if int(number[1]) > MOST_FILES:
+            raise DecodeError(self._far_off(path, int(number[1])))
         return int(number[1])
+
+    def _far_off(self, path: str | None, number: int) -> str:
+        return (
+            f"'path' {self}: the index file {path} names file number {number}, far beyond the files that are there. "
+            "TiCDC numbers the files of a directory from 1 without gaps: the index file is damaged"
+        )
 
     def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
         """Return the first offset of each schema file, 0, from which a read scans for earlier DDL."""
@@ -240,7 +253,7 @@ def checkpoint_ts(text: bytes | None) -> int | None:
         return None
     try:
         ts = json.loads(text)["checkpoint-ts"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         ts = None
     if type(ts) is not int or not 0 <= ts < 1 << 63:
         msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 from ticdc_source.errors import StorageUnavailableError
-from ticdc_source.protocols.large_messages import redacted, why_unreadable
+from ticdc_source.protocols.large_messages import check_regular, redacted, why_unreadable
 
 __all__ = ["File", "Folder"]
 
@@ -85,6 +85,7 @@ class Folder:
 
         def read() -> bytes:
             system, root = self._system()
+            check_regular(system.protocol, f"{root}/{path}")
             return bytes(system.cat_file(f"{root}/{path}"))
 
         return self._answer(read, path, missing=lambda: None)
@@ -99,6 +100,7 @@ class Folder:
 
         def opened() -> IO[bytes]:
             system, root = self._system()
+            check_regular(system.protocol, f"{root}/{path}")
             file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
             return file
 

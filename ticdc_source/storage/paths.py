@@ -20,6 +20,7 @@ import re
 from typing import NamedTuple
 
 __all__ = [
+    "MOST_FILES",
     "DataDirectory",
     "DataFile",
     "IndexFile",
@@ -40,6 +41,7 @@ _INDEX = re.compile(r"(?P<directory>.+?)/(?:meta/)?(?P<stem>CDC(?:_.+)?)\.index"
 _SCHEMA = re.compile(r".+/meta/schema_(?P<version>\d+)_\d{10}\.json|.+/(?P<old>\d+)/schema\.json", re.DOTALL)
 _PATTERN = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)%d(?P<extension>\.\w+)", re.DOTALL)
 _MOST_BEHIND = 2  # a partition and a date
+MOST_FILES = (1 << 31) - 1  # the number of a file is the partition of its rows
 WIDTH = 6  # the digits of a number, unless file-index-width is larger
 
 
@@ -78,7 +80,7 @@ def parse_path(path: str) -> DataFile | IndexFile | None:
     if match := _DATA.fullmatch(path):
         number = match["number"]
         pattern = f"{match['directory']}/{match['stem']}%d{match['extension']}"
-        return DataFile(pattern, int(number)) if directory_of(pattern) else None
+        return DataFile(pattern, int(number)) if int(number) <= MOST_FILES and directory_of(pattern) else None
     if match := _INDEX.fullmatch(path):
         stem = match["stem"]
         return IndexFile(match["directory"], stem if stem == "CDC" else f"{stem}_")

@@ -16,6 +16,7 @@ from ticdc_source.errors import TargetError, warn
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.targets.changelog import Changelog, Images
 from ticdc_source.targets.ddl_events import DestructiveDDL, after_ddl
+from ticdc_source.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_source.targets.retyping import natural_type
 from ticdc_source.targets.target import CommitFacts, Target, quoted
 from ticdc_source.targets.target_ddl import HANDLED_TS, Assignment, DDLState, Doubt
@@ -53,6 +54,7 @@ class OldRows:
         policy: DestructiveDDL,
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
+        places: DDLPlaces = NO_PLACES,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -63,6 +65,7 @@ class OldRows:
             policy: what is done about events that remove rows.
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
+            places: the places of the events, and of those before.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -70,7 +73,8 @@ class OldRows:
         state = None if remembered is None else DDLState.of_properties(remembered)
         table = events[-1].table if events else TableName("", "")
         new_state = after_ddl(state, events, table, target.name, policy=policy, doubts=doubts)
-        return cls(target, remembered or {}, state or DDLState(), new_state, time_zone)
+        places = places.since(new_state.truncated_ts or 0)
+        return cls(target, remembered or {}, state or DDLState(), replace(new_state, places=places), time_zone)
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the properties of a new target with these columns: it has no rows to fill."""
@@ -120,7 +124,7 @@ class OldRows:
             columns: the columns of the target.
             keys: the key columns.
         """
-        commit_ts = f"{quoted(f'{changes.prefix}sequence')}.commit_ts"
+        commit_ts = self.state.places.row_ts(f"{changes.prefix}sequence")
         if self.state.truncated_ts is not None:
             changes = replace(changes, frame=changes.frame.where(f"{commit_ts} > {self.state.truncated_ts}"))
         types = {field.name: field.dataType for field in changes.columns}
@@ -186,7 +190,7 @@ class OldRows:
             column: [(until, aside if aside in existing else names.get(column, aside)) for until, aside in its]
             for column, its in moved.items()
         }
-        row_ts = f"{quoted(sequence)}.commit_ts"
+        row_ts = self.state.places.row_ts(sequence)
         for doubt in self.state.doubts_of_rows(columns, existing, row_ts, moved=now, waits=waits):
             remedy = "Set them in the target to what TiDB has now, or to NULL, and start again"
             _check(doubt, rows(), f"rows of {self.target.name}", remedy)
@@ -204,7 +208,8 @@ class OldRows:
         """
         given = {field.name: field.dataType for field in changes.columns}
         sequence = quoted(f"{changes.prefix}sequence")
-        doubts = self.state.doubts_of_changes(self._types_in(given, columns), given, f"{sequence}.commit_ts")
+        row_ts = self.state.places.row_ts(f"{changes.prefix}sequence")
+        doubts = self.state.doubts_of_changes(self._types_in(given, columns), given, row_ts)
         for doubt in doubts:
             rows = changes.frame
             if doubt.column.lower() not in {name.lower() for name in images.keys}:
@@ -257,7 +262,7 @@ class OldRows:
         """
         lower = {name.lower() for name in keys}
         columns = {name: type_ for name, type_ in tombstones.columns().items() if name != sequence}
-        commit_ts = f"{quoted(sequence)}.commit_ts"
+        commit_ts = self.state.places.row_ts(sequence)
         values = self.state.on_rows(columns, commit_ts, time_zone=self.time_zone)
         values = {name: value for name, value in values.items() if name.lower() in lower}
         if values:
@@ -292,7 +297,7 @@ class OldRows:
             waits: the columns that are to stay as they are for now.
         """
         columns = self.target.columns()
-        commit_ts = f"{quoted(sequence)}.commit_ts"
+        commit_ts = self.state.places.row_ts(sequence)
         state, truncated_ts = self.state, self.state.truncated_ts
         if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
             self._empty(f"{commit_ts} <= {truncated_ts}", deleted, facts)

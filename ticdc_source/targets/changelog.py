@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, Struct
 from ticdc_source.errors import OptionError, SchemaError, TargetError
 from ticdc_source.pipeline.metadata import METADATA
 from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
+from ticdc_source.spark.computed import computed
 from ticdc_source.targets.target import Target
 from ticdc_source.targets.time_text import StatedDigits, time_text
 
@@ -177,21 +178,20 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
 def computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
     """Compute a frame once, although several statements read it, and aggregates of it in the same pass.
 
-    Not by `persist`: Spark 4.1 cannot plan a MERGE from a view if an Iceberg table is among what the changes come from,
-    also behind a cache. In Spark Connect, which does not show the plan, the aggregates take a pass of their own.
+    In Spark Connect, which does not show the plan, the aggregates take a pass of their own.
     """
     columns = [column.alias(name) for name, column in aggregates.items()]
     name = "ticdc_images"
     observed = frame.observe(name, *columns)
     jframe: Any = getattr(observed, "_jdf", None)
     if jframe is None:
-        computed = frame.localCheckpoint()
-        row: Any = computed.agg(*columns).collect()[0]
-        return computed, {one: row[one] for one in aggregates}
-    computed = observed.localCheckpoint()
+        kept = computed(frame)
+        row: Any = kept.agg(*columns).collect()[0]
+        return kept, {one: row[one] for one in aggregates}
+    kept = computed(observed)
     # Not by an Observation: that waits for an event, which Spark may drop under load.
     row = jframe.queryExecution().observedMetrics().apply(name)
-    return computed, {one: row.get(number) for number, one in enumerate(aggregates)}
+    return kept, {one: row.get(number) for number, one in enumerate(aggregates)}
 
 
 def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:

@@ -1,4 +1,4 @@
-"""Two writers that commit at once: the one that comes later writes again."""
+"""A write that fails for a while: two writers commit at once, or something that a caller knows is away."""
 
 from __future__ import annotations
 
@@ -28,18 +28,25 @@ def is_conflict(error: Exception) -> bool:
     return not isinstance(error, TiCDCSourceError) and _CONFLICT.search(str(error)) is not None
 
 
-def retried(write: Callable[[], Result], sleep: Callable[[float], object] = time.sleep) -> Result:
-    """Write, and again if another writer has committed at the same time.
+def retried(
+    write: Callable[[], Result],
+    sleep: Callable[[float], object] = time.sleep,
+    *,
+    again: Callable[[Exception, float], bool] = lambda error, _: is_conflict(error),
+) -> Result:
+    """Write, and again after an error that may go away: four times, with longer pauses.
 
     Args:
         write: writes what it has not written yet.
         sleep: waits for so many seconds.
+        again: returns whether an error may go away; it gets the pause, too. By default it is a commit of another
+            writer at the same time.
     """
     for pause in _PAUSES_S:
         try:
             return write()
         except Exception as error:  # each engine has its own
-            if not is_conflict(error):
+            if not again(error, pause):
                 raise
             sleep(pause)
     return write()

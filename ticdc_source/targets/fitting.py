@@ -27,6 +27,7 @@ class RowsThatStay:
         target: the target.
         images: the images.
         sequence: its column with the place of the last change of a row.
+        row_ts: the expression of a row's commit-ts.
         deleted: the column that says that a row is deleted; the target need not have it.
         truncated_ts: the commit-ts up to which DDL removed the rows; 0 if it did not.
     """
@@ -34,12 +35,13 @@ class RowsThatStay:
     target: Target
     images: Images
     sequence: str
+    row_ts: str
     deleted: str
     truncated_ts: int
 
     def frame(self) -> DataFrame:
         """Return them."""
-        rows = self.target.frame().where(f"{quoted(self.sequence)}.commit_ts > {self.truncated_ts}")
+        rows = self.target.frame().where(f"{self.row_ts} > {self.truncated_ts}")
         if self.deleted in rows.columns:
             rows = rows.where(f"NOT {quoted(self.deleted)}")
         types = {field.name.lower(): field.dataType for field in rows.schema}

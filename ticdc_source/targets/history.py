@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError, TargetError
+from ticdc_source.spark.verbatim import run_sql, with_verbatim_sql
 from ticdc_source.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LATER_KEYS, LOG, SEQUENCE
 from ticdc_source.targets.merge import KEYS, PREFIX
 from ticdc_source.targets.sql_targets import open_target
@@ -18,6 +19,7 @@ __all__ = ["history_query", "scd2_view"]
 _SOURCE = "\0"  # what no query has
 
 
+@with_verbatim_sql
 def scd2_view(
     spark: SparkSession, log: str, view_name: str | None = None, *, keys: Sequence[str] | None = None
 ) -> DataFrame:
@@ -52,7 +54,7 @@ def scd2_view(
     frame = target.frame() if target.exists() else spark.range(0)
     query = history_query(_SOURCE, log, remembered, frame.columns, keys=keys)
     query = query.replace("{", "{{").replace("}", "}}").replace(_SOURCE, "{source}")
-    view = spark.sql(query, source=frame)
+    view = run_sql(spark, query, source=frame)
     if view_name is not None:
         view.createOrReplaceTempView(view_name)
     return view
@@ -104,19 +106,21 @@ def history_query(
         "is_current": "__until IS NULL",
     }
     shown = ", ".join(f"{value} AS {quoted(f'{prefix}{name}')}" for name, value in versions.items())
-    # A change that came twice has the same commit-ts and rank; `__emptied` has the commits that emptied the table.
+    # A change that came twice, or was undone at once, is a version without duration. `__emptied` has the places at
+    # which the table was emptied: rank -1 is that of a commit-ts, and every row of it is older.
+    older = (
+        f"ddl.commit_ts > __from OR (ddl.commit_ts = __from AND (ddl.rank < 0 OR ddl.partition > {sequence}.partition "
+        f"OR (ddl.partition = {sequence}.partition AND ddl.offset > {sequence}.offset)))"
+    )
     return f"""
-        WITH images AS (
-            SELECT *, {sequence}.commit_ts AS __from, {sequence}.rank AS __rank, row_number() OVER (
-                PARTITION BY {key}, {sequence}.commit_ts, {sequence}.rank ORDER BY {sequence}) AS __once
+        WITH followed AS (
+            SELECT *, {sequence}.commit_ts AS __from,
+                lead({sequence}.commit_ts) OVER (PARTITION BY {key} ORDER BY {sequence}) AS __to
             FROM {source} WHERE {change} IN ({kinds})
-        ), followed AS (
-            SELECT *, lead(__from) OVER (PARTITION BY {key} ORDER BY __from, __rank) AS __to
-            FROM images WHERE __once = 1
         ), marks AS (
-            SELECT collect_set({sequence}.commit_ts) AS __emptied FROM {source} WHERE {change} = '{EMPTIED}'
+            SELECT collect_set({sequence}) AS __emptied FROM {source} WHERE {change} = '{EMPTIED}'
         ), versions AS (
-            SELECT *, least(__to, array_min(filter(__emptied, ts -> ts >= __from))) AS __until
+            SELECT *, least(__to, array_min(filter(__emptied, ddl -> {older})).commit_ts) AS __until
             FROM followed CROSS JOIN marks WHERE {change} <> 'delete'
         )
         SELECT {of_table}, {shown} FROM versions WHERE __until IS NULL OR __until > __from"""  # noqa: S608

@@ -49,7 +49,7 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
     try:
         plain = None if value is None else _plain(value, type_)
         text = NULL if plain is None else _expression(plain, type_, target, time_zone)
-    except (ValueError, InvalidOperation, UnicodeEncodeError):
+    except (ValueError, InvalidOperation, UnicodeEncodeError, RecursionError):
         msg = f"{value!r} is not a value of {type_} that fits {name}"
         raise ValueError(msg) from None
     return f"CAST({text} AS {name})"

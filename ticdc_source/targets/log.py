@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
@@ -17,6 +17,7 @@ from ticdc_source.errors import TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.changelog import (
     Changelog,
     as_decided,
@@ -80,6 +81,7 @@ class LogReport:
     missing: bool = False
 
 
+@with_verbatim_sql
 def append_log(
     changes: DataFrame,
     target: str,
@@ -221,7 +223,8 @@ def _append_new(
     rows = rows.persist()
     try:
         place = F.col(f"{sequence}.partition")
-        told = rows.groupBy(place.alias("partition"), (F.col(change) == EMPTIED).alias("emptied")).agg(
+        unplaced = (F.col(change) == EMPTIED) & (place < 0)
+        told = rows.groupBy(place.alias("partition"), unplaced.alias("emptied")).agg(
             F.min(f"{sequence}.offset").alias("first"),
             F.max(f"{sequence}.offset").alias("last"),
             F.min(f"{sequence}.commit_ts").alias("since"),
@@ -276,6 +279,7 @@ def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, 
     return {} if before == {name.lower() for name in changelog.keys} else {LATER_KEYS: now}
 
 
+@with_verbatim_sql
 def is_merged(changes: DataFrame, target: str, log: str) -> bool:
     """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
 
@@ -302,6 +306,7 @@ def is_merged(changes: DataFrame, target: str, log: str) -> bool:
     return bool(changelog.keys)
 
 
+@with_verbatim_sql
 def check_key(changes: DataFrame, target: str, log: str) -> None:
     """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
 
@@ -448,20 +453,22 @@ def _rows(
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
     conversions = retyping.conversions({name: name for name in names})
     rows = rows.withColumns(conversions) if conversions else rows  # Spark Connect refuses none
-    emptied = sorted({one.commit_ts for one in ddl if one.commit_ts is not None and ddl_kind(one) in _EMPTIES})
+    # At a commit-ts rank -1 says that every row of it is older; at a time that stands for one, the place says it.
+    emptied = sorted(
+        {(one.commit_ts, -1 if one.place is None else 1, *(one.place or (-1, -1))) for one in ddl
+         if one.commit_ts is not None and ddl_kind(one) in _EMPTIES}
+    )  # fmt: skip
     if not emptied:
         return rows
-    place = "named_struct('commit_ts', id, 'rank', -1, 'partition', -1, 'offset', -1L, 'index', -1)"
-    each = F.explode(F.array(*(F.lit(commit_ts).cast("bigint") for commit_ts in emptied)))
-    marks = changelog.frame.sparkSession.range(1).select(each.alias("id"))
+    each = (
+        f"named_struct('commit_ts', {commit_ts}L, 'rank', {rank}, 'partition', {partition}, 'offset', {offset}L, "
+        f"'index', {min(rank, 0)})"
+        for commit_ts, rank, partition, offset in emptied
+    )
+    marks = changelog.frame.sparkSession.range(1).select(F.expr(f"explode(array({', '.join(each)}))").alias("place"))
     marks = marks.select(
         F.lit(EMPTIED).alias(names[0]),
-        _moment(F.col("id")).alias(names[1]),
-        F.expr(place).cast(wanted[2].type).alias(names[2]),
+        committed_at(F.col("place")).alias(names[1]),
+        F.col("place").cast(wanted[2].type).alias(names[2]),
     )
     return rows.unionByName(marks, allowMissingColumns=True)
-
-
-def _moment(commit_ts: Column) -> Column:
-    """Return the time of a commit-ts."""
-    return F.timestamp_millis(F.shiftright(commit_ts, 18))

@@ -7,6 +7,7 @@ import datetime
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.merge import DELETES, PREFIX
 from ticdc_source.targets.sessions import own_session
 from ticdc_source.targets.sql_targets import existing_target
@@ -16,6 +17,7 @@ from ticdc_source.tso import of_time
 __all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
 
 
+@with_verbatim_sql
 def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
     """Return the resolved ts of a target: every change up to it, itself included, is there. None if none is recorded.
 
@@ -37,6 +39,7 @@ def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
     return next((one for one in recorded if one is not None), None)
 
 
+@with_verbatim_sql
 def commits_of(spark: SparkSession, target: str) -> list[Commit]:
     """Return the commits of a target that its engine still knows, newest first, with what each has recorded.
 
@@ -56,6 +59,7 @@ def commits_of(spark: SparkSession, target: str) -> list[Commit]:
     return _existing(spark, target).commits()
 
 
+@with_verbatim_sql
 def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.datetime) -> None:
     """Forget the rows that were deleted before a moment: one commit.
 
@@ -87,6 +91,7 @@ def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.da
         table.refresh(spark)
 
 
+@with_verbatim_sql
 def maintain(
     spark: SparkSession,
     target: str,

@@ -20,6 +20,7 @@ from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.apply_ddl import OldRows
 from ticdc_source.targets.changelog import (
     Changelog,
@@ -33,6 +34,7 @@ from ticdc_source.targets.changelog import (
 )
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.ddl_events import DestructiveDDL, doubts_of
+from ticdc_source.targets.ddl_places import DDLPlaces
 from ticdc_source.targets.fitting import Fitting, RowsThatStay
 from ticdc_source.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_source.targets.repeats import check_table, is_same, last_batch
@@ -53,6 +55,7 @@ _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
 
 
+@with_verbatim_sql
 def merge_into(
     changes: DataFrame,
     target: str,
@@ -121,9 +124,6 @@ def merge_into(
             A target that has it keeps it.
         time_as: how a new target stores TIME, which no engine has: `micros`, the default, is a bigint, and `text` is
             what TiDB writes, such as `-12:30:00`. It cannot be changed later.
-
-    Returns:
-        What was done.
 
     Example:
         ```python
@@ -212,13 +212,18 @@ class _Merge:
     def run(self) -> MergeReport:
         exists = self.target.exists()
         remembered = self.target.properties() if exists else {}
+        places = DDLPlaces.of_properties(remembered).after(self.ddl)
+        return replace(self, ddl=tuple(map(places.numbered, self.ddl))).after(remembered, places, exists=exists)
+
+    def after(self, remembered: Mapping[str, str], places: DDLPlaces, *, exists: bool) -> MergeReport:
         self.layout.check(self.target.engine, self.target.name)
         if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = OldRows.after(
-            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts
-        )
+            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
+            places,
+        )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
             old_rows.check_types(self.target.columns())
@@ -255,14 +260,15 @@ class _Merge:
         repeated = is_same(last, facts)
         prefix = self._prefix(remembered)
         truncated_ts = old_rows.state.truncated_ts
-        rows = RowsThatStay(self.target, images, f"{prefix}sequence", f"{prefix}is_deleted", truncated_ts or 0)
+        row_ts = old_rows.state.places.row_ts(f"{prefix}sequence")
+        rows = RowsThatStay(self.target, images, f"{prefix}sequence", row_ts, f"{prefix}is_deleted", truncated_ts or 0)
         plan = self._plan(images, prefix, deletes, existing, decided, Fitting(retyping, old_rows, rows))
         retyping.check_rows(rows.frame)
         retyping.check_changes(images.frame, images.names())
         old_rows.check_changes(given, existing, images)
         waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])
         if exists:
-            retyping.check_numbers(rows.frame, plan.sequence)
+            retyping.check_numbers(rows.frame, row_ts)
             old_rows.check_rows(
                 dict(plan.columns.values()), existing, rows.frame, plan.sequence, moved=retyping.moved(), waits=waits
             )
@@ -272,9 +278,9 @@ class _Merge:
         tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
         if exists:
             if KEYS in remembered and not _same_columns(json.loads(remembered[KEYS]), keys, old_rows):
-                self._forget_rows(self.target, plan.sequence, truncated_ts or 0)
+                self._forget_rows(self.target, row_ts, truncated_ts or 0)
             retyping.carry_out()
-            retyping.renumber(plan.sequence, self.facts)
+            retyping.renumber(row_ts, self.facts)
             if self.layout and self._only_had_ddl(remembered):
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
                 columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
@@ -295,7 +301,7 @@ class _Merge:
             old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
             added = [column.name.lower() for column in plan.add]
             for table in (self.target, tombstones) if tombstones is not None and buried else (self.target,):
-                self._follow_digits(table, retyping, plan.sequence, added)
+                self._follow_digits(table, retyping, row_ts, added)
         else:
             filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
             filled |= {**retyping.as_properties(), **({COMMIT_TIME: "true"} if self.commit_time else {})}
@@ -336,15 +342,16 @@ class _Merge:
         if exists:
             columns = self.target.columns()
             waits = old_rows.of_another_type(columns, ())
-            where = f"{quoted(sequence)}.commit_ts > {old_rows.state.truncated_ts or 0}"
+            row_ts = old_rows.state.places.row_ts(sequence)
+            where = f"{row_ts} > {old_rows.state.truncated_ts or 0}"
             where += "" if deleted is None else f" AND NOT {quoted(deleted)}"
             rows = partial(self._rows, where)
-            retyping.check_numbers(rows, sequence)
+            retyping.check_numbers(rows, row_ts)
             old_rows.check_rows(columns, columns, rows, sequence, moved=retyping.moved(), waits=waits)
-            retyping.renumber(sequence, self.facts)
+            retyping.renumber(row_ts, self.facts)
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
-            self._follow_digits(self.target, retyping, sequence)
+            self._follow_digits(self.target, retyping, row_ts)
             if self.facts.resolved_ts is not None and self.facts.batch_id is not None:
                 # What DDL did to rows is done. Another writer: rows of this one may still come with this number.
                 self.target.append(self._rows("false"), replace(self.facts, app_id=f"{self.facts.app_id or ''}#ddl"))
@@ -354,9 +361,9 @@ class _Merge:
             self._create(self.target, own, properties, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists())
 
-    def _follow_digits(self, table: Target, retyping: Retyping, sequence: str, added: Sequence[str] = ()) -> None:
+    def _follow_digits(self, table: Target, retyping: Retyping, row_ts: str, added: Sequence[str] = ()) -> None:
         if self.changes.time_as == "text":
-            follow_digits(table, retyping.digits(), retyping.stated_by(self.ddl) | {*added}, sequence)
+            follow_digits(table, retyping.digits(), retyping.stated_by(self.ddl) | {*added}, row_ts)
 
     def _rows(self, where: str) -> DataFrame:
         return self.target.frame().where(where)
@@ -422,10 +429,10 @@ class _Merge:
 
     def _is_emptied(self, old_rows: OldRows, prefix: str) -> bool:
         """Return whether DDL has removed all rows of the target: the table of its name has been created again."""
-        truncated_ts, sequence = old_rows.state.truncated_ts, f"{prefix}sequence"
+        truncated_ts, row_ts = old_rows.state.truncated_ts, old_rows.state.places.row_ts(f"{prefix}sequence")
         if truncated_ts is None:
             return False
-        return not self.target.frame().where(f"{quoted(sequence)}.commit_ts > {truncated_ts}").head(1)
+        return not self.target.frame().where(f"{row_ts} > {truncated_ts}").head(1)
 
     def _plan(
         self,
@@ -542,9 +549,9 @@ class _Merge:
         settings = {**facts, **layout.as_properties(), **self.properties}
         target.create(columns, settings, location, layout=clause, replaces=replaces)
 
-    def _forget_rows(self, target: Target, sequence: str, until: int) -> None:
+    def _forget_rows(self, target: Target, row_ts: str, until: int) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
-        target.delete_rows(f"{quoted(sequence)}.commit_ts <= {until}", CommitFacts())
+        target.delete_rows(f"{row_ts} <= {until}", CommitFacts())
 
     def _only_had_ddl(self, remembered: Mapping[str, str]) -> bool:
         """Return whether a target, which exists, has been created for DDL alone, and has no row and no column yet."""
@@ -577,7 +584,7 @@ class _Merge:
                 continue
             # The table was created again with this key: older changes are left out, also without tombstones.
             until = old_rows.state.truncated_ts or 0
-            self._forget_rows(tombstones, plan.sequence, until)
+            self._forget_rows(tombstones, old_rows.state.places.row_ts(plan.sequence), until)
             tombstones.rename_column(name, free_name(f"{name}__until_{until}", types))
             del types[column.name.lower()]
         new = [column for column in wanted if column.name.lower() not in types]

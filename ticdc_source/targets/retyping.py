@@ -371,19 +371,19 @@ class Retyping:
                 )
                 raise TargetError(msg)
 
-    def check_numbers(self, rows: Callable[[], DataFrame], sequence: str) -> None:
+    def check_numbers(self, rows: Callable[[], DataFrame], row_ts: str) -> None:
         """Check that numbers of labels in the target have labels now.
 
         Args:
             rows: returns the rows that keep their values.
-            sequence: the column with the place of a row's last change.
+            row_ts: the expression of a row's commit-ts.
 
         Raises:
             TargetError: one has none.
         """
         for one, column in self._numbers():
             exact = renumbered(quoted(column), one.old, one.new).exact
-            where = f"{quoted(sequence)}.commit_ts <= {one.commit_ts} AND NOT coalesce({exact}, true)"
+            where = f"{row_ts} <= {one.commit_ts} AND NOT coalesce({exact}, true)"
             lost = rows().where(where).select(quoted(column)).head(1)
             if lost:
                 msg = (
@@ -393,11 +393,11 @@ class Retyping:
                 )
                 raise TargetError(msg)
 
-    def renumber(self, sequence: str, facts: CommitFacts) -> None:
+    def renumber(self, row_ts: str, facts: CommitFacts) -> None:
         """Set the numbers of labels that DDL has reordered, in rows that are older than it; once.
 
         Args:
-            sequence: the column with the place of a row's last change.
+            row_ts: the expression of a row's commit-ts.
             facts: the facts of the micro-batch.
         """
         for one, column in self._numbers():
@@ -405,7 +405,7 @@ class Retyping:
             if any(commit.facts.app_id == writer for commit in self.target.commits()):
                 continue
             value = renumbered(quoted(column), one.old, one.new).value
-            where = f"{quoted(sequence)}.commit_ts <= {one.commit_ts} AND {quoted(column)} IS NOT NULL"
+            where = f"{row_ts} <= {one.commit_ts} AND {quoted(column)} IS NOT NULL"
             self.target.update_rows({column: value}, where, CommitFacts(app_id=writer))
 
     def _numbers(self) -> list[tuple[Relabelled, str]]:

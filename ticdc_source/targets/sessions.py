@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_source.spark.verbatim import SUBSTITUTE
 from ticdc_source.targets.target import CommitFacts
 
 __all__ = [
@@ -100,7 +101,8 @@ def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
     # A stream has both off, for the sake of its state. But its micro-batches are merged as batches, of any size.
     if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
         own.conf.set(_ADAPTIVE, "true")
-    # Delta would copy the source of a MERGE, which might change; ours is a checkpoint.
+    own.conf.set(SUBSTITUTE, "false")
+    # Delta would copy the source of a MERGE, which might change; ours is computed once (`spark/computed.py`).
     own.conf.set(_MATERIALIZE_SOURCE, "none")
     _origins[own] = str(jsession.sessionUUID())
     return own

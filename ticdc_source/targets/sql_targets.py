@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from ticdc_source.errors import TargetError
+from ticdc_source.spark.verbatim import run_sql
 from ticdc_source.targets.sessions import REMEMBERED, RememberedBatch, configured
 from ticdc_source.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
 from ticdc_source.targets.target import (
@@ -81,7 +82,7 @@ class _SqlTarget:
         return self.spark.table(self.name)
 
     def frame_at(self, version: int) -> DataFrame:
-        return self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
+        return run_sql(self.spark, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
 
     def deleted_keys(self) -> Target:
         self._opened_deleted_keys = True
@@ -93,7 +94,7 @@ class _SqlTarget:
 
     def properties(self) -> dict[str, str]:
         if self._properties is None:
-            rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+            rows = run_sql(self.spark, f"SHOW TBLPROPERTIES {self.name}").collect()
             self._properties = {row["key"]: row["value"] for row in rows}
         return dict(self._properties)
 
@@ -141,7 +142,7 @@ class _SqlTarget:
         parts = parts_of(self.name)
         if len(parts) > 1 and not is_path(self.name):
             namespace = ".".join(parts[:-1])
-            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+            run_sql(self.spark, f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         definitions = ", ".join(definition(column) for column in columns)
@@ -162,7 +163,7 @@ class _SqlTarget:
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
         self._schema = self._properties = None
-        self.spark.sql(statement)
+        run_sql(self.spark, statement)
 
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         assignments = ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
@@ -238,7 +239,7 @@ class _SqlTarget:
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
         with configured(self.spark, self.recording(facts)):
-            return self.spark.sql(statement).collect()
+            return run_sql(self.spark, statement).collect()
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
         """Return the settings of the session with which a commit records facts."""
@@ -316,11 +317,11 @@ class DeltaTarget(_SqlTarget):
             wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
         if any(self.properties().get(name) != value for name, value in wanted.items()):
             self.set_properties(wanted)
-        self.spark.sql(f"VACUUM {self.name}").collect()
+        run_sql(self.spark, f"VACUUM {self.name}").collect()
 
     def commits(self, *, undone: bool = False) -> list[Commit]:
         """Return the commits, newest first; those that a RESTORE has undone only if they count."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.name}").select(*_OF_HISTORY).collect()
+        history = run_sql(self.spark, f"DESCRIBE HISTORY {self.name}").select(*_OF_HISTORY).collect()
         rows = history if undone else _in_effect(history)
         return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in rows]
 
@@ -328,7 +329,7 @@ class DeltaTarget(_SqlTarget):
         """Return the last micro-batch of a writer. The newest commits nearly always have it."""
         for limit in (_NEWEST_COMMITS, None):
             text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
-            history = self.spark.sql(text).select(*_OF_HISTORY).collect()
+            history = run_sql(self.spark, text).select(*_OF_HISTORY).collect()
             last = _last_in(history, app_id)
             is_whole = limit is None or len(history) < limit
             if is_whole or (last is not None and last.facts is not None):
@@ -358,7 +359,7 @@ class IcebergTarget(_SqlTarget):
 
     def _refresh_one(self, spark: SparkSession, name: str) -> None:
         try:
-            spark.sql(f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+            run_sql(spark, f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
         except (AnalysisException, IllegalArgumentException) as error:
             if not _is_missing(error):
                 raise
@@ -399,7 +400,7 @@ class IcebergTarget(_SqlTarget):
         named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
         catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
         given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
-        self.spark.sql(f"CALL {catalog}.system.{procedure}({given})").collect()
+        run_sql(self.spark, f"CALL {catalog}.system.{procedure}({given})").collect()
 
     def _current(self) -> DataFrame:
         """Return the snapshots that were not rolled back."""
@@ -527,7 +528,7 @@ def _is_missing(error: PySparkException) -> bool:
 
 def _provider_of(spark: SparkSession, name: str) -> str:
     """Return Spark's word for the format of a table; "" for a view."""
-    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    described = run_sql(spark, f"DESCRIBE TABLE EXTENDED {name}").collect()
     return next((row["data_type"].lower() for row in reversed(described) if row["col_name"] == "Provider"), "")
 
 
@@ -594,5 +595,5 @@ def _facts_in(metadata: str | None) -> CommitFacts:
     try:
         recorded = json.loads(metadata or "null")
         return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
-    except ValueError:
+    except (ValueError, RecursionError):
         return CommitFacts()

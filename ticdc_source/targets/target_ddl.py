@@ -22,6 +22,7 @@ from ticdc_source.errors import warn
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.targets.conversion import conversion
+from ticdc_source.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_source.targets.literals import literal
 from ticdc_source.targets.target import quoted
 from ticdc_source.targets.widening import common_type
@@ -99,6 +100,7 @@ class DDLState:
         table: the table of which the target has the rows; "" if that is not known.
         renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
         types: the MySQL types of the columns as the last changes had them, by lower-case name.
+        places: the places of the events that have a time for a commit-ts.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -107,6 +109,7 @@ class DDLState:
     table: str = ""
     renamed_ts: int = 0
     types: tuple[tuple[str, str], ...] = ()
+    places: DDLPlaces = NO_PLACES
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
@@ -119,6 +122,7 @@ class DDLState:
             table=properties.get(TABLE, ""),
             renamed_ts=int(properties.get(RENAMED_TS) or 0),
             types=tuple(json.loads(properties.get(COLUMN_TYPES) or "{}").items()),
+            places=DDLPlaces.of_properties(properties),
         )
 
     def as_properties(self) -> dict[str, str]:
@@ -127,6 +131,7 @@ class DDLState:
         properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
         properties |= {TABLE: self.table} if self.table else {}
         properties |= {RENAMED_TS: str(self.renamed_ts)} if self.renamed_ts else {}
+        properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
     def emptied(self, commit_ts: int) -> DDLState:
@@ -136,6 +141,7 @@ class DDLState:
             self,
             truncated_ts=truncated,
             assignments=tuple(one for one in self.assignments if one.commit_ts > truncated),
+            places=self.places.since(truncated),
         )
 
     def assigned(self, new: Assignment) -> DDLState:

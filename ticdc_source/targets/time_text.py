@@ -69,7 +69,7 @@ def _text(micros: Column, digits: int | None) -> Column:
     return F.when(micros.isNotNull(), F.concat(F.when(micros < 0, "-").otherwise(""), clock, fraction))
 
 
-def follow_digits(target: Target, stated: Mapping[str, StatedDigits], names: Collection[str], sequence: str) -> None:
+def follow_digits(target: Target, stated: Mapping[str, StatedDigits], names: Collection[str], row_ts: str) -> None:
     """Give the text of older rows the digits that DDL states, where no digit but 0 is lost.
 
     It does nothing the second time.
@@ -78,7 +78,7 @@ def follow_digits(target: Target, stated: Mapping[str, StatedDigits], names: Col
         target: the target.
         stated: what DDL states, by lower-case column name.
         names: the columns, in lower case, of which DDL states it now.
-        sequence: the column with the place of a row's last change.
+        row_ts: the expression of a row's commit-ts.
     """
     wanted = stated.keys() & {*names}
     types = {name.lower(): (name, type_) for name, type_ in target.columns().items()} if wanted else {}
@@ -91,7 +91,7 @@ def follow_digits(target: Target, stated: Mapping[str, StatedDigits], names: Col
         fraction = f"rpad(substr({text}, length({clock}) + 2), {_MOST_DIGITS}, '0')"
         value = f"concat({clock}, '.', substr({fraction}, 1, {digits}))" if digits else clock
         where = (
-            f"{quoted(sequence)}.commit_ts <= {stated[column].commit_ts} AND {text} RLIKE {_CLOCK} "
+            f"{row_ts} <= {stated[column].commit_ts} AND {text} RLIKE {_CLOCK} "
             f"AND replace(substr({fraction}, {digits + 1}), '0', '') = '' AND {text} <> {value}"
         )
         if target.frame().where(where).head(1):

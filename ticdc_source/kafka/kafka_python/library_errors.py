@@ -125,7 +125,7 @@ def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> 
     if is_timeout(error):
         return Cause("no answer")
     if "ECONNREFUSED" in text or isinstance(error, ConnectionRefusedError):
-        return Cause("ECONNREFUSED (nothing listens there)")
+        return Cause("ECONNREFUSED (nothing listens there)", is_refused=True)
     question = _QUESTIONS[protocol]
     frame = _FRAME.search(text)
     if frame is not None:

@@ -113,6 +113,7 @@ class CanalJSON(RowDecoder):
         chunk_records=4000,
         ddl_partition=0,
         watermarks_need="enable-tidb-extension=true",
+        commit_ts_needs="TiCDC writes it with enable-tidb-extension=true",
         files=FILES,
     )
 
@@ -161,7 +162,8 @@ class CanalJSON(RowDecoder):
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
                 message = self._whole_message(message, parsed)
             rows = message["data"]
-            commit_ts = parsed.commit_ts[event] = _commit_ts(message, extension)
+            commit_ts, placed = _commit_ts(message, extension)
+            parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
             parsed.build_ts[event] = milliseconds(message.get("ts"))  # 0 before v5.4
             if not rows:
                 msg = "a row message without 'data'"
@@ -183,7 +185,7 @@ class CanalJSON(RowDecoder):
             _add(images, event, message, rows, plan)
             if learn is not None and described is rows[0]:
                 fixed_codes = any(column.wire == _BEFORE_5_4 for column in columns)
-                learn(template_of(payload, rows[0], fixed_codes=fixed_codes), version, columns)
+                learn(template_of(payload, rows[0], fixed_codes=fixed_codes, placed=placed), version, columns)
 
         return read
 
@@ -231,6 +233,7 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         watermark = tso(message["_tidb"]["watermarkTs"])
         split.watermarks.append(WatermarkEvent(position, 0, watermark, milliseconds(message.get("ts"))))
     elif is_ddl or message_type in _DDL_TYPES or (message_type == "QUERY" and is_ddl_text(message.get("sql") or "")):
+        commit_ts, placed = _commit_ts(message, message.get("_tidb"))
         split.ddl.append(
             DDLEvent(
                 position=position,
@@ -238,7 +241,8 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
                 table=table_name(message.get("database"), message.get("table")),
                 query=readable(message.get("sql") or ""),
                 type=readable(message_type),
-                commit_ts=_commit_ts(message, message.get("_tidb")),
+                commit_ts=commit_ts,
+                place=chunk.place(position) if placed else None,
                 build_ts=milliseconds(message.get("ts")),
             )
         )
@@ -249,12 +253,12 @@ def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         raise ValueError(msg)
 
 
-def _commit_ts(message: JSONObject, extension: JSONObject | None) -> int | None:
-    """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms)."""
+def _commit_ts(message: JSONObject, extension: JSONObject | None) -> tuple[int | None, bool]:
+    """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms), and True."""
     if extension and (commit_ts := extension.get("commitTs")) is not None:
-        return tso(commit_ts)
+        return tso(commit_ts), False
     event_time = milliseconds(message.get("es"))
-    return None if event_time is None else of_ms(event_time)
+    return None if event_time is None else of_ms(event_time), True
 
 
 def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan: Plan) -> None:

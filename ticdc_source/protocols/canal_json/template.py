@@ -40,13 +40,14 @@ _CODE = re.compile(rb'("[^"\\]+":)(-?\d+)(?:,|$)')
 _MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined by commas, are JSON in any order
 
 
-def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> Template | None:
+def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, placed: bool) -> Template | None:
     """Return the template of a message that was parsed; None if TiCDC writes no such messages.
 
     Args:
         payload: the message.
         names: the columns of its row.
         fixed_codes: whether another `sqlType` of one column may change what the other columns are.
+        placed: whether it lacks a commit-ts.
     """
     match = _MESSAGE.match(payload)
     if match is None:
@@ -61,6 +62,8 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
         return None
     texts = sorted(member[0].rstrip(b",") for member in members)
     heads = heads_of(names)
+    commit_ts: list[Step] = [Const(b'}],"_tidb":{"commitTs":'), Number(Slot.COMMIT_TS, MOST_TSO), Const(b"}}")]
+    extension = [Const(b"}]}")] if placed else commit_ts
     code_names, code_values = tuple(name for name, _ in parts), tuple(code for _, code in parts)
 
     def program(variants: Sequence[Sequence[bytes]]) -> Program:
@@ -82,18 +85,17 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool) -> T
             Branch([Way(b"null", []), Way(b"[{", [Row(Image.PREIMAGE), Const(b"}]")])]),
             Const(b',"data":[{'),
             Row(Image.MAIN),
-            Const(b"}]"),
-            Branch(
-                [
-                    Way(b',"_tidb":{"commitTs":', [Number(Slot.COMMIT_TS, MOST_TSO), Const(b"}}")]),
-                    Way(b"}", []),
-                ]
-            ),
+            *extension,
         ]
         return Program(steps, heads, tail=b"", partial=True)
 
     fixed = code_values if fixed_codes else None
-    return Template(identity=(head, code_names, fixed, tuple(texts), heads), variants=code_values, program=program)
+    return Template(
+        identity=(head, code_names, fixed, tuple(texts), heads, placed),
+        variants=code_values,
+        program=program,
+        placed=placed,
+    )
 
 
 def _unambiguous(codes: Sequence[bytes]) -> list[bytes]:

@@ -61,6 +61,11 @@ _QUOTED = frozenset({*TEXTS, *BINARIES, "enum", "set", "json", "date", "datetime
 _KERNELS: dict[str, Wire] = {**TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
 _HEX_BINARY = strings.binary_wire(bytes.fromhex)
 
+_CUT = (
+    "the file ends in this row, without the terminator that ends every row, or without the new row of an update: the "
+    "file was cut short, or the option 'terminator' is not that of the changefeed (csv.terminator)"
+)
+
 _FILES = FileFormat(
     extension=".csv",
     cutter=CSVCutter,
@@ -176,6 +181,8 @@ class CSV(RowDecoder):
         def read(event: int, payload: bytes) -> None:
             nonlocal columns, names, texts, last, settings
             key = events.event_keys[event]
+            if key.is_cut:
+                raise ValueError(_CUT)
             if key is not last:  # `parsed_key` keeps one object for each
                 settings = with_header(self.settings.files, key.header)
                 columns, last = _columns(events.table, key, settings, learned), key
@@ -186,6 +193,7 @@ class CSV(RowDecoder):
             first = OWN_FIELDS + settings.include_commit_ts + has_is_update(fields[0], settings)
             if settings.include_commit_ts:
                 parsed.commit_ts[event] = _commit_ts(fields[0].texts)
+            parsed.placed[event] = not settings.include_commit_ts
             for each in fields:
                 if len(each.texts) != first + len(names):
                     raise _field_count_error(len(each.texts), first, columns, key)

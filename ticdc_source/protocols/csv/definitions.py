@@ -27,7 +27,11 @@ def table_of(schema: JSONObject) -> TableName:
 def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
     """Return what schema files define."""
     schemas = [schema for event in events for schema in event.table_changes or ()]
-    return {(table_of(each), tso(each["TableVersion"])): _columns(each) for each in schemas if each.get("TableColumns")}
+    return {
+        (table_of(each).folded, tso(each["TableVersion"])): _columns(each)
+        for each in schemas
+        if each.get("TableColumns")
+    }
 
 
 def _columns(schema: JSONObject) -> tuple[Column, ...]:

@@ -51,10 +51,12 @@ class Key(NamedTuple):
     Attributes:
         version: the version of its table.
         header: the first line of its file, if that is a header.
+        is_cut: whether the file ends in the row, so that its last field may be cut short.
     """
 
     version: int
     header: str | None = None
+    is_cut: bool = False
 
 
 class CSVCutter:
@@ -74,8 +76,8 @@ class CSVCutter:
         self._rows = _Rows(settings)
         self._old: bytes | None = None  # the old row of an update
         self._is_first = True
-        self._version = version
-        self.key: bytes | None = _key(version)
+        self._facts: dict[str, object] = {"TableVersion": version}
+        self.key: bytes | None = orjson.dumps(self._facts)
 
     def cut(self, block: bytes) -> list[bytes]:
         """Return the messages that are whole."""
@@ -84,9 +86,10 @@ class CSVCutter:
         return self._messages(pieces)
 
     def rest(self) -> list[bytes]:
-        """Return what is left at the end of the file: the last row, even without a terminator, and rows cut off."""
+        """Return the row in which the file ends: every row of TiCDC's has a terminator, and an old row its new one."""
         left, self._left = self._left, b""
         messages = self._messages([left])
+        self.key = orjson.dumps({**self._facts, "cut": True})
         return messages + [each for each in (self._old, self._rows.rest()) if each]
 
     def _messages(self, pieces: list[bytes]) -> list[bytes]:
@@ -95,7 +98,8 @@ class CSVCutter:
             self._is_first = False
             if pieces[0].startswith(_HEADER):  # before rows are cut: no quotes are around its names
                 header = pieces.pop(0).decode()
-                self.key = _key(self._version, header=header)
+                self._facts["header"] = header
+                self.key = orjson.dumps(self._facts)
                 self._settings = with_header(self._settings, header)
         for row in self._rows.whole(pieces):
             if not row:
@@ -319,10 +323,6 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
     return tuple(indexes)
 
 
-def _key(version: int, **more: str) -> bytes:
-    return orjson.dumps({"TableVersion": version, **more})
-
-
 @lru_cache(maxsize=256)
 def parsed_key(key: bytes) -> Key:
     """Return what the key of a message says.
@@ -332,4 +332,4 @@ def parsed_key(key: bytes) -> Key:
     """
     parsed = parse_object(key)
     header = parsed.get("header")
-    return Key(tso(parsed["TableVersion"]), None if header is None else text(header))
+    return Key(tso(parsed["TableVersion"]), None if header is None else text(header), parsed.get("cut") is True)

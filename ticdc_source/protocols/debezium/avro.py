@@ -22,7 +22,7 @@ from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL
 from ticdc_source.protocols.images import Parse
-from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, readable
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of
 from ticdc_source.protocols.templates import General
 from ticdc_source.registries.lookup import SchemaId
@@ -66,6 +66,7 @@ class DebeziumAvro(Debezium):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         types_in_ddl=Debezium.facts.types_in_ddl,
+        commit_ts_needs=Debezium.facts.commit_ts_needs,
         zoned_timestamps=True,
     )
 
@@ -91,7 +92,8 @@ class DebeziumAvro(Debezium):
     def _origin(self, value: bytes) -> JSONObject | None:
         try:
             payload = self._message(value)["payload"]
-            return {**{name: payload["source"].get(name) for name in ORIGIN.names}, "op": payload["op"]}
+            stated = {**payload["source"], "op": payload["op"]}
+            return {name: None if (said := stated.get(name)) is None else readable(said) for name in ORIGIN.names}
         except MALFORMED:
             return None
 
@@ -101,7 +103,7 @@ class DebeziumAvro(Debezium):
 
     def _commit_ts(self, value: bytes) -> int | None:
         try:
-            return commit_ts_of(self._message(value)["payload"])
+            return commit_ts_of(self._message(value)["payload"])[0]
         except MALFORMED:
             return None
 

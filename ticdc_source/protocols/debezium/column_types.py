@@ -179,8 +179,9 @@ def _names(identity: str, table: TableName) -> bool:
     TiCDC does not escape quotes in it, native Debezium doubles them. RENAME TABLE has the old name and the new one
     (docs/wire.md, items 84 and 91).
     """
-    plain = f'"{table.database}"."{table.table}"'
-    doubled = ".".join('"' + part.replace('"', '""') + '"' for part in table)
+    identity = identity.lower()
+    plain = f'"{table.database}"."{table.table}"'.lower()
+    doubled = ".".join('"' + part.replace('"', '""') + '"' for part in table.folded)
     return any(identity == name or identity.endswith(f",{name}") for name in (plain, doubled))
 
 
@@ -232,7 +233,7 @@ def _declared_labels(declared: object) -> tuple[str, ...]:
     if isinstance(declared, str):
         try:
             declared = json.loads(declared)  # the text of a JSON list
-        except ValueError:
+        except (ValueError, RecursionError):
             return _labels_in_text(text(declared).strip())
     if not isinstance(declared, list):
         msg = f"labels {declared!r:.40}"

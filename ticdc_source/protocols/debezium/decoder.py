@@ -29,9 +29,11 @@ from ticdc_source.events import (
     WatermarkEvent,
     every_table,
 )
+from ticdc_source.kernels.strings import BASE64_BINARY
 from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.debezium.binary_modes import binary_wire_of, warn_of_hex
 from ticdc_source.protocols.debezium.column_types import (
     declared_columns,
     declared_facts,
@@ -120,6 +122,7 @@ class Debezium(RowDecoder):
         chunk_records=4000,
         watermarks_need="enable-tidb-extension=true in the new architecture (since v8.5.4)",
         types_in_ddl=_types_in_ddl,
+        commit_ts_needs="TiCDC writes it, and Debezium's own connectors do not",
         zoned_timestamps=True,
     )
 
@@ -148,13 +151,17 @@ class Debezium(RowDecoder):
         keys = self._key_columns(events)
         images = parsed.images
         firsts = [parsed.commit_ts[images.events[span.start]] or 0 for span in images.spans()]
-        return [
+        schemas = [
             TableSchema(
                 schema.table,
                 described_columns(schema.columns, versions, _facts_before(first, ddl, events.table), first, keys),
             )
             for schema, first in zip(describe_images(events.table, images), firsts, strict=True)
         ]
+        if self.settings.binary_mode is None:
+            for schema, span in zip(schemas, images.spans(), strict=True):
+                warn_of_hex(schema, images.cells(span))
+        return schemas
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
@@ -194,7 +201,8 @@ class Debezium(RowDecoder):
             nonlocal columns, last_signature
             message = self._message(value, parsed.parse)
             payload = payload_of(message)
-            commit_ts = parsed.commit_ts[event] = commit_ts_of(payload)
+            commit_ts, placed = commit_ts_of(payload)
+            parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
             parsed.start_ts[event] = _start_ts(payload)
             parsed.build_ts[event], cluster_id = _written(payload)
             parsed.cluster_id[event] = cluster_id
@@ -238,7 +246,10 @@ class Debezium(RowDecoder):
             return frozenset()
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        return wire_of(column, read_field)
+        wire, type_ = wire_of(column, read_field)
+        if wire is BASE64_BINARY:
+            wire = binary_wire_of(self.settings.binary_mode, column.wire)
+        return wire, type_
 
 
 # A text that ends `source` before its commit-ts would have a brace.
@@ -280,6 +291,7 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
     else:
         build_ts, cluster_id = _written(payload)
         type_, query, changes = _ddl_of(op, payload)
+        commit_ts, placed = commit_ts_of(payload)
         split.ddl.append(
             DDLEvent(
                 position=position,
@@ -287,7 +299,8 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
                 table=table,
                 query=query,
                 type=type_,
-                commit_ts=commit_ts_of(payload),
+                commit_ts=commit_ts,
+                place=chunk.place(position) if placed else None,
                 table_changes=changes,
                 build_ts=build_ts,
                 cluster_id=cluster_id,
@@ -333,13 +346,13 @@ def _in_order(ddl: Sequence[DDLEvent]) -> list[DDLEvent]:
     return sorted(ddl, key=lambda event: event.commit_ts or 0)
 
 
-def commit_ts_of(payload: JSONObject) -> int | None:
-    """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time (ms)."""
+def commit_ts_of(payload: JSONObject) -> tuple[int | None, bool]:
+    """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time, and True."""
     source = payload["source"]
     if source.get("commit_ts") is not None:
-        return tso(source["commit_ts"])
+        return tso(source["commit_ts"]), False
     event_time = milliseconds(source.get("ts_ms"))
-    return None if event_time is None else of_ms(event_time)
+    return None if event_time is None else of_ms(event_time), True
 
 
 def _start_ts(payload: JSONObject) -> int | None:

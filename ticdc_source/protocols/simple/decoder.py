@@ -160,6 +160,7 @@ class Simple(RowDecoder):
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
                 message = self._whole_message(message, parsed)
             parsed.commit_ts[event] = tso(message["commitTs"])
+            parsed.start_ts[event] = tso(message.get("startTs", 0)) or None
             parsed.build_ts[event] = milliseconds(message.get("buildTs"))
             type_, before, after = message["type"], message.get("old"), message.get("data")
             described = before if type_ == "DELETE" else after
@@ -259,11 +260,14 @@ def _with_zone(column: Column, cells: Cells) -> Column:
 
 
 def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int) -> tuple[Column, ...]:
-    """Return the columns of a row in the order of the table, then those that the definition lacks.
+    """Return the columns of a row, with its spelling, in the order of the table, then those that the definition lacks.
 
     Rows of two unknown versions differ: the survey of a DataFrame keeps one of each.
     """
-    defined = [column for column in definition or () if column.name in row]
+    names = {column.name for column in definition or ()}
+    spelt = {name.lower(): name for name in row if name not in names}
+    named = [replace(each, name=spelt.get(each.name.lower(), each.name)) for each in definition or ()]
+    defined = [column for column in named if column.name in row]
     names = {column.name for column in defined}
     return (*defined, *(Column(text(name), since=version) for name in row if name not in names))
 

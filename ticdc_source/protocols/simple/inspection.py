@@ -50,7 +50,7 @@ class SimpleSettings(SettingsFinder):
         in_avro = is_avro(events.payloads[index])
         self._in_avro += in_avro
         self._in_json += not in_avro
-        keys = self._keys.get((events.table, message["schemaVersion"]), frozenset())
+        keys = self._keys.get((events.table.folded, message["schemaVersion"]), frozenset())
         claimed, key_only = message.get(_URL), message.get("handleKeyOnly")
         large = "claim-check" if claimed else "handle-key-only" if key_only else ""
         before, after = message.get("old"), message.get("data")

@@ -28,7 +28,7 @@ __all__ = ["template_of"]
 
 _MESSAGE = re.compile(
     rb'(\{"version":1,"database":"[^"\\]*","table":"[^"\\]*",)((?:"tableID":[1-9]\d*,)?)"type":"(?:INSERT|UPDATE|DELETE)",'
-    rb'"commitTs":[1-9]\d*,"buildTs":[1-9]\d*,"schemaVersion":([1-9]\d*),'
+    rb'"commitTs":[1-9]\d*,((?:"startTs":[1-9]\d*,)?)"buildTs":[1-9]\d*,"schemaVersion":([1-9]\d*),'
     rb'((?:"checksum":\{"version":\d+,"corrupted":false,"current":\d+,"previous":\d+\},)?)"(?:data|old)":\{'
 )
 _INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
@@ -62,8 +62,8 @@ def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
     match = _MESSAGE.match(payload)
     if match is None:
         return None
-    head, table_id, version, checksum = match.groups()
-    has_id, has_checksum = bool(table_id), bool(checksum)
+    head, table_id, start_ts, version, checksum = match.groups()
+    has_id, has_start_ts, has_checksum = bool(table_id), bool(start_ts), bool(checksum)
     heads = heads_of(names)
 
     def program(_variants: Sequence[Sequence[bytes]]) -> Program:
@@ -74,6 +74,7 @@ def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
                 operation,
                 Const(b'","commitTs":'),
                 Number(Slot.COMMIT_TS, MOST_TSO),
+                *((Const(b',"startTs":'), Number(Slot.START_TS, MOST_TSO)) if has_start_ts else ()),
                 Const(b',"buildTs":'),
                 Number(Slot.BUILD_TS, MOST_MS),
                 Const(b',"schemaVersion":' + version + b","),
@@ -91,4 +92,4 @@ def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
         steps: list[Step] = [Const(head), *number, Const(b'"type":"'), Branch(ways)]
         return Program(steps, heads, tail=b"", partial=False)
 
-    return Template(identity=(head, has_id, version, has_checksum, heads), program=program)
+    return Template(identity=(head, has_id, has_start_ts, version, has_checksum, heads), program=program)

@@ -44,7 +44,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-_Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -174,22 +173,18 @@ def _named(keys: Sequence[Key], existing: Iterable[Key]) -> list[Key]:
     return named
 
 
-def _key(table: TableName) -> _Key:
-    return table.database.lower(), table.table.lower()
-
-
 class _Histories:
     """The histories of all tables."""
 
     def __init__(self) -> None:
-        self._tables: dict[_Key, _History] = {}
+        self._tables: dict[TableName, _History] = {}
 
     def of(self, table: TableName) -> _History:
-        return self._tables.setdefault(_key(table), _History())
+        return self._tables.setdefault(table.folded, _History())
 
     def known(self, table: TableName) -> _History:
         """Return the history of a table, and an empty one if there is none; nothing is changed."""
-        return self._tables.get(_key(table)) or _History()
+        return self._tables.get(table.folded) or _History()
 
     def take(self, step: Step, commit_ts: int) -> None:
         history = self.of(step.table)
@@ -269,10 +264,10 @@ class _Histories:
             history.set(column, type_, commit_ts, new=True)
 
     def forget(self, table: TableName) -> None:
-        self._tables.pop(_key(table), None)
+        self._tables.pop(table.folded, None)
 
     def versions(self) -> dict[TableName, dict[str, TypeVersions]]:
-        return {TableName(*key): self.versions_of(TableName(*key)) for key in self._tables}
+        return {table: self.versions_of(table) for table in self._tables}
 
     def versions_of(self, table: TableName) -> dict[str, TypeVersions]:
         return {name: tuple(versions) for name, versions in self.known(table).versions.items()}

@@ -438,7 +438,9 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
     elif action.skip("RENAME", "COLUMN"):
         old = action.column()
         action.need("TO")
-        yield Rename(table, old, action.column())
+        new = action.column()
+        if old != new:  # in other letters, it stays the same name
+            yield Rename(table, old, new)
     elif action.skip("RENAME"):
         if action.skip("INDEX") or action.skip("KEY"):
             name = _index_name(action)
@@ -446,7 +448,7 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
             yield RenameIndex(table, name, _index_name(action))
         else:
             _ = action.skip("TO") or action.skip("AS") or action.skip("=")
-            yield RenameTable(table, action.table())
+            yield from _renamed(table, action.table())
     elif action.skip("CONVERT", "TO") and _charset(action) == "BINARY":
         yield Forget(table)
 
@@ -473,7 +475,13 @@ def _rename(reader: Reader) -> Iterator[Step]:
     for pair in reader.parts():
         table = pair.table()
         pair.need("TO")
-        yield RenameTable(table, pair.table())
+        yield from _renamed(table, pair.table())
+
+
+def _renamed(table: TableName, to: TableName) -> Iterator[Step]:
+    """Yield what gives a table another name; in other letters, it stays the same name."""
+    if not table.is_same(to):
+        yield RenameTable(table, to)
 
 
 def _drop(reader: Reader) -> Iterator[Step]:

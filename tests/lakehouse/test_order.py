@@ -1,0 +1,92 @@
+"""A sync of messages that lack a commit-ts: what happens within one ms, or one second, ends as in TiDB."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lakehouse.memory_sync import MemorySync, target
+from tests.support.messages import Message, canal, debezium
+from tests.targets.memory import Lake
+
+pytestmark = [pytest.mark.slow("30 micro-batches"), pytest.mark.filterwarnings("ignore")]
+
+SECOND = 1_697_788_899_000
+FIELDS = [{"type": "int32", "optional": False, "field": "id"}, {"type": "string", "optional": True, "field": "v"}]
+
+
+def by_canal(kind: str, number: int = 1, value: str = "a") -> Message:
+    """Return a change of a row, or DDL, as TiCDC writes it without the extension, and official Canal too."""
+    if kind == "truncate":
+        return canal("TRUNCATE", None, None, None, database="shop", table="a", isDdl=True, es=SECOND,
+                     sql="TRUNCATE TABLE a")  # fmt: skip
+    return canal(kind.upper(), [{"id": str(number), "v": value}], None, {"id": "int", "v": "varchar(10)"},
+                 database="shop", table="a", es=SECOND)  # fmt: skip
+
+
+def by_debezium(kind: str, number: int = 1, value: str = "a") -> Message:
+    """Return a change of a row, or TRUNCATE, as Debezium's MySQL connector writes it."""
+    source = {"connector": "mysql", "commit_ts": None, "ts_ms": SECOND, "db": "shop", "table": "a"}
+    if kind == "truncate":
+        return debezium("t", None, None, source=source)
+    row = {"id": number, "v": value}
+    before, after = (row, None) if kind == "delete" else (None, row)
+    return debezium("d" if after is None else "c", before, after, FIELDS, source, {"id": number})
+
+
+WIRES = {"canal-json": by_canal, "debezium": by_debezium}
+SCENARIOS = {
+    "INSERT, DELETE": ([("insert", 1), ("insert", 2), ("delete", 1)], [2]),
+    "DELETE, INSERT, DELETE": ([("insert", 1), ("insert", 2), ("delete", 1), ("insert", 1), ("delete", 1)], [2]),
+    "DELETE, INSERT": ([("insert", 1), ("delete", 1), ("insert", 1)], [1]),
+    "TRUNCATE, INSERT": ([("insert", 1), ("truncate",), ("insert", 2)], [2]),
+    "TRUNCATE twice": ([("insert", 1), ("truncate",), ("insert", 2), ("truncate",), ("insert", 3)], [3]),
+    "INSERT, TRUNCATE": ([("truncate",), ("insert", 1), ("truncate",)], []),
+}
+
+
+@pytest.fixture
+def synced(quick: None, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemorySync]:  # noqa: ARG001
+    """Return what starts a sync in memory."""
+    lake.serve(monkeypatch)
+
+    def start(protocol: str) -> MemorySync:
+        sync = MemorySync(lake, tmp_path / "checkpoint", source={"protocol": protocol})
+        sync.start()
+        return sync
+
+    return start
+
+
+def alive(sync: MemorySync) -> list[int]:
+    """Return the ids of the rows that are not deleted."""
+    return sorted(row["id"] for row in sync.lake.tables[target("a")].rows if not row.asDict().get("_is_deleted"))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("together", [True, False], ids=["one micro-batch", "a micro-batch for each"])
+def test_changes_of_one_time_end_as_they_were_written(
+    synced: Callable[..., MemorySync], wire: str, scenario: str, *, together: bool
+) -> None:
+    """The target ends with the rows that TiDB has, in one micro-batch or many, and after all came again."""
+    changes, expected = SCENARIOS[scenario]
+    messages = [WIRES[wire](*change) for change in changes]
+    sync = synced(wire)
+    batches = [messages] if together else [[message] for message in messages]
+    for number, batch in enumerate(batches):
+        sync.batch(number, *batch)
+
+    assert alive(sync) == expected
+    sync.batch(len(batches), *messages)
+    assert alive(sync) == expected
+
+
+@pytest.mark.parametrize("partitions", [(0, 1, 1, 0, 1), (1, 0, 0, 1, 0)])
+def test_of_one_time_the_partition_orders_first(synced: Callable[..., MemorySync], partitions: tuple[int, ...]) -> None:
+    """Rows of two partitions keep the order of their own; the changes of a row lie in one."""
+    changes = [("insert", 1), ("insert", 2), ("delete", 2), ("delete", 1), ("insert", 2)]
+    sync = synced("canal-json")
+    sync.batch(0, *(by_canal(*change) for change in changes), partitions=partitions)
+
+    assert alive(sync) == [2]
