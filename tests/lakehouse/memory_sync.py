@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +131,10 @@ class MemorySync:
             first: the offset of the first message.
         """
         assert self._running is not None
-        start = 100 * number if first is None else first
+        offsets = count(100 * number if first is None else first)
         rows = [
             ("t", partition, offset, key, value)
-            for offset, ((key, value), partition) in enumerate(zip(messages, partitions or repeat(0), strict=False), start)
+            for offset, (key, value), partition in zip(offsets, messages, partitions or repeat(0), strict=False)
         ]
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +35,7 @@ def by_debezium(kind: str, number: int = 1, value: str = "a") -> Message:
 
 
 WIRES = {"canal-json": by_canal, "debezium": by_debezium}
-SCENARIOS: dict[str, tuple[list[tuple[Any, ...]], list[int]]] = {
+SCENARIOS = {
     "INSERT, DELETE": ([("insert", 1), ("insert", 2), ("delete", 1)], [2]),
     "DELETE, INSERT, DELETE": ([("insert", 1), ("insert", 2), ("delete", 1), ("insert", 1), ("delete", 1)], [2]),
     "DELETE, INSERT": ([("insert", 1), ("delete", 1), ("insert", 1)], [1]),

@@ -1,6 +1,5 @@
 """The order of changes whose messages lack a commit-ts: one ms, or one second, holds several transactions."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def by_debezium(kind: str, *, schema: bool) -> Message:
     return debezium(kind[0].replace("i", "c"), before, after, FIELDS if schema else None, source=NATIVE, key=key)
 
 
-WIRES: dict[str, Callable[[str], Message]] = {
+WIRES = {
     "canal-json": by_canal,
     "official Canal": by_official_canal,
     "debezium": lambda kind: by_debezium(kind, schema=True),
@@ -48,9 +47,9 @@ WIRES: dict[str, Callable[[str], Message]] = {
 }
 
 
-def sequences(captured: Captured) -> list[tuple[tuple[int, ...], str]]:
+def sequences(captured: Captured, **options: str) -> list[tuple[tuple[int, ...], str]]:
     """Return each row's `_sequence` and change type, in the order of the first."""
-    rows = captured.read().to_pylist()
+    rows = captured.read(**options).to_pylist()
     return sorted((tuple(row["_sequence"].values()), row["_change_type"]) for row in rows)
 
 

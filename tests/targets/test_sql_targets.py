@@ -94,13 +94,13 @@ class Recorded:
         self._patch = patch
 
     def by(self, target: DeltaTarget | IcebergTarget) -> "Recorded":
-        """Let statements of a target be noted with the settings at that moment, and answer nothing."""
+        """Let statements of a target be noted with the settings at that moment, and change no row."""
         names = target.recording(FACTS)
 
         def sql(statement: str) -> object:
             self.statements.append(statement)
             self.settings.append({name: target.spark.conf.get(name, None) for name in names})
-            return target.spark.range(0)
+            return target.spark.range(1).toDF("num_affected_rows")
 
         self._patch.setattr(type(target.spark), "sql", lambda _self, statement: sql(statement))
         return self

@@ -17,12 +17,11 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_source.errors import CheckpointError, DataLossError, OptionError, TargetError, TiCDCSourceError, warn
+from ticdc_source.errors import DataLossError, OptionError, TargetError, TiCDCSourceError, warn
 from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.completeness import (
     FOR_EVER,
-    compared,
     disclaimed_tables,
     exact_since,
     lost_before,
@@ -33,7 +32,7 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, cause_of, text_of
 from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.joining import Joining
-from ticdc_source.lakehouse.lake_mark import LakeMark, LakeMarkFile
+from ticdc_source.lakehouse.lake_mark import LakeMarks
 from ticdc_source.lakehouse.lease import Lease, Owner
 from ticdc_source.lakehouse.loading import LoadProgress
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
@@ -80,9 +79,8 @@ class Following:
         self._redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
         self._views = Views(config, self._redaction.text)
         self._state = SyncState(f"{config.checkpoint}/state")
-        self._mark = LakeMarkFile(spark, config.checkpoint)
-        self._shift = 0  # what is added to the numbers of Spark's micro-batches
         self._status = status_table(spark, config)
+        self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
         self._quarantine = Quarantine(config.layout.own("_ticdc_quarantine"), config.format)
         self._upkeep = Upkeep(spark, config, self._redaction.text)
         self._lease = Lease(self._status.opened, Owner.here())
@@ -126,50 +124,15 @@ class Following:
         self._lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
         self._lease.keep(self._fail)
-        self._tables = self._status.read()
-        self._compare()
+        known = self._status.read()
+        self._tables = self._marks.compared(known)
+        if any(each.state != known[name].state for name, each in self._tables.items()):
+            self._commit_status()
         self._joining.remember(self._tables)
         disclaimed = disclaimed_tables(self._spark, self._config, self._tables)
         if disclaimed:
             self._tables |= disclaimed
             self._commit_status()
-
-    def _compare(self) -> None:
-        """Compare the checkpoint with the lake: somebody may have put back one of them, or a part of the lake.
-
-        Raises:
-            CheckpointError: the status table is older than the checkpoint.
-        """
-        mark = self._mark.read() or LakeMark()
-        before = {name: each.state for name, each in self._tables.items()}
-        if mark.written > self._status.written:
-            msg = (
-                f"The checkpoint is newer than {self._status.name}: the tables, or this one of them, are an older "
-                "version, and the stream does not read again what they lack. Put back the newest version of the "
-                "tables; or put back the whole checkpoint as it was when that version was written, or before; or start "
-                "again with new tables and a new checkpoint"
-            )
-            raise CheckpointError(msg)
-        for name, status in self._tables.items():
-            self._tables[name] = replace(status, target_batch=_larger(status.target_batch, mark.targets.get(name)))
-        committed = self.checkpoint.committed()
-        known = [
-            each for one in self._tables.values() for each in (one.batch_id, one.target_batch, one.set_aside_batch)
-        ]
-        newest = max((each for each in known if each is not None), default=-1)
-        last, self._shift = committed + mark.shift, mark.shift
-        if newest > last + 1:  # Spark gives numbers again that the tables have for other changes
-            self._shift = newest - committed
-            self._status.repeat(newest_ts())
-            self._mark.write(LakeMark.of(mark.written, self._tables, self._shift))
-        writer = self.checkpoint.query_id() or ""
-        self._tables |= compared(self._spark, self._config, self._tables, writer, last)
-        if any(each.state != before.get(name) for name, each in self._tables.items()):
-            self._commit_status()
-
-    def _committed(self) -> int:
-        """Return the number of the last micro-batch that has ended, as the tables have it."""
-        return self.checkpoint.committed() + self._shift
 
     def _fail(self, error: Exception) -> None:
         """Stop the stream: another sync writes the tables now, or the store of all tables fails."""
@@ -202,7 +165,7 @@ class Following:
             if not self._config.selects(parse_table(aside[name.lower()])):
                 msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
                 raise OptionError(msg)
-        writer, last = self.checkpoint.query_id(), self._committed()
+        writer, last = self.checkpoint.query_id(), self._marks.committed()
         outcomes = []
         for name in dict.fromkeys(aside[name.lower()] for name in names):
             if self._joining.completes(self._tables[name]):
@@ -240,7 +203,7 @@ class Following:
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
-                    self._follow(self._joining.load(joined.values()), self._committed())
+                    self._follow(self._joining.load(joined.values()), self._marks.committed())
         except BaseException as error:
             ended = None if self.query is None else self.query.exception()  # the cause, if there is one
             self.error = self.error or self.without_secrets(ended or error)
@@ -271,7 +234,7 @@ class Following:
         """Load what has joined while the topics were read, if the stream has ended with them."""
         if self._config.trigger is not None or self._skips or self.error is not None or self._stopping.is_set():
             return
-        began, last = time.monotonic(), self._last_batch if self._batches else self._committed()
+        began, last = time.monotonic(), self._last_batch if self._batches else self._marks.committed()
         again = self._write_again(last, self._writer, at_end=True)
         self._tables |= {name: each.status for name, each in again.items()}
         started = self._healing.start_waiting(self._tables, at_end=True)
@@ -381,8 +344,11 @@ class Following:
         """
         self._lease.check()
         self._shared.retried(lambda: self._status.write(self._tables), self._status.name)
-        self._mark.write(LakeMark.of(self._status.written, self._tables, self._shift))
+        self._write_mark()
         self._resuming.forget_written(self._tables)
+
+    def _write_mark(self) -> None:
+        self._shared.retried(lambda: self._marks.write(self._tables), "The checkpoint")
 
     def _is_stopped(self) -> bool:
         """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
@@ -448,7 +414,7 @@ class Following:
             raise self.error
         self._lease.check()
         wait_for_claim = self._begin_claim(writer)
-        number = batch_id + self._shift  # Spark's own numbers its state
+        number = batch_id + self._marks.shift  # Spark's own numbers its state
         loaded = self._joining.finished()
         if loaded:
             wait_for_claim()
@@ -492,6 +458,8 @@ class Following:
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._commit_status()
             self._written_at = time.monotonic()
+        else:
+            self._write_mark()
         if config.trigger is not None and not self._skips:
             begun = [each for each in changed if each.state == "loading"]
             self._joining.load_beside(
@@ -615,11 +583,6 @@ def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
         with suppress(Exception):
             wait()
         raise
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    """Return the larger one of two numbers, of those that are known."""
-    return max((each for each in (one, other) if each is not None), default=None)
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:
