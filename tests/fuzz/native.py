@@ -149,6 +149,7 @@ def _nothing(plan: Plan, count: int) -> Decoded:
         start_ts=no_numbers,
         build_ts=no_numbers,
         cluster_id=pa.nulls(count, pa.string()),
+        placed=pa.array([False] * count),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def by_debezium(kind: str, number: int = 1, value: str = "a") -> Message:
 
 
 WIRES = {"canal-json": by_canal, "debezium": by_debezium}
-SCENARIOS = {
+SCENARIOS: dict[str, tuple[list[tuple[Any, ...]], list[int]]] = {
     "INSERT, DELETE": ([("insert", 1), ("insert", 2), ("delete", 1)], [2]),
     "DELETE, INSERT, DELETE": ([("insert", 1), ("insert", 2), ("delete", 1), ("insert", 1), ("delete", 1)], [2]),
     "DELETE, INSERT": ([("insert", 1), ("delete", 1), ("insert", 1)], [1]),

@@ -20,21 +20,6 @@ from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.spark.schema import to_spark
 
-# What is wrong today, by the number of the case and the label of the read: whoever mends one takes its row away.
-_BY_RANK = "changes of one millisecond or one second are ordered by rank"
-_DOUBLE = "a DECIMAL that arrives as a JSON number goes through a double"
-WRONG = {
-    ("02", "rows in order of _sequence"): _BY_RANK,
-    ("03", "renamed table, rows in order of _sequence"): _BY_RANK,
-    ("03", "before the rename"): _BY_RANK,
-    ("25", "order of _sequence"): _BY_RANK,
-    ("42", "order of _sequence"): _BY_RANK,
-    ("60", "native"): _DOUBLE,
-    ("60", "nativeCode=off"): _DOUBLE,
-    ("60", "decode"): _DOUBLE,
-    ("62", "native"): _DOUBLE,
-}
-
 
 def native(captured: Captured, options: dict[str, str]) -> pa.Table:
     """Infer and read, whole ranges at once."""
@@ -61,11 +46,9 @@ def reads() -> list[Any]:
     found = []
     for case in cases():
         for read in case.reads:
-            reason = WRONG.get((case.name[:2], read.label))
-            marks = [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True)]
             for door in (native, general, decoded):
                 name = f"{case.name}-{read.label}-{door.__name__}"
-                found.append(pytest.param(case, read, door, marks=marks, id=name))
+                found.append(pytest.param(case, read, door, id=name))
     return found
 
 
@@ -105,8 +88,3 @@ def in_sequence(table: pa.Table, prefix: str) -> list[dict[str, Any]]:
     # As Spark orders a struct: NULL first, then member by member.
     rows.sort(key=lambda row: [(value is not None, value or 0) for value in (row[name] or {}).values()])
     return [{name: printed(value) for name, value in row.items()} for row in rows]
-
-
-def test_what_is_wrong_is_a_read_of_a_case() -> None:
-    """The table of what is wrong names reads that exist."""
-    assert set(WRONG) <= {(case.name[:2], read.label) for case in cases() for read in case.reads}

@@ -84,9 +84,9 @@ def test_a_row_may_come_before_its_definition() -> None:
 def test_a_definition_in_other_letters_defines_the_rows(kind: str) -> None:
     """TiDB's DDL jobs have the database in lower case; names of the table and its columns count without case, too."""
     message = simple_definition(kind, {"id": INT, "Total": VARCHAR}, table="orders")
-    define = message[0], message[1].replace(b'"schema":"test"', b'"schema":"shop_b"')
-    row = {"database": "Shop_B", "table": "Orders"}
-    captured = Captured.of(define, simple(data={"id": "1", "TOTAL": "x"}, **row))
+    define = message[0], (message[1] or b"").replace(b'"schema":"test"', b'"schema":"shop_b"')
+    row = simple(data={"id": "1", "TOTAL": "x"}, database="Shop_B", table="Orders")
+    captured = Captured.of(define, row)
 
     assert captured.read(sizes=whole, tables="shop_b.orders").to_pylist()[0]["TOTAL"] == "x"
     assert captured.read(sizes=single, includeMetadata="all").to_pylist()[0]["_database"] == "Shop_B"
@@ -96,7 +96,7 @@ def with_start_ts(number: int) -> Message:
     """Return a row; every other one has a start-ts, in TiCDC's place."""
     key, value = simple(data={"id": str(number)})
     start_ts = b',"startTs":%d' % (TSO - 100 + number) if number % 2 else b""
-    return key, value.replace(b',"buildTs":', start_ts + b',"buildTs":')
+    return key, (value or b"").replace(b',"buildTs":', start_ts + b',"buildTs":')
 
 
 @pytest.mark.parametrize("native_code", ["auto", "off"])

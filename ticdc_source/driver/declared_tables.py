@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import lower_case
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.ddl import table_ddl_types
 from ticdc_source.schema.model import Column, Definitions, TableSchema
@@ -31,7 +30,7 @@ def declared_table(
     table = tables.exact
     if table is None:
         names = {*(event.table for event in ddl if event.table.table), *(name for name, _ in definitions)}
-        wanted = {lower_case(name): name for name in sorted(names) if tables.matches(name)}
+        wanted = {name.folded: name for name in sorted(names) if tables.matches(name)}
         if len(wanted) != 1:
             return None
         (table,) = wanted.values()
@@ -46,7 +45,7 @@ def _types(
     decoder: Decoder, table: TableName, ddl: Sequence[DDLEvent], table_ddl: str | None
 ) -> Mapping[str, ColumnType]:
     of_option = table_ddl_types(table_ddl)
-    types = of_option.get(lower_case(table)) or of_option.get(TableName("", table.table.lower()))
+    types = of_option.get(table.folded) or of_option.get(TableName("", table.table).folded)
     if types:
         return types
     in_form = {} if decoder.facts.types_in_ddl is None else decoder.facts.types_in_ddl(table, ddl)

@@ -85,5 +85,5 @@ class StatusFile:
             if whole["version"] != _VERSION or whole["table"] != self._table:
                 return None
             return WrittenStatuses(str(whole["written"]), self.place, list(whole["statuses"]))
-        except (OSError, KeyError, TypeError, ValueError):
+        except (OSError, KeyError, TypeError, ValueError, RecursionError):
             return None

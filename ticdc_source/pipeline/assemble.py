@@ -35,10 +35,8 @@ _RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
 # offset alone order changes, and DDL too: one rank for all. It is that of a snapshot, so that at one commit-ts its rows
 # come before.
 _RANK_OF_PLACED = pa.scalar(1, pa.int32())
-# By change type: of n updates in a message the images have the indexes -1, 0, 1, …, 2 n - 2, because no rank puts an
-# old row before the new one.
-_IMAGES = pa.array([1, 2, 2, 1, 1, 1, 1], pa.int32())
-_IMAGES_BEFORE = pa.array([0, 1, 0, 0, 0, 0, 0], pa.int32())
+# By change type: without ranks, indexes from the smallest int on put the old rows of a message before its new rows.
+_FIRST_INDEXES = pa.array([0, -(1 << 31), 0, 0, 0, 0, 0], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark", "bootstrap"], pa.string())
 _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None, None], pa.string())
@@ -154,8 +152,7 @@ def _sequence(rows: Rows) -> pa.Array:
     ranks, indexes = _RANKS.take(change_types), rows.indexes
     if placed.true_count:
         ranks = pc.if_else(placed, _RANK_OF_PLACED, ranks)
-        of_images = pc.subtract(pc.multiply(indexes, _IMAGES.take(change_types)), _IMAGES_BEFORE.take(change_types))
-        indexes = pc.if_else(placed, of_images, indexes)
+        indexes = pc.if_else(placed, pc.add(indexes, _FIRST_INDEXES.take(change_types)), indexes)
     children = [
         rows.commit_ts,
         ranks,
