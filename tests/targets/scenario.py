@@ -35,6 +35,7 @@ from ticdc_source.lakehouse.names import Layout, Suffix
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark
+from ticdc_source.targets.sessions import REMEMBERED
 from ticdc_source.targets.sql_targets import ENGINES as ENGINES_OF_TARGETS
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
@@ -127,6 +128,9 @@ class Scenario:
             equal(self._merge(target, new, app_id="me", batch_id=number).repeated, False)
             equal(self._merge(target, new, app_id="me", batch_id=number).repeated, True)
         equal([row[0] for row in self._rows(target, "id >= 60")], [60, 61, 63])
+        self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
+        remembered = REMEMBERED.take(self.spark, target, "me")  # with the version that the engine itself tells
+        equal((remembered and remembered.facts.batch_id, remembered and bool(remembered.version)), (4, True))
 
     def a_log_whose_micro_batches_come_again(self) -> None:
         """Each Kafka record is in a log once, in whatever micro-batch it comes again, also after a restore."""
@@ -528,8 +532,8 @@ def main() -> None:
         scenario = Scenario(engine, spark, arguments.folder)
         parts: list[Callable[[], None]] = [
             scenario.soft_deletes, scenario.hard_deletes, scenario.a_crash_before_the_rows, scenario.repeated_batches,
-            scenario.a_restored_table, scenario.a_target_of_another_table,
-            scenario.new_columns, scenario.wider_columns, scenario.every_type,
+            scenario.a_restored_table, scenario.a_log_whose_micro_batches_come_again,
+            scenario.a_target_of_another_table, scenario.new_columns, scenario.wider_columns, scenario.every_type,
             scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
             scenario.from_a_table, scenario.bad_input, scenario.hostile_names,
             *TypesScenario(engine.name, spark, scenario._name, arguments.folder, equal).parts(),
