@@ -300,7 +300,7 @@ def test_random_restores_end_equal_to_sql(lake: Lake, tmp_path: Path) -> None:
                 for _ in range(story.random.randint(1, 8)):
                     story.change()
                 story.read()
-                story.random.choice([story.back_up, story.put_back, story.change])()
+                story.random.choice((story.back_up, story.put_back, story.change))()
             assert story.holds()
         except BaseException:
             print(f"TICDC_SEED={seed + number}")  # noqa: T201 (to repeat it)

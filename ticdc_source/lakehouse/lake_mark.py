@@ -128,7 +128,7 @@ class LakeMarks:
             return self._last
         try:
             self._last = LakeMark(**json.loads(text))
-        except (TypeError, ValueError):
+        except (RecursionError, TypeError, ValueError):
             if not whole:  # the first one, and it is not whole: nothing has ended yet
                 return self._last
             msg = (

@@ -424,18 +424,20 @@ class IcebergTarget(_SqlTarget):
 
     def version_of_engine(self) -> str | None:
         """Return the id of the snapshot."""
-        snapshot = self._table().currentSnapshot()
-        return None if snapshot is None else str(snapshot.snapshotId())
+        snapshot = self._snapshot()
+        return None if snapshot is None else snapshot[0]
 
     def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
         """Return whether the snapshot records facts."""
-        return CommitFacts.of(dict(self._table().currentSnapshot().summary())) == facts
+        snapshot = self._snapshot()
+        return snapshot is not None and CommitFacts.of(snapshot[1]) == facts
 
-    def _table(self) -> Any:
-        """Return Iceberg's own table."""
+    def _snapshot(self) -> tuple[str, dict[str, str]] | None:
+        """Return the id of the snapshot of now, and its summary."""
         jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
         load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
-        return load(self.spark._jsparkSession, self.name)  # noqa: SLF001 (as above)
+        snapshot = load(self.spark._jsparkSession, self.name).currentSnapshot()  # noqa: SLF001 (as above)
+        return None if snapshot is None else (str(snapshot.snapshotId()), dict(snapshot.summary()))
 
 
 ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
