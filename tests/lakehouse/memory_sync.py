@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,12 @@ class MemorySync:
         self._running.close()
 
     def batch(
-        self, number: int, *messages: Message, committed: bool = True, partitions: Sequence[int] = ()
+        self,
+        number: int,
+        *messages: Message,
+        committed: bool = True,
+        partitions: Sequence[int] = (),
+        first: int | None = None,
     ) -> BatchReport:
         """Give it a micro-batch.
 
@@ -123,11 +128,13 @@ class MemorySync:
             messages: the messages.
             committed: whether Spark commits it.
             partitions: the topic partition of each message; by default 0.
+            first: the offset of the first message.
         """
         assert self._running is not None
+        offsets = count(100 * number if first is None else first)
         rows = [
-            ("t", partition, 100 * number + offset, key, value)
-            for offset, ((key, value), partition) in enumerate(zip(messages, partitions or repeat(0), strict=False))
+            ("t", partition, offset, key, value)
+            for offset, (key, value), partition in zip(offsets, messages, partitions or repeat(0), strict=False)
         ]
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"

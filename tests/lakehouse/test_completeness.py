@@ -19,7 +19,7 @@ from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse import TableConfig, following, joining, loading
 from ticdc_source.lakehouse.status import StatusTable
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
-from ticdc_source.targets.target import LastBatch
+from ticdc_source.targets.target import CommitFacts, LastBatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 CREATE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(10))"
@@ -349,17 +349,17 @@ def test_a_restored_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, m
     sync.end()
     last_batch = MemoryTarget.last_batch
 
-    def restored(self: MemoryTarget, app_id: str, before: int | None = None) -> LastBatch | None:
-        last = last_batch(self, app_id, before)
+    def restored(self: MemoryTarget, app_id: str) -> LastBatch | None:
+        last = last_batch(self, app_id)
         is_its = last is not None and last.number == 1 and self.name == target("a")
-        return LastBatch(1, restored=True, restored_to=0) if is_its else last
+        return LastBatch(CommitFacts(app_id=app_id, batch_id=0), undone=1) if is_its else last
 
     monkeypatch.setattr(MemoryTarget, "last_batch", restored)
     sync.start()
     sync.batch(2, insert("a", 3, 30), insert("b", 3, 30))
 
     assert (sync.status("a").state, sync.ids("b")) == ("set aside", [1, 3])
-    assert "ends with micro-batch 0 now" in str(sync.status("a").reason)
+    assert "ends with 0 now" in str(sync.status("a").reason)
 
 
 def test_a_repeated_micro_batch_counts_once(lake: Lake, tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ _GONE = ("delete", "update_preimage")
 
 
 def frame_of(
-    spark: SparkSession, changes: Sequence[Change], columns: str | StructType = "id int, v string"
+    spark: SparkSession, changes: Sequence[Change], columns: str | StructType = "id int, v string", *, first: int = 0
 ) -> DataFrame:
-    """Return a changelog frame; each change has an offset of its own."""
+    """Return a changelog frame; each change has an offset of its own, from the first on."""
     rows = [
         (kind, (commit_ts, 0 if kind in _GONE else 1, 0, offset, 0), *values)
-        for offset, (kind, commit_ts, *values) in enumerate(changes)
+        for offset, (kind, commit_ts, *values) in enumerate(changes, first)
     ]
     own = f"_change_type string, _sequence {SEQUENCE}"
     if isinstance(columns, StructType):

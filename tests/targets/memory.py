@@ -41,14 +41,12 @@ class Table:
         properties: its properties.
         rows: its rows.
         commits: what each commit recorded, oldest first.
-        batches: the largest number of a micro-batch of each writer, also if its commit is forgotten.
     """
 
     schema: StructType
     properties: dict[str, str]
     rows: list[Row] = field(default_factory=list)
     commits: list[CommitFacts] = field(default_factory=list)
-    batches: dict[str, int] = field(default_factory=dict)
 
 
 class Lake:
@@ -126,7 +124,7 @@ class Lake:
 
 
 class MemoryTarget:
-    """A table of a lake; it commits, and skips micro-batches, as Delta does."""
+    """A table of a lake, as the engines have it."""
 
     def __init__(self, lake: Lake, spark: SparkSession, name: str, engine: str) -> None:
         self.lake, self.spark, self.name, self.engine = lake, spark, name, engine
@@ -227,8 +225,6 @@ class MemoryTarget:
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
         images = upsert.images.collect()
         self.lake.written("merge", self.name)
-        if self._skips(facts):
-            return Merged(0, skipped=True)
         rows = {tuple(row[name] for name in upsert.keys): row.asDict() for row in self.table.rows}
         own_names = (upsert.sequence, upsert.deleted)
         changed = 0
@@ -265,14 +261,8 @@ class MemoryTarget:
         self._fill(new)
         self._commit(facts)
 
-    def _skips(self, facts: CommitFacts) -> bool:
-        last = self.table.batches.get(facts.app_id or "", -1)
-        return facts.app_id is not None and facts.batch_id is not None and facts.batch_id <= last
-
     def _commit(self, facts: CommitFacts) -> None:
         self.table.commits.append(facts)
-        if facts.app_id is not None and facts.batch_id is not None:
-            self.table.batches[facts.app_id] = facts.batch_id
         self.lake.committed(self.name)
 
     def compact(self) -> None:
@@ -288,9 +278,9 @@ class MemoryTarget:
     def refresh(self, spark: SparkSession) -> None:
         pass
 
-    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:  # noqa: ARG002 (it has no memory)
-        numbers = [one.batch_id for one in self.table.commits if one.app_id == app_id and one.batch_id is not None]
-        return LastBatch(numbers[-1]) if numbers else None
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        last = [one for one in self.table.commits if one.app_id == app_id and one.batch_id is not None]
+        return LastBatch(last[-1]) if last else None
 
 
 def _is_older(image: Row, key: tuple[Any, ...], row: dict[str, Any] | None, upsert: Upsert) -> bool:

@@ -35,6 +35,7 @@ from ticdc_source.lakehouse.names import Layout, Suffix
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark
+from ticdc_source.targets.sessions import REMEMBERED
 from ticdc_source.targets.sql_targets import ENGINES as ENGINES_OF_TARGETS
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
@@ -104,7 +105,7 @@ class Scenario:
         equal(self._merge(target, batch, app_id="a", batch_id=2).repeated, True)
 
     def repeated_batches(self) -> None:
-        """The last micro-batch makes no commit if it comes again; a smaller number is refused, as its rows are new."""
+        """The last micro-batch makes no commit if it comes again; other changes are merged, whatever their number."""
         target = self._name("repeated")
         facts = [(1, 100), (2, None), (3, 300)]
         for batch_id, resolved_ts in facts:
@@ -114,8 +115,6 @@ class Scenario:
         before = commits_of(self.spark, target)
         report = self._merge(target, [("insert", 13, 3, 3, "x")], app_id="me", batch_id=3, resolved_ts=300)
         equal((report.repeated, report.rows), (True, 0))
-        for number in (1, 2):  # a new checkpoint begins at 0
-            self._refused(target, [("insert", 60, 60, 9, "new")], "an app_id of its own", app_id="me", batch_id=number)
         equal(commits_of(self.spark, target), before)
         recorded = [(one.facts.batch_id, one.facts.resolved_ts) for one in reversed(before) if one.facts.app_id]
         equal(recorded, facts)
@@ -124,22 +123,56 @@ class Scenario:
         equal([self.spark.conf.get(name, None) for name in settings], [None, None])
         self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
         equal(self._rows(target, "id = 1"), [(1, "y")])
+        for number in (3, 1, 0):  # its checkpoint was put back, so that a number stands for other changes
+            new = [("insert", 60, 60 + number, 60 + number, "new")]
+            equal(self._merge(target, new, app_id="me", batch_id=number).repeated, False)
+            equal(self._merge(target, new, app_id="me", batch_id=number).repeated, True)
+        equal([row[0] for row in self._rows(target, "id >= 60")], [60, 61, 63])
+        self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
+        remembered = REMEMBERED.take(self.spark, target, "me")  # with the version that the engine itself tells
+        equal((remembered and remembered.facts.batch_id, remembered and bool(remembered.version)), (4, True))
+
+    def a_log_whose_micro_batches_come_again(self) -> None:
+        """Each Kafka record is in a log once, in whatever micro-batch it comes again, also after a restore."""
+        log = self._name("log_again")
+
+        def append(batch_id: int, first: int, last: int) -> None:
+            changes = [("insert", 10 + place, place, place, "x") for place in range(first, last)]
+            append_log(self._frame(changes, "id int, v string"), log, format=self.engine.name, app_id="me",
+                       batch_id=batch_id)  # fmt: skip
+
+        append(1, 0, 2)
+        append(2, 2, 4)
+        version = commits_of(self.spark, log)[1].version
+        for batch_id, first, last in [(2, 2, 4), (2, 2, 6), (1, 0, 3), (3, 6, 7), (1, 1, 8)]:
+            append(batch_id, first, last)
+        found = sorted(row["id"] for row in self.spark.table(log).select("id").collect())
+        equal(found, [*range(8)])
+        self._restore(log, version)
+        append(1, 1, 8)  # the first one that is undone
+        equal(sorted(row["id"] for row in self.spark.table(log).select("id").collect()), [*range(8)])
 
     def a_restored_table(self) -> None:
-        """After a restore, a micro-batch that was lost is applied again or refused, and never skipped."""
+        """After a restore, a micro-batch that was lost is applied again, and one behind it is refused."""
         target = self._name("restored")
         for batch_id in (1, 2):
             self._merge(target, [("insert", batch_id, batch_id, batch_id, "x")], app_id="me", batch_id=batch_id)
         version = commits_of(self.spark, target)[1].version
         lost: list[Change] = [("insert", 2, 2, 2, "x")]
+        self._restore(target, version)
+        new = [("insert", 3, 3, 3, "x")]
+        self._refused(target, new, "it was restored to an older version", app_id="me", batch_id=3)
+        self._refused(target, new, "has had micro-batch 2", app_id="me", batch_id=3, after_batch=2)
+        self._merge(target, lost, app_id="me", batch_id=2)
+        self._merge(target, new, app_id="me", batch_id=3, after_batch=2)
+        equal(self._rows(target), [(1, "x"), (2, "x"), (3, "x")])
+
+    def _restore(self, target: str, version: int) -> None:
+        """Put a version back, as a user does it while this process keeps its session."""
         if self.engine.name == "delta":
             self.spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {version}").collect()
-            self._refused(target, lost, "it was restored to an older version", app_id="me", batch_id=2)
-            self._merge(target, lost, app_id="me again", batch_id=2)
         else:
             self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{target.removeprefix('lake.')}', {version})")
-            self._merge(target, lost, app_id="me", batch_id=2)
-        equal(self._rows(target), [(1, "x"), (2, "x")])
 
     def a_target_of_another_table(self) -> None:
         """The changes of one table are refused in the target of another, also with the same micro-batch."""
@@ -499,8 +532,8 @@ def main() -> None:
         scenario = Scenario(engine, spark, arguments.folder)
         parts: list[Callable[[], None]] = [
             scenario.soft_deletes, scenario.hard_deletes, scenario.a_crash_before_the_rows, scenario.repeated_batches,
-            scenario.a_restored_table, scenario.a_target_of_another_table,
-            scenario.new_columns, scenario.wider_columns, scenario.every_type,
+            scenario.a_restored_table, scenario.a_log_whose_micro_batches_come_again,
+            scenario.a_target_of_another_table, scenario.new_columns, scenario.wider_columns, scenario.every_type,
             scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
             scenario.from_a_table, scenario.bad_input, scenario.hostile_names,
             *TypesScenario(engine.name, spark, scenario._name, arguments.folder, equal).parts(),

@@ -95,7 +95,7 @@ def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple
     writer.merge(0, rows, TIMES)
     writer.merge(1, more, TIMES, time_as=None)
     for number, one in enumerate((rows, more)):
-        append_log(frame_of(lake.spark, one, TIMES), LOG, app_id="me", batch_id=number,
+        append_log(frame_of(lake.spark, one, TIMES, first=10 * number), LOG, app_id="me", batch_id=number,
                    time_as=time_as if number == 0 else None)  # type: ignore[arg-type]  # fmt: skip
 
     assert lake.rows(TARGET) == [(1, *stored), (2, None, None, None), (3, *stored)]

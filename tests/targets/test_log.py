@@ -26,7 +26,8 @@ def append(
     lake: Lake, batch_id: int, changes: list[Change], columns: str | StructType = "id int, v string", **options: Any
 ) -> LogReport:
     """Append a micro-batch to the log."""
-    return append_log(frame_of(lake.spark, changes, columns), LOG, app_id="me", batch_id=batch_id, **options)
+    frame = frame_of(lake.spark, changes, columns, first=100 * batch_id)
+    return append_log(frame, LOG, app_id="me", batch_id=batch_id, **options)
 
 
 def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
@@ -70,6 +71,26 @@ def test_a_key_that_is_called_otherwise_needs_a_decision(lake: Lake) -> None:
     assert scd2_view(lake.spark, LOG, keys=["v"]).count() == 3
 
 
+def test_a_kafka_record_is_in_a_log_once(lake: Lake) -> None:
+    """A stream whose checkpoint was put back cuts its records anew: what the log has is not added, the rest is."""
+
+    def append_records(batch_id: int, first: int, last: int) -> None:
+        rows = [("insert", 10 + place, place, "x") for place in range(first, last)]
+        append_log(frame_of(lake.spark, rows, first=first), LOG, app_id="me", batch_id=batch_id,
+                   ddl=[ddl("TRUNCATE TABLE t", 9)] if first == 0 else ())  # fmt: skip
+
+    append_records(1, 0, 2)
+    append_records(2, 2, 4)
+    before = len(lake.writes)
+    append_records(2, 2, 4)
+    assert len(lake.writes) == before
+    for batch_id, first, last in [(2, 2, 6), (1, 0, 3), (3, 6, 7), (1, 0, 8), (9, 8, 9)]:
+        append_records(batch_id, first, last)
+
+    found = sorted((row["_change"], row["id"] or 0) for row in lake.tables[LOG].rows)
+    assert found == [*(("insert", number) for number in range(9)), ("truncate", 0)]
+
+
 @pytest.mark.slow("some merges")
 def test_only_nulls_decide_no_type_of_a_log(lake: Lake) -> None:
     """A log gets a column whose type is not decided with its first value; once it has it, the log's type decides."""
@@ -106,7 +127,7 @@ def test_preimages_are_kept_if_they_are_wanted(lake: Lake) -> None:
 
 
 def test_what_a_log_cannot_take_is_refused(lake: Lake) -> None:
-    """Nothing is written if a type does not fit, a number is smaller, a name is taken, or the table is no log."""
+    """Nothing is written if a type does not fit, the log is older, a name is taken, or the table is no log."""
     assert append(lake, 0, [], "").missing
     with pytest.raises(TargetError, match="as the log's own is called"):
         append(lake, 0, [("insert", 10, 1, "x")], "id int, _change string")
@@ -116,8 +137,8 @@ def test_what_a_log_cannot_take_is_refused(lake: Lake) -> None:
 
     with pytest.raises(TargetError, match="column id is int there and string"):
         append(lake, 6, [("insert", 11, "x", "a")], "id string, v string")
-    with pytest.raises(TargetError, match="an app_id of its own"):
-        append(lake, 4, [("insert", 11, 2, "b")])
+    with pytest.raises(TargetError, match="has had micro-batch 6"):
+        append(lake, 7, [("insert", 11, 2, "b")], after_batch=6)
     del lake.tables[LOG].properties["ticdc.log"]
     with pytest.raises(TargetError, match="not a log that append_log created"):
         append(lake, 6, [("insert", 11, 2, "b")])

@@ -65,20 +65,30 @@ def test_few_rows_have_few_tasks(spark: SparkSession) -> None:
     assert [tasks_of(rows) for rows in (0, 20, 1001)] == [1, 1, 2]
 
 
-def test_a_committed_number_is_remembered_for_the_next_micro_batch_only(
+def test_a_committed_number_is_remembered_with_the_version(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history is not read after a commit of this process, but it is if that micro-batch comes again or failed."""
+    """The history is read unless the table is in the version that this process has made: somebody may restore it."""
     read: list[str] = []
+    versions = ["id 7"]
     monkeypatch.setattr(DeltaTarget, "recorded_batch", lambda _self, app_id: read.append(app_id))
-    monkeypatch.setattr(DeltaTarget, "commit", lambda _self, _statement, _facts: [])
-    target = DeltaTarget(spark, "lake.shop.remembered")
-    rows = spark.range(1)
+    monkeypatch.setattr(DeltaTarget, "commit", lambda _self, _statement, _facts: versions.append(next_version()))
+    monkeypatch.setattr(DeltaTarget, "version", lambda _self: versions[-1])
+    steps = [1]
 
-    target.append(rows, CommitFacts(app_id="me", batch_id=4))
-    assert (target.last_batch("me", 5), read) == (LastBatch(4), [])
-    assert (target.last_batch("me", 5), read) == (None, ["me"])  # micro-batch 5 began, and did not commit
-    target.append(rows, CommitFacts(app_id="me", batch_id=5))
-    assert (target.last_batch("me", 5), read) == (None, ["me", "me"])
-    target.append(rows, CommitFacts(app_id="me", batch_id=5))
+    def next_version() -> str:
+        return f"id {int(versions[-1].split()[1]) + steps[0]}"
+
+    target, rows = DeltaTarget(spark, "lake.shop.remembered"), spark.range(1)
+    facts = CommitFacts(app_id="me", batch_id=4)
+
+    target.append(rows, facts)
+    assert (target.last_batch("me"), read) == (LastBatch(facts), [])
+    assert (target.last_batch("me"), read) == (None, ["me"])  # a micro-batch began, and did not commit
+    target.append(rows, facts)
+    versions.append("id 9")  # somebody else's commit
+    versions.append("id 10")
+    assert (target.last_batch("me"), read) == (None, ["me", "me"])
+    steps[0] = 2
+    target.append(rows, facts)  # between its reading of the version and the commit there was another one
     assert (target.last_batch("me"), read) == (None, ["me", "me", "me"])

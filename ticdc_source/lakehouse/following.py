@@ -32,6 +32,7 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, cause_of, text_of
 from ticdc_source.lakehouse.healing import Healing
 from ticdc_source.lakehouse.joining import Joining
+from ticdc_source.lakehouse.lake_mark import LakeMarks
 from ticdc_source.lakehouse.lease import Lease, Owner
 from ticdc_source.lakehouse.loading import LoadProgress
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome
@@ -79,6 +80,7 @@ class Following:
         self._views = Views(config, self._redaction.text)
         self._state = SyncState(f"{config.checkpoint}/state")
         self._status = status_table(spark, config)
+        self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
         self._quarantine = Quarantine(config.layout.own("_ticdc_quarantine"), config.format)
         self._upkeep = Upkeep(spark, config, self._redaction.text)
         self._lease = Lease(self._status.opened, Owner.here())
@@ -122,7 +124,10 @@ class Following:
         self._lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
         self._lease.keep(self._fail)
-        self._tables = self._status.read()
+        known = self._status.read()
+        self._tables = self._marks.compared(known)
+        if any(each.state != known[name].state for name, each in self._tables.items()):
+            self._commit_status()
         self._joining.remember(self._tables)
         disclaimed = disclaimed_tables(self._spark, self._config, self._tables)
         if disclaimed:
@@ -160,7 +165,7 @@ class Following:
             if not self._config.selects(parse_table(aside[name.lower()])):
                 msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
                 raise OptionError(msg)
-        writer, last = self.checkpoint.query_id(), self.checkpoint.committed()
+        writer, last = self.checkpoint.query_id(), self._marks.committed()
         outcomes = []
         for name in dict.fromkeys(aside[name.lower()] for name in names):
             if self._joining.completes(self._tables[name]):
@@ -198,7 +203,7 @@ class Following:
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
-                    self._follow(self._joining.load(joined.values()), self.checkpoint.committed())
+                    self._follow(self._joining.load(joined.values()), self._marks.committed())
         except BaseException as error:
             ended = None if self.query is None else self.query.exception()  # the cause, if there is one
             self.error = self.error or self.without_secrets(ended or error)
@@ -229,7 +234,7 @@ class Following:
         """Load what has joined while the topics were read, if the stream has ended with them."""
         if self._config.trigger is not None or self._skips or self.error is not None or self._stopping.is_set():
             return
-        began, last = time.monotonic(), self._last_batch if self._batches else self.checkpoint.committed()
+        began, last = time.monotonic(), self._last_batch if self._batches else self._marks.committed()
         again = self._write_again(last, self._writer, at_end=True)
         self._tables |= {name: each.status for name, each in again.items()}
         started = self._healing.start_waiting(self._tables, at_end=True)
@@ -339,7 +344,11 @@ class Following:
         """
         self._lease.check()
         self._shared.retried(lambda: self._status.write(self._tables), self._status.name)
+        self._write_mark()
         self._resuming.forget_written(self._tables)
+
+    def _write_mark(self) -> None:
+        self._shared.retried(lambda: self._marks.write(self._tables), "The checkpoint")
 
     def _is_stopped(self) -> bool:
         """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
@@ -405,10 +414,11 @@ class Following:
             raise self.error
         self._lease.check()
         wait_for_claim = self._begin_claim(writer)
+        number = batch_id + self._marks.shift  # Spark's own numbers its state
         loaded = self._joining.finished()
         if loaded:
             wait_for_claim()
-            self._follow(loaded, batch_id - 1)
+            self._follow(loaded, number - 1)
         with (
             _awaiting(wait_for_claim),
             tables(
@@ -426,15 +436,15 @@ class Following:
             wait_for_claim()
             if changes.protocol is not None:  # the next micro-batch need not look
                 self._protocol = {"protocol": changes.protocol}
-            micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, batch_id), self._tables)
+            micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, number), self._tables)
             bad_records = micro_batch.quarantine_without_table()
             outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
         waiting = [each.status for each in outcomes if each.status.table_name in changes.ddl]
-        resumed = self._resuming.explained(waiting, self._tables, batch_id, writer)
-        resumed |= self._write_again(batch_id, writer)
+        resumed = self._resuming.explained(waiting, self._tables, number, writer)
+        resumed |= self._write_again(number, writer)
         outcomes = [*({each.status.table_name: each for each in outcomes} | resumed).values()]
         for each in outcomes:
-            if each.status.is_retried and each.status.set_aside_batch == batch_id:
+            if each.status.is_retried and each.status.set_aside_batch == number:
                 self._healing.back_off.postpone(each.status.table_name)
         before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
         self._tables |= self._healing.start_renamed(changes.ddl, self._tables)
@@ -448,16 +458,18 @@ class Following:
         if changed or maintained or time.monotonic() - self._written_at > _STATUS_EVERY_S:
             self._commit_status()
             self._written_at = time.monotonic()
+        else:
+            self._write_mark()
         if config.trigger is not None and not self._skips:
             begun = [each for each in changed if each.state == "loading"]
             self._joining.load_beside(
                 one for one in begun if getattr(before.get(one.table_name), "state", "") != "loading"
             )
         self._batches += 1
-        self._last_batch = batch_id
+        self._last_batch = number
         self._report(
             outcomes,
-            batch_id,
+            number,
             began,
             bad_records=bad_records,
             resolved_ts=changes.resolved_ts,

@@ -29,7 +29,7 @@ from ticdc_source.targets.changelog import committed_at, read_changelog, stored_
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.log import append_log
 from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX, merge_into
-from ticdc_source.targets.repeats import has_batch
+from ticdc_source.targets.repeats import is_same, last_batch
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts, Target, quoted
 from ticdc_source.targets.write_settings import WriteSettings
@@ -381,7 +381,7 @@ class _TableLoad:
         """Commit that a target is the table at the TSO: it may have had no rows, or deletes have followed the last."""
         target = self._opened(name)
         facts = CommitFacts(self._load.at, self._app_id, number)
-        if not has_batch(target, facts):
+        if not is_same(last_batch(target, facts), facts):
             target.append(target.frame().where(F.lit(False)), facts)  # noqa: FBT003 (a value of Spark)
 
     def _properties(self, name: str) -> Mapping[str, str]:
@@ -460,7 +460,7 @@ class _TableLoad:
                 self._merge(frame, facts, self._as_created(rows))
         else:
             target = self._opened(self._place.target)
-            if not has_batch(target, facts):
+            if not is_same(last_batch(target, facts), facts):
                 target.append(self._as_stored(frame, target), facts)
 
     def _as_created(self, rows: SnapshotRows) -> list[DDLEvent]:

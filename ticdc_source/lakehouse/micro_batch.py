@@ -302,6 +302,7 @@ class MicroBatch:
                 f"sync, rename or drop that table, and delete the row of {name} from the status table"
             )
             raise TargetError(msg)
+        after = -1 if status.target_batch is None else status.target_batch
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
         if status.kind is not None:
@@ -327,12 +328,12 @@ class MicroBatch:
             change_type = F.col(f"{self.config.column_prefix}change_type")
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
-                             after_batch=status.target_batch, resolved_ts=facts.resolved_ts, ddl=ddl,
+                             after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
                              properties=properties, **written.for_log())  # fmt: skip
             created, kind, has_commit = log.created, None if log.missing else kind, not log.missing
         else:
             merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
-                                after_batch=status.target_batch, resolved_ts=facts.resolved_ts, ddl=ddl,
+                                after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
                                 on_destructive_ddl="apply", on_doubtful_ddl="warn" if self.healing is None else "fail",
                              properties=properties,
                                 **written.for_merge())  # fmt: skip
@@ -370,7 +371,7 @@ class MicroBatch:
             TargetError: it lacks micro-batches, because `history` was off.
         """
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
-        held = None if last is None else last.held
+        held = None if last is None else last.number
         if held is not None and held < status.batch_id:
             msg = (
                 f"{log.name} ends with micro-batch {held}, and {status.target} has micro-batch "

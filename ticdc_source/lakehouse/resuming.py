@@ -160,7 +160,7 @@ class Resuming:
         """Return the last micro-batch that the target of a table has, and its log if it has both; -1 if it has none."""
         table = parse_table(status.table_name)
         batches = [None if target is None else target.last_batch(writer) for target in self._targets(table)]
-        numbers = [-1 if each is None or each.restored else each.number for each in batches]
+        numbers = [-1 if each is None else each.number for each in batches]
         has_both = self._config.of_table(table).history and status.kind != "log"
         return min(numbers) if has_both else max(numbers)
 

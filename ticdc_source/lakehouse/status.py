@@ -55,6 +55,7 @@ _SCHEMA = StructType([
         StructField("to_ts", LongType()),
         StructField("rows", LongType()),
     ]))),
+    StructField("written", LongType()),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
 _PROPERTIES = {
@@ -237,6 +238,7 @@ class StatusTable:
         self._engine = engine
         self._lock: threading.Lock = threading.Lock()
         self._is_new = False  # this process has created it, and written no status yet
+        self.written = 0  # how often the statuses have been written, as far as this object has read or written them
 
     def opened(self) -> Target:
         """Return the table as it is now: another process may have changed it."""
@@ -255,7 +257,9 @@ class StatusTable:
             return {}
         columns = target.columns()
         rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
-        statuses = [_status_of(row.asDict(recursive=True)) for row in rows]
+        found = [row.asDict(recursive=True) for row in rows]
+        self.written = max([self.written, *(row.pop("written", None) or 0 for row in found)])
+        statuses = [_status_of(row) for row in found]
         return {each.table_name: each for each in statuses}
 
     def check(
@@ -358,6 +362,14 @@ class StatusTable:
         """
         return self._identity(self.opened())
 
+    def repeat(self, until: int) -> None:
+        """Say that changes up to a commit-ts come again, in micro-batches that do not end at their resolved ts."""
+        with self._lock:
+            target = self.opened()
+            identity = self._identity(target)
+            if identity.get("exact_since") is not None:
+                target.set_properties({_SYNC: json.dumps({**identity, "exact_since": until})})
+
     def lose(self, until: int) -> None:
         """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
         with self._lock:
@@ -367,7 +379,8 @@ class StatusTable:
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Replace the statuses."""
-        fields = [asdict(statuses[name]) for name in sorted(statuses)]
+        self.written += 1
+        fields = [{**asdict(statuses[name]), "written": self.written} for name in sorted(statuses)]
         rows = [tuple(each[name] for name in _SCHEMA.names) for each in fields]
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)

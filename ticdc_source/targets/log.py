@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Literal
 
 from pyspark.sql import DataFrame
@@ -31,7 +33,7 @@ from ticdc_source.targets.changelog import (
 )
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.merge import KEYS, PREFIX, TABLE, target_of
-from ticdc_source.targets.repeats import check_table, has_batch
+from ticdc_source.targets.repeats import check_table, is_same, last_batch
 from ticdc_source.targets.retyping import Misfit, Retyping
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target, quoted
@@ -111,8 +113,8 @@ def append_log(
         changes: a changelog frame of one table, not a stream.
         target: the name of the log, as in `merge_into`. It is created if it does not exist; new columns are added.
         format: `delta` or `iceberg`, for a log that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream, also if it has a new checkpoint. With `batch_id`, the
-            last micro-batch of this writer is skipped if it comes again; a smaller number is an error.
+        app_id: the name of the writer: another for each stream. With `batch_id`, Kafka records of which this writer has
+            appended the changes add nothing if they come again, whatever the number of their micro-batch is.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
         after_batch: a micro-batch of this writer that the log has had, as in `merge_into`.
         resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
@@ -159,7 +161,7 @@ def _append(
     layout: DataLayout,
     after_batch: int | None,
 ) -> LogReport:
-    exists = log.exists()
+    exists, last = log.exists(), None
     remembered = log.properties() if exists else {}
     layout.check(log.engine, log.name)
     if exists:
@@ -172,8 +174,7 @@ def _append(
         return LogReport(target=log.name, missing=True)
     if exists:
         check_table(log, remembered.get(TABLE, ""), changelog.table)
-        if has_batch(log, facts, after_batch=after_batch):
-            return LogReport(target=log.name)
+        last = last_batch(log, facts, after_batch)
     retyping = Retyping.of(log, remembered, ddl)
     existing = log.columns() if exists else {}
     changelog, undecided = _settled(changelog, log, existing)
@@ -195,7 +196,8 @@ def _append(
         clause = layout.in_sql(log.name, [column.name for column in add])
         settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
-    log.append(_rows(changelog, wanted, ddl, retyping, preimages=preimages), facts)
+    rows = _rows(changelog, wanted, ddl, retyping, preimages=preimages)
+    _append_new(rows, log, facts, last, prefix, exists=exists)
     return LogReport(
         target=log.name,
         created=not exists,
@@ -203,6 +205,67 @@ def _append(
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
     )
+
+
+def _append_new(
+    rows: DataFrame, log: Target, facts: CommitFacts, last: CommitFacts | None, prefix: str, *, exists: bool
+) -> None:
+    """Append the rows that the log does not have from this writer.
+
+    What a row is, says the place of its Kafka record. The last commit knows up to which offsets the writer has come:
+    the log is read only if rows are not after them. Rows of a snapshot have no place; the number of their part names
+    them.
+    """
+    if facts.app_id is None or facts.batch_id is None:
+        log.append(rows, facts)
+        return
+    change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
+    rows = rows.persist()
+    try:
+        place = F.col(f"{sequence}.partition")
+        unplaced = (F.col(change) == EMPTIED) & (place < 0)
+        told = rows.groupBy(place.alias("partition"), unplaced.alias("emptied")).agg(
+            F.min(f"{sequence}.offset").alias("first"),
+            F.max(f"{sequence}.offset").alias("last"),
+            F.min(f"{sequence}.commit_ts").alias("since"),
+        )
+        parts = told.collect()
+        ends = {} if last is None or last.ends is None else json.loads(last.ends)
+        is_known = last is not None and last.ends is not None
+        placed = {str(part["partition"]): part for part in parts if (part["partition"] or 0) >= 0}
+        if any(part["partition"] is not None and part["partition"] < 0 and not part["emptied"] for part in parts):
+            if is_same(last, facts):
+                return
+        elif exists and parts:
+            has_old = any(part["first"] is None or part["first"] <= ends.get(name, -1) for name, part in placed.items())
+            if not is_known or has_old or len(placed) < len(parts):
+                rows = _without_those_of(log, rows, change, sequence, [part["since"] for part in parts])
+                if rows.isEmpty():
+                    return
+        now = {name: part["last"] for name, part in placed.items() if part["last"] is not None}
+        ends |= {name: max(end, ends.get(name, -1)) for name, end in now.items()}
+        log.append(rows, replace(facts, ends=json.dumps(ends, separators=(",", ":"))))
+    finally:
+        rows.unpersist()
+
+
+def _without_those_of(
+    log: Target, rows: DataFrame, change: str, sequence: str, since: Sequence[int | None]
+) -> DataFrame:
+    """Return the rows that a log does not have: of another record, or of another kind of change."""
+    place = [F.col(f"{sequence}.{name}") for name in ("commit_ts", "partition", "offset", "index")]
+    names = ["commit_ts", "partition", "offset", "index", "change"]
+    there = log.frame()
+    first = min((one for one in since if one is not None), default=None)
+    if first is not None and None not in since:
+        there = there.where(F.col(f"{sequence}.commit_ts") >= first)  # so that the engine skips files
+    there = there.select(*(one.alias(name) for one, name in zip([*place, F.col(change)], names, strict=True)))
+    here, there = rows.alias("here"), there.alias("there")
+    same = [
+        F.col(f"here.{one}").eqNullSafe(F.col(f"there.{name}"))
+        for one, name in zip([*(f"{sequence}.{each}" for each in names[:4]), change], names, strict=True)
+    ]
+    return here.join(there, reduce(and_, same), "left_anti")
 
 
 def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:

@@ -37,7 +37,7 @@ from ticdc_source.targets.ddl_events import DestructiveDDL, doubts_of
 from ticdc_source.targets.ddl_places import DDLPlaces
 from ticdc_source.targets.fitting import Fitting, RowsThatStay
 from ticdc_source.targets.merge_plan import MergePlan, MergeReport, computed_images
-from ticdc_source.targets.repeats import check_table, has_batch, was_skipped
+from ticdc_source.targets.repeats import check_table, is_same, last_batch
 from ticdc_source.targets.retyping import Misfit, Retyping, free_name
 from ticdc_source.targets.sessions import frame_in, own_session, shuffling
 from ticdc_source.targets.sql_targets import open_target
@@ -97,11 +97,10 @@ def merge_into(
         deletes: `soft`, which is the default, keeps the row with `_is_deleted = true`; `hard` removes it, and keeps its
             key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring it back.
         format: `delta` or `iceberg`, for a target that does not exist, if its catalog does not say it.
-        app_id: the name of the writer: another for each stream, also for a stream with a new checkpoint. With
-            `batch_id`, the last micro-batch of this writer is skipped if it comes again, and a smaller number is an
-            error: its rows are new. So it is after Delta's RESTORE; give a new `app_id` then, and read again from
-            before that version. (If Iceberg's snapshot that recorded the number has expired, nothing is skipped;
-            `_sequence` keeps the rows right.)
+        app_id: the name of the writer: another for each stream. With `batch_id`, the last micro-batch of this writer is
+            skipped if it comes again with the same changes. Anything else is merged, whatever its number is:
+            `_sequence` keeps the rows right. After a RESTORE (Iceberg: a rollback), a number that is larger than one
+            that was undone is an error, because rows would be missing: read again from before that version.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
         after_batch: a micro-batch of this writer with rows that the target has had: if it has not, it is an older
             version, and nothing is written.
@@ -220,7 +219,7 @@ class _Merge:
         self.layout.check(self.target.engine, self.target.name)
         if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
-        repeated = exists and has_batch(self.target, self.facts, remembers=True, after_batch=self.after_batch)
+        last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
             places,
@@ -239,7 +238,7 @@ class _Merge:
         changes = replace(changes, digits=retyping.digits())
         commit_time = self.commit_time or COMMIT_TIME in remembered
         return replace(self, changes=changes, commit_time=commit_time).merge(
-            self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, repeated=repeated
+            self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, last=last
         )
 
     def merge(
@@ -252,11 +251,13 @@ class _Merge:
         deletes: str,
         *,
         exists: bool,
-        repeated: bool,
+        last: CommitFacts | None,
     ) -> MergeReport:
         existing = self.target.columns() if exists else {}
         newest = newest_images(self.changes, keys)
-        images, count, gone, decided = computed_images(newest, self.changes, existing, self._what)
+        images, count, gone, content, decided = computed_images(newest, self.changes, existing, self._what)
+        facts = replace(self.facts, content=content)
+        repeated = is_same(last, facts)
         prefix = self._prefix(remembered)
         truncated_ts = old_rows.state.truncated_ts
         row_ts = old_rows.state.places.row_ts(f"{prefix}sequence")
@@ -308,13 +309,12 @@ class _Merge:
         merged = Merged(0)
         with shuffling(self.target.spark, count):
             if tombstones is not None and gone and not repeated:
-                self._bury(images, tombstones, plan)
+                tombstones.merge(plan.burial(images), facts)
             if count and not repeated and (exists or buried):
-                merged = self.target.merge(plan.upsert(images, tombstones), self.facts)
+                merged = self.target.merge(plan.upsert(images, tombstones), facts)
             elif count and not repeated:  # no row is there yet, and none is kept out: nothing to compare
-                self.target.append(plan.rows(images), self.facts)
+                self.target.append(plan.rows(images), facts)
                 merged = Merged(count - gone if plan.hard else count)
-        repeated = repeated or was_skipped(self.target, self.facts, merged)
         return MergeReport(
             target=self.target.name,
             created=not exists,
@@ -592,11 +592,6 @@ class _Merge:
             tombstones.add_columns(new)
         old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
         return tombstones, True
-
-    def _bury(self, images: Images, tombstones: Target, plan: MergePlan) -> None:
-        """Write the keys of deleted rows into the table of tombstones."""
-        if not has_batch(tombstones, self.facts, remembers=True):
-            was_skipped(tombstones, self.facts, tombstones.merge(plan.burial(images), self.facts))
 
 
 def _same_columns(before: Sequence[str], keys: Sequence[str], old_rows: OldRows) -> bool:

@@ -120,7 +120,7 @@ class MergePlan:
 
 def computed_images(
     images: Images, changes: Changelog, existing: Mapping[str, DataType], what: str
-) -> tuple[Images, int, int, dict[str, DataType | None]]:
+) -> tuple[Images, int, int, str, dict[str, DataType | None]]:
     """Compute the images and, in the same pass, what is to be known of them.
 
     It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type. It
@@ -133,7 +133,8 @@ def computed_images(
         what: what is merged into what, for errors.
 
     Returns:
-        The images; how many there are, and how many of them say that the row is gone; and by the name of such a column
+        The images; how many there are, and how many of them say that the row is gone; which they are: other images have
+        another text; and by the name of such a column
         the type that the target has, None if it lacks the column.
 
     Raises:
@@ -150,6 +151,7 @@ def computed_images(
         "all": F.count(F.lit(1)),
         "gone": F.count_if("gone"),
         "unordered": F.count_if(F.col("seq").isNull()),
+        "places": F.bit_xor(F.xxhash64("seq")),
     }
     frame, row = computed_with(images.frame, {**counts, **lost})
     if row["unordered"]:
@@ -160,4 +162,5 @@ def computed_images(
         raise SchemaError(msg)
     decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
     few = replace(images, frame=frame.coalesce(tasks_of(row["all"])))
-    return few, row["all"], row["gone"], decided
+    content = f"{row['all']}:{(row['places'] or 0) % 2**64:016x}"
+    return few, row["all"], row["gone"], content, decided

@@ -1,15 +1,15 @@
 """Which micro-batch a target had last from a writer, and of which table it is: before anything is written.
 
-A stream repeats only the micro-batch in which it ended. So a number that is smaller than the last one is not a repeat:
-the rows are new, and to skip them would lose them.
+A number stands for no content: a stream whose checkpoint was put back plans the same number anew, up to another end. So
+a micro-batch is skipped only if its changes are those of the last commit. Anything else is written again.
 """
 
 from __future__ import annotations
 
 from ticdc_source.errors import TargetError
-from ticdc_source.targets.target import CommitFacts, Merged, Target
+from ticdc_source.targets.target import CommitFacts, Target
 
-__all__ = ["check_table", "has_batch", "same_table", "was_skipped"]
+__all__ = ["check_table", "is_same", "last_batch", "same_table"]
 
 
 def same_table(one: str, other: str) -> bool:
@@ -38,55 +38,41 @@ def check_table(target: Target, before: str, now: str) -> None:
     raise TargetError(msg)
 
 
-def has_batch(target: Target, facts: CommitFacts, *, remembers: bool = False, after_batch: int | None = None) -> bool:
-    """Return whether a target has a micro-batch already: whether it is the last one of its writer.
+def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = None) -> CommitFacts | None:
+    """Return what the last commit of the writer recorded; None if there is none.
 
     Args:
         target: the target.
-        facts: the facts of the micro-batch.
-        remembers: whether what this process has committed will do, because `was_skipped` asks again after the commit.
-        after_batch: a micro-batch of this writer that the target must have, or a later one; None if that is not known.
+        facts: the facts of the micro-batch that is to be written.
+        after_batch: a micro-batch of this writer that the target must have, or a later one, -1 for none; None if that
+            is not known, so that the commits alone tell whether some are missing.
 
     Raises:
-        TargetError: the last one has a larger number, or somebody has restored the table since.
+        TargetError: somebody has put back an older version since, and this micro-batch does not follow on it.
     """
     if facts.app_id is None or facts.batch_id is None:
-        return False
-    last = target.last_batch(facts.app_id, facts.batch_id if remembers else None)
-    held = None if last is None else last.held
-    if held is not None and after_batch is not None and held < after_batch:
-        ends = "has none" if held < 0 else f"ends with micro-batch {held}"
+        return None
+    last = target.last_batch(facts.app_id)
+    if last is None:
+        return None
+    if after_batch is not None and last.number < after_batch:
+        ends = "has none" if last.number < 0 else f"ends with micro-batch {last.number}"
         msg = (
             f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
             "without the changes in between. Put back the newest version; or read the table again from a snapshot"
         )
         raise TargetError(msg)
-    if last is None or last.number < facts.batch_id:
-        return False
-    if last.number == facts.batch_id and not last.restored:
-        return True
-    reason = "it was restored to an older version after" if last.restored else "it has"
-    raise TargetError(_refusal(target, facts, f"{reason} micro-batch {last.number} of this writer"))
+    if after_batch is None and last.undone is not None and facts.batch_id > last.undone:
+        msg = (
+            f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
+            f"to an older version, without the rows of micro-batch {last.undone} of this writer. Put back the newest "
+            "version; or give a new app_id, and read again from before the version to which it was restored (what "
+            "comes again changes nothing)"
+        )
+        raise TargetError(msg)
+    return last.facts
 
 
-def was_skipped(target: Target, facts: CommitFacts, merged: Merged) -> bool:
-    """Return whether the engine has skipped a micro-batch because another process has committed it meanwhile.
-
-    Raises:
-        TargetError: the rows that it has skipped are new, as far as the commits tell that it still knows.
-    """
-    if not merged.skipped:
-        return False
-    if has_batch(target, facts):
-        return True
-    reason = "it has this micro-batch of this writer or a later one, and does not know the commit any more"
-    raise TargetError(_refusal(target, facts, reason))
-
-
-def _refusal(target: Target, facts: CommitFacts, reason: str) -> str:
-    return (
-        f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: {reason}, so the "
-        "rows would be skipped. Either the stream has a new or older checkpoint: give it an app_id of its own, or a "
-        "new target. Or two streams have the same app_id: give each another. Or the table was restored: give a new "
-        "app_id, and read again from before the version to which it was restored (what comes again changes nothing)"
-    )
+def is_same(last: CommitFacts | None, facts: CommitFacts) -> bool:
+    """Return whether the last commit of a writer has recorded a micro-batch with the same changes."""
+    return last is not None and (last.batch_id, last.content) == (facts.batch_id, facts.content)

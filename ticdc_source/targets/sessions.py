@@ -11,15 +11,26 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.spark.verbatim import SUBSTITUTE
+from ticdc_source.targets.target import CommitFacts
 
-__all__ = ["REMEMBERED", "configured", "frame_in", "in_thread", "origin", "own_session", "shuffling", "tasks_of"]
+__all__ = [
+    "REMEMBERED",
+    "RememberedBatch",
+    "configured",
+    "frame_in",
+    "in_thread",
+    "origin",
+    "own_session",
+    "shuffling",
+    "tasks_of",
+]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
@@ -106,6 +117,13 @@ def origin(spark: SparkSession) -> str:
     return str(session.session_id if jsession is None else jsession.sessionUUID())
 
 
+class RememberedBatch(NamedTuple):
+    """A micro-batch that this process has committed: the facts, and what names the version of the table after it."""
+
+    facts: CommitFacts
+    version: str
+
+
 class RememberedBatches:
     """The last micro-batch that this process has committed: by the session, the table and the writer.
 
@@ -116,7 +134,7 @@ class RememberedBatches:
     """
 
     def __init__(self) -> None:
-        self._numbers: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._batches: OrderedDict[tuple[str, str, str], RememberedBatch] = OrderedDict()
         self._engines: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def engine(self, spark: SparkSession, table: str) -> str | None:
@@ -133,17 +151,17 @@ class RememberedBatches:
             while len(self._engines) > _MOST_REMEMBERED:
                 self._engines.popitem(last=False)
 
-    def take(self, spark: SparkSession, table: str, app_id: str) -> int | None:
-        """Take out the number of a writer's last micro-batch; None if it is not known."""
+    def take(self, spark: SparkSession, table: str, app_id: str) -> RememberedBatch | None:
+        """Take out a writer's last micro-batch; None if it is not known."""
         with _lock:
-            return self._numbers.pop((origin(spark), table, app_id), None)
+            return self._batches.pop((origin(spark), table, app_id), None)
 
-    def put(self, spark: SparkSession, table: str, app_id: str, batch_id: int) -> None:
-        """Note the number of a writer's last micro-batch."""
+    def put(self, spark: SparkSession, table: str, app_id: str, batch: RememberedBatch) -> None:
+        """Note a writer's last micro-batch."""
         with _lock:
-            self._numbers[origin(spark), table, app_id] = batch_id
-            while len(self._numbers) > _MOST_REMEMBERED:
-                self._numbers.popitem(last=False)
+            self._batches[origin(spark), table, app_id] = batch
+            while len(self._batches) > _MOST_REMEMBERED:
+                self._batches.popitem(last=False)
 
 
 # Like the sessions above it belongs to the process: each call of merge_into opens its target anew.

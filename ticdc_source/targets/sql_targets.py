@@ -6,8 +6,9 @@ import datetime
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -25,7 +26,7 @@ from pyspark.sql.types import (
 
 from ticdc_source.errors import TargetError
 from ticdc_source.spark.verbatim import run_sql
-from ticdc_source.targets.sessions import REMEMBERED, configured
+from ticdc_source.targets.sessions import REMEMBERED, RememberedBatch, configured
 from ticdc_source.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
 from ticdc_source.targets.target import (
     APP_ID,
@@ -53,7 +54,6 @@ __all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "existing_target", "open_t
 
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
-_NO_BATCH = -1
 _OF_HISTORY = ("version", "operation", "operationParameters", "userMetadata")
 _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
@@ -174,9 +174,8 @@ class _SqlTarget:
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         names = ", ".join(map(quoted, rows.columns))
-        with _view(rows) as source:
+        with _view(rows) as source, self._remembering(facts):
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
-        self._remember(facts)
         return Merged()
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
@@ -185,17 +184,14 @@ class _SqlTarget:
             self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
-        with _view(upsert.images) as view:
-            merged = self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
-        if not merged.skipped:
-            self._remember(facts)
-        return merged
+        with _view(upsert.images) as view, self._remembering(facts):
+            return self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
 
-    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:
+    def last_batch(self, app_id: str) -> LastBatch | None:
         last = REMEMBERED.take(self.spark, self.name, app_id)
-        if last is None or before is None or last >= before:
-            return self.recorded_batch(app_id)
-        return LastBatch(last)
+        if last is not None and last.version == self.version():
+            return LastBatch(last.facts)
+        return self.recorded_batch(app_id)
 
     def refresh(self, spark: SparkSession) -> None:
         """Delta's sessions see what others write."""
@@ -204,10 +200,37 @@ class _SqlTarget:
         """Return the last micro-batch of a writer, by the commits that the engine still knows."""
         raise NotImplementedError
 
-    def _remember(self, facts: CommitFacts) -> None:
-        """Note what this process has just committed, so that the next micro-batch need not read it back."""
-        if facts.app_id is not None and facts.batch_id is not None:
-            REMEMBERED.put(self.spark, self.name, facts.app_id, facts.batch_id)
+    def version(self) -> str | None:
+        """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
+        if getattr(self.spark, "_jsparkSession", None) is None:  # Spark Connect
+            return None
+        try:
+            return self.version_of_engine()
+        except Exception:  # noqa: BLE001 (of another release of the engine: the commits are read then)
+            return None
+
+    def version_of_engine(self) -> str | None:
+        """Return what the engine itself calls the version of the table now."""
+        raise NotImplementedError
+
+    def follows(self, _version: str, _before: str, _facts: CommitFacts) -> bool:
+        """Return whether a version is that of a commit with facts, and nobody else has committed since another one."""
+        return False
+
+    @contextmanager
+    def _remembering(self, facts: CommitFacts) -> Iterator[None]:
+        """Note what is committed here, with the version, so that the next micro-batch need not read it back.
+
+        A version that somebody else has made, which may be a RESTORE, is not noted.
+        """
+        before = self.version() if facts.app_id is not None and facts.batch_id is not None else None
+        yield
+        version = None if before is None else self.version()
+        if facts.app_id is None or before is None or version is None:
+            return
+        with suppress(Exception):  # it is committed, whatever the engine says now
+            if self.follows(version, before, facts):
+                REMEMBERED.put(self.spark, self.name, facts.app_id, RememberedBatch(facts, version))
 
     def merged(self, _answer: Sequence[Row]) -> Merged:
         """Return what a MERGE did, by its answer."""
@@ -262,16 +285,23 @@ class DeltaTarget(_SqlTarget):
         super().rename_column(name, to)
 
     def merged(self, answer: Sequence[Row]) -> Merged:
-        """Return what a MERGE did: no answer if Delta has skipped it."""
-        return Merged(answer[0]["num_affected_rows"]) if answer else Merged(0, skipped=True)
+        """Return what a MERGE did."""
+        return Merged(answer[0]["num_affected_rows"])
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
         """Return the settings with which a commit records facts."""
-        recorded = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
-        if facts.app_id is None or facts.batch_id is None:
-            return recorded
-        start = "spark.databricks.delta.write.txn"
-        return {**recorded, f"{start}AppId": facts.app_id, f"{start}Version": str(facts.batch_id)}
+        return {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
+
+    def version_of_engine(self) -> str | None:
+        """Return the id of the table and the number of its version."""
+        jframe: Any = self.spark.table(self.name)._jdf  # noqa: SLF001 (no SQL tells it without a job)
+        snapshot = jframe.queryExecution().analyzed().collectLeaves().head().relation().location().getSnapshot()
+        return f"{snapshot.metadata().id()} {snapshot.version()}"
+
+    def follows(self, version: str, before: str, _facts: CommitFacts) -> bool:
+        """Return whether a version is the next one after another."""
+        (table, number), (table_before, number_before) = version.split(" "), before.split(" ")
+        return table == table_before and int(number) == int(number_before) + 1
 
     def compact(self) -> None:
         """Write small files into larger ones."""
@@ -302,7 +332,7 @@ class DeltaTarget(_SqlTarget):
             history = run_sql(self.spark, text).select(*_OF_HISTORY).collect()
             last = _last_in(history, app_id)
             is_whole = limit is None or len(history) < limit
-            if is_whole or (last is not None and (not last.restored or last.restored_to != _NO_BATCH)):
+            if is_whole or (last is not None and last.facts is not None):
                 return last
         return None
 
@@ -385,10 +415,29 @@ class IcebergTarget(_SqlTarget):
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
-        newest = self._current().where(f"summary['{BATCH_ID}'] IS NOT NULL").orderBy("committed_at", ascending=False)
-        last = newest.where(F.col("summary").getItem(APP_ID) == app_id).select("summary").limit(1).collect()
-        number = CommitFacts.of(last[0]["summary"]).batch_id if last else None
-        return None if number is None else LastBatch(number)
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        current = current.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
+        its = self.spark.table(f"{self.name}.snapshots").where(f"summary['{BATCH_ID}'] IS NOT NULL")
+        its = its.where(F.col("summary").getItem(APP_ID) == app_id).join(current, "snapshot_id", "left")
+        rows = its.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
+        return _last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
+
+    def version_of_engine(self) -> str | None:
+        """Return the id of the snapshot."""
+        snapshot = self._snapshot()
+        return None if snapshot is None else snapshot[0]
+
+    def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
+        """Return whether the snapshot records facts."""
+        snapshot = self._snapshot()
+        return snapshot is not None and CommitFacts.of(snapshot[1]) == facts
+
+    def _snapshot(self) -> tuple[str, dict[str, str]] | None:
+        """Return the id of the snapshot of now, and its summary."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
+        load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
+        snapshot = load(self.spark._jsparkSession, self.name).currentSnapshot()  # noqa: SLF001 (as above)
+        return None if snapshot is None else (str(snapshot.snapshotId()), dict(snapshot.summary()))
 
 
 ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
@@ -527,26 +576,20 @@ def _last_in(history: Sequence[Row], app_id: str) -> LastBatch | None:
 
     RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
     """
-    number: int | None = None
-    undone_above: int | None = None  # versions from here up to a RESTORE are undone; None if nothing is
-    restored = is_known = False
-    for row in history:
-        if undone_above is not None and row["version"] <= undone_above:
-            undone_above = None
-        if undone_above is None and row["operation"] == "RESTORE":
-            version = (row["operationParameters"] or {}).get("version")
-            restored, is_known = True, version is not None  # not if it was restored to a time
-            undone_above = int(version) if version is not None else _NO_BATCH
-            continue
-        facts = _facts_in(row["userMetadata"])
-        if facts.app_id != app_id or facts.batch_id is None:
-            continue
-        number = facts.batch_id if number is None else number
-        if not restored:
-            return LastBatch(number)
-        if undone_above is None:
-            return LastBatch(number, restored, facts.batch_id)
-    return None if number is None else LastBatch(number, restored, _NO_BATCH if is_known else None)
+    in_effect = {row["version"] for row in _in_effect(history)}
+    told = ((_facts_in(row["userMetadata"]), row["version"] in in_effect) for row in history)
+    return _last_of((facts, counts) for facts, counts in told if facts.app_id == app_id and facts.batch_id is not None)
+
+
+def _last_of(commits: Iterable[tuple[CommitFacts, bool]]) -> LastBatch | None:
+    """Return the last micro-batch among the commits of a writer, newest first, each with whether it is in effect."""
+    undone: int | None = None
+    for facts, is_in_effect in commits:
+        if is_in_effect:
+            return LastBatch(facts, undone)
+        number = facts.batch_id or 0
+        undone = number if undone is None else min(undone, number)
+    return None if undone is None else LastBatch(None, undone)
 
 
 def _facts_in(metadata: str | None) -> CommitFacts:

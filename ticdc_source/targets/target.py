@@ -16,7 +16,9 @@ from pyspark.sql.types import DataType
 
 __all__ = ["Commit", "CommitFacts", "LastBatch", "Merged", "NewColumn", "Target", "Upsert", "quoted"]
 
-RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"  # what a commit records
+# What a commit records.
+RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
+CONTENT, ENDS = "ticdc.content", "ticdc.ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +28,35 @@ class CommitFacts:
     Attributes:
         resolved_ts: every change up to this commit-ts, itself included, is in the table; None if nobody knows it.
         app_id: who writes: one name for each stream and target.
-        batch_id: the number of the micro-batch.
+        batch_id: the number of the micro-batch. A stream whose checkpoint was put back gives it to other changes.
+        content: what the micro-batch has of the table: equal texts are the same changes.
+        ends: of a log, the largest offset of each topic partition that this writer has written, as JSON.
     """
 
     resolved_ts: int | None = None
     app_id: str | None = None
     batch_id: int | None = None
+    content: str | None = None
+    ends: str | None = None
 
     def as_properties(self) -> dict[str, str]:
         """Return what is known, by the names under which it is recorded."""
-        named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id}
+        named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id, CONTENT: self.content,
+                 ENDS: self.ends}  # fmt: skip
         return {name: str(value) for name, value in named.items() if value is not None}
 
     @staticmethod
     def of(properties: Mapping[str, object]) -> CommitFacts:
         """Return the facts among what a commit recorded."""
-        resolved_ts, app_id, batch_id = (properties.get(name) for name in (RESOLVED_TS, APP_ID, BATCH_ID))
+        names = (RESOLVED_TS, APP_ID, BATCH_ID, CONTENT, ENDS)
+        texts = (None if properties.get(name) is None else str(properties[name]) for name in names)
+        resolved_ts, app_id, batch_id, content, ends = texts
         return CommitFacts(
-            None if resolved_ts is None else int(str(resolved_ts)),
-            None if app_id is None else str(app_id),
-            None if batch_id is None else int(str(batch_id)),
+            None if resolved_ts is None else int(resolved_ts),
+            app_id,
+            None if batch_id is None else int(batch_id),
+            content,
+            ends,
         )
 
 
@@ -63,23 +74,21 @@ class Commit:
 
 
 class LastBatch(NamedTuple):
-    """The last micro-batch that a table has of a writer.
+    """The last micro-batch of a writer whose rows a table has, and what was undone since.
 
     Attributes:
-        number: its number.
-        restored: whether the table was restored after it, and the engine skips it all the same.
-        restored_to: the last micro-batch of the version that it was restored to, -1 if that has none; None if that is
-            not known.
+        facts: what its commit recorded; None if the table has none of the writer's, or nobody knows which.
+        undone: the smallest number of a micro-batch that somebody has undone since, by a restore or a rollback; None if
+            there is none.
     """
 
-    number: int
-    restored: bool = False
-    restored_to: int | None = None
+    facts: CommitFacts | None
+    undone: int | None = None
 
     @property
-    def held(self) -> int | None:
-        """The last micro-batch whose rows the table has; None if that is not known."""
-        return self.restored_to if self.restored else self.number
+    def number(self) -> int:
+        """Its number; -1 if there is none."""
+        return -1 if self.facts is None or self.facts.batch_id is None else self.facts.batch_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +132,9 @@ class Merged:
 
     Attributes:
         rows: how many rows it changed; None if the engine does not tell.
-        skipped: whether it was skipped, because its micro-batch was there already.
     """
 
     rows: int | None = None
-    skipped: bool = False
 
 
 class Target(Protocol):
@@ -216,7 +223,7 @@ class Target(Protocol):
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         """Set columns to values, which are SQL, in the rows that meet a condition; one commit.
 
-        Its facts must not have the number of the micro-batch: Delta would then skip the merge that follows.
+        Its facts must not have the number of the micro-batch: whether the merge that follows is done is told by it.
         """
 
     def delete_rows(self, where: str, facts: CommitFacts) -> None:
@@ -227,8 +234,7 @@ class Target(Protocol):
 
         Args:
             upsert: the images, and what they change.
-            facts: what the commit records. With `app_id` and `batch_id`, Delta skips a number that is not larger than
-                the writer's last; Iceberg skips nothing.
+            facts: what the commit records.
         """
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
@@ -253,13 +259,11 @@ class Target(Protocol):
             undone: whether those count that somebody has undone, by a restore or a rollback.
         """
 
-    def last_batch(self, app_id: str, before: int | None = None) -> LastBatch | None:
+    def last_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer, by the commits that the engine still knows; None if there is none.
 
         Args:
             app_id: the name of the writer.
-            before: if the last one that this process has committed is below this number, that one will do. Somebody
-                else may have committed a later one since.
         """
 
     def refresh(self, spark: SparkSession) -> None:
