@@ -73,11 +73,12 @@ def compared(
             return status  # a target that is gone says so when the next change comes
         if held.number >= last:
             return replace(status, target_batch=held.number)
-        if status.state == "set aside":
+        is_loaded_again = config.tidb is not None and status.complete_since is None and status.kind != "log"
+        if status.state == "set aside" or is_loaded_again:
             return status
         reason = (
-            f"{status.target} has had micro-batch {status.target_batch}, and ends with {held.number} now: it is an "
-            "older version, without the changes in between. Put back its newest version, and resume "
+            f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held.number} "
+            "now: it is an older version, without the changes in between. Put back its newest version, and resume "
             f"{status.table_name}; or put back the whole checkpoint as it was then, or before, and resume it. Or read "
             "the table again with [tidb]: stop the sync, drop the target, and delete the row of the table from the "
             "status table"

@@ -442,7 +442,7 @@ def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] |
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    own = ("bad_records", "columns", "waits_for_ddl", "heals", "is_retried", "pauses")
+    own = ("bad_records", "columns", "waits_for_ddl", "heals", "is_retried", "pauses", "written")
     return TableStatus(
         **{name: value for name, value in row.items() if name not in own},
         bad_records=row.get("bad_records") or 0,
