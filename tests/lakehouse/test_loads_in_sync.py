@@ -72,7 +72,7 @@ class Sync:
         own: Any = self.sync
         own._tables = tables
         own._joining = loads
-        own.checkpoint = SimpleNamespace(committed=lambda: LAST)
+        own._marks = SimpleNamespace(committed=lambda: LAST, write=lambda _: None, shift=0)
         own._status = SimpleNamespace(write=self.write, name="status")
         own._lease = SimpleNamespace(check=lambda **_: None)
         own._resuming = SimpleNamespace(write_missed=self.resume, forget_written=lambda _: None)

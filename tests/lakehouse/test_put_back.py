@@ -121,7 +121,7 @@ def test_a_target_that_was_put_back_is_set_aside_at_the_start(lake: Lake, tmp_pa
 
     sync.start()
     assert sync.status("a").state == "set aside"
-    assert "ends with 1 now" in str(sync.status("a").reason)
+    assert "ends with micro-batch 1 now" in str(sync.status("a").reason)
     sync.kill()
     if remedy == "the target":
         newest.tables_of(sync, target("a"))
@@ -147,7 +147,7 @@ def test_a_lake_is_compared_with_each_micro_batch_that_has_ended(lake: Lake, tmp
 
     sync.start()
 
-    assert "ends with 0 now" in str(sync.status("a").reason)
+    assert "ends with micro-batch 0 now" in str(sync.status("a").reason)
 
 
 class Story:
