@@ -5,7 +5,6 @@ Both sides are fixed: TiDB is read as of the TSO, and the target at one version,
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from ticdc_source.audit.repair import REPAIR_RANK, as_stored, repairing_changes
 from ticdc_source.audit.report import TableAudit
 from ticdc_source.audit.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
 from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError
+from ticdc_source.schema.json_text import loads
 from ticdc_source.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_source.snapshots.queries import TiDBAddress, check_tso
 from ticdc_source.spark.computed import computed
@@ -181,7 +181,7 @@ class _TableAudit:
         self._whole_sequence = quoted(f"{prefix}sequence")
         self._sequence = f"{self._whole_sequence}.commit_ts"
         self._deleted = quoted(f"{prefix}is_deleted") if properties.get(DELETES) == "soft" else None
-        self._keys: list[str] = json.loads(properties[KEYS])
+        self._keys: list[str] = loads(properties[KEYS])
         self._types = {field.name: field.dataType for field in self._frame.schema}
         compared, self._missing_columns = columns_of(rows.table.columns, self._types, self._keys)
         names = {column.name.lower(): column for column in compared}

@@ -8,7 +8,6 @@ depend on. The command ends with the lines that install and use what is in the f
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import re
 import shlex
@@ -22,6 +21,7 @@ from ticdc_source.cli.arguments import argument, file_path, words
 from ticdc_source.cli.screen import errors, output, plain
 from ticdc_source.errors import OptionError, TargetError, counted
 from ticdc_source.options.parsers import ParseError, one_of
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["SUMMARY", "add_arguments", "own_requirement", "run"]
 
@@ -148,7 +148,7 @@ def own_requirement(extras: Sequence[str], wheel: Path | None) -> str:
         msg = f"argument --extra: there is no {', '.join(unknown)}; there are {', '.join(sorted(known))}"
         raise OptionError(msg)
     direct_url = package.read_text("direct_url.json")
-    return f"{name}=={package.version}" if direct_url is None else f"{name} @ {_url(json.loads(direct_url))}"
+    return f"{name}=={package.version}" if direct_url is None else f"{name} @ {_url(loads(direct_url))}"
 
 
 def _url(direct_url: Mapping[str, object]) -> str:

@@ -22,6 +22,7 @@ from ticdc_source.errors import OptionError, counted
 from ticdc_source.inspection.tail import CORRUPT, Event, Start, Tail
 from ticdc_source.options import parsers
 from ticdc_source.options.parsers import ParseError
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -161,7 +162,7 @@ def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str
         yield str(event["watermark_ts"])
         return
     if kind == "corrupt":
-        report = json.loads(str(event[CORRUPT]))
+        report = loads(str(event[CORRUPT]))
         yield report["reason"]
         where = ", ".join(f"{part} {report[part]}" for part in ("table", "column") if report[part])
         yield f" ({where})" if where else ""
@@ -190,7 +191,7 @@ def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str
 
 
 def _row(text: object) -> dict[str, object]:
-    row = json.loads(text, parse_float=_Number) if isinstance(text, str) else {}
+    row = loads(text, parse_float=_Number) if isinstance(text, str) else {}
     return row if isinstance(row, dict) else {}
 
 

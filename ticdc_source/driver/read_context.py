@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import (
     DEFINITIONS,
     KEY,
@@ -89,7 +89,7 @@ def _column_of_metadata(name: str, metadata: Mapping[str, str]) -> ColumnContext
     return ColumnContext(
         name=name,
         type=parse_type(metadata[MYSQL_TYPE]) if MYSQL_TYPE in metadata else None,
-        versions=tuple((start, parse_type(text)) for start, text in json.loads(metadata.get(VERSIONS, "[]"))),
+        versions=tuple((start, parse_type(text)) for start, text in loads(metadata.get(VERSIONS, "[]"))),
         written=Written[metadata[WRITTEN].upper()] if WRITTEN in metadata else Written.UNKNOWN,
         key=KEY in metadata,
     )

@@ -35,6 +35,7 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols import INSPECTIONS, recognized
 from ticdc_source.protocols.redaction import Redactor
+from ticdc_source.schema.json_text import loads
 from ticdc_source.tso import duration
 
 __all__ = [
@@ -279,16 +280,16 @@ def read_capture(path: Path) -> Iterator[CapturedRecord]:
     number = 1
     try:
         with gzip.open(path, "rb") as file:
-            head: object = json.loads(file.readline() or b"null")
+            head: object = loads(file.readline() or b"null")
             _check_head(head, path)
             for number, text in enumerate(file, 2):  # noqa: B007 (for the error)
-                yield _record(json.loads(text))
+                yield _record(loads(text))
     except OptionError:
         raise
     except OSError as error:  # gzip.BadGzipFile is one
         msg = f"{path} cannot be read: {error.strerror or error}"
         raise OptionError(msg) from None
-    except (EOFError, KeyError, TypeError, ValueError, RecursionError, binascii.Error, zlib.error) as error:
+    except (EOFError, KeyError, TypeError, ValueError, binascii.Error, zlib.error) as error:
         msg = f"{path}, line {number}: it is no record of a capture, or the file is not whole ({type(error).__name__})"
         raise OptionError(msg) from None
 

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ticdc_source.inspection.report import Check, Diagnosis
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["diagnose_executors"]
 
@@ -34,7 +35,6 @@ def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
     # Spark ships a nested function as code. One of this module would go by its name, and a Python without this package
     # could not import it.
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import json  # noqa: PLC0415 (where the task runs)
         import platform  # noqa: PLC0415
         import socket  # noqa: PLC0415
         import sys  # noqa: PLC0415
@@ -62,7 +62,7 @@ def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
         return {"all": _diagnosis(str(error).strip().partition("\n")[0])}
     diagnoses: dict[str, Diagnosis] = {}
     for executor, checks in sorted(map(tuple, rows)):
-        diagnosis = _diagnosis(json.loads(checks))
+        diagnosis = _diagnosis(loads(checks))
         if executor not in diagnoses or _failures(diagnosis) > _failures(diagnoses[executor]):
             diagnoses[executor] = diagnosis
     return diagnoses

@@ -8,7 +8,6 @@ Spark takes a VARIANT from Python as a struct of two binaries, one of which is f
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.types import DECIMAL_MAX, VARIANT
 
 __all__ = ["variant_of", "variants"]
@@ -156,7 +156,7 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
     Raises:
         ValueError: it is not JSON, or a document that VARIANT does not hold.
     """
-    document = json.loads(
+    document = loads(
         text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs, parse_constant=_no_constant
     )
     keys: dict[str, int] = {}

@@ -5,11 +5,12 @@ Spark alone knows the file system, so Spark reads the files.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["StreamCheckpoint", "starts_of", "text_of_file"]
 
@@ -38,8 +39,8 @@ class StreamCheckpoint:
     def query_id(self) -> str | None:
         """Return the id of the query, which is as old as the checkpoint; None if there is no checkpoint."""
         try:
-            return str(json.loads(self._text("metadata") or "")["id"])
-        except (KeyError, TypeError, ValueError, RecursionError):  # Spark creates the file, and then writes it
+            return str(loads(self._text("metadata") or "")["id"])
+        except (KeyError, TypeError, ValueError):  # Spark creates the file, and then writes it
             return None
 
     def committed(self) -> int:
@@ -63,7 +64,7 @@ class StreamCheckpoint:
 def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
     """Return where a stream started, by the file of its first offset in the checkpoint: its last line is the end."""
     try:
-        started = json.loads(text.splitlines()[-1])["$init"]
-    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
+        started = loads(text.splitlines()[-1])["$init"]
+    except (IndexError, KeyError, TypeError, ValueError):
         return None
     return {topic: dict(offsets) for topic, offsets in started.items() if not topic.startswith("$")}

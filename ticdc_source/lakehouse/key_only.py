@@ -6,12 +6,11 @@ target is the table up to the resolved ts of the micro-batch, as without such me
 
 from __future__ import annotations
 
-import json
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.audit.repair import REPAIR_RANK, as_stored
+from ticdc_source.schema.json_text import loads
 from ticdc_source.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_source.snapshots.queries import TiDBAddress, can_be_literal
 from ticdc_source.spark.computed import computed
@@ -44,7 +43,7 @@ def rows_of_keys(
     Raises:
         TiCDCSourceError: TiDB cannot be read.
     """
-    names: list[str] = json.loads(target.properties()[KEYS])
+    names: list[str] = loads(target.properties()[KEYS])
     spelt = {name.lower(): name for name in key_only.columns}
     if not all(name.lower() in spelt for name in names) or not gc_state_of(key_only.sparkSession, tidb, at).is_inside:
         return None

@@ -19,6 +19,7 @@ from ticdc_source.lakehouse.checkpoint import StreamCheckpoint, text_of_file
 from ticdc_source.lakehouse.completeness import compared, newest_ts
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["LakeMark", "LakeMarks"]
 
@@ -127,8 +128,8 @@ class LakeMarks:
         if not text:
             return self._last
         try:
-            self._last = LakeMark(**json.loads(text))
-        except (RecursionError, TypeError, ValueError):
+            self._last = LakeMark(**loads(text))
+        except (TypeError, ValueError):
             if not whole:  # the first one, and it is not whole: nothing has ended yet
                 return self._last
             msg = (

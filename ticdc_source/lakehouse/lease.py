@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ticdc_source.errors import TargetError
+from ticdc_source.schema.json_text import loads
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.target import Target
 
@@ -205,10 +206,10 @@ class Lease:
 def _read(table: Target) -> tuple[Owner | None, float]:
     """Return who has the lease, and since when; None if nobody has."""
     try:
-        lease = json.loads(table.properties().get(_LEASE, "{}"))
+        lease = loads(table.properties().get(_LEASE, "{}"))
         since = float(lease.pop("at"))
         return Owner(**lease), since
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None, 0.0
 
 

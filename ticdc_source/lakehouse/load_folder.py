@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ticdc_source.errors import CheckpointError
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.checkpoint import text_of_file
+from ticdc_source.schema.json_text import loads
 from ticdc_source.snapshots.jdbc import Range
 
 __all__ = ["LoadFolder", "Plan", "created_tables", "rows_in"]
@@ -83,9 +84,9 @@ class LoadFolder:
         if text is None:
             return None
         try:
-            groups = json.loads(text)["groups"]
+            groups = loads(text)["groups"]
             return Plan(tuple(tuple(Range(str(clause), int(rows)) for clause, rows in group) for group in groups))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise self._unreadable(place) from None
 
     def keep_plan(self, spark: SparkSession, table: TableName, at: int, plan: Plan, create: str = "") -> None:
@@ -115,7 +116,7 @@ def created_tables(spark: SparkSession, folder: str, at: int) -> list[tuple[Tabl
         rows = spark.read.text(f"{folder}/{at}/*/", wholetext=True).collect()
     except AnalysisException:  # none has
         return []
-    plans = [json.loads(row[0]) for row in rows]
+    plans = [loads(row[0]) for row in rows]
     return [(TableName(plan["database"], plan["table"]), plan["create"]) for plan in plans if plan.get("create")]
 
 

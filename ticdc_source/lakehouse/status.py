@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status_file import StatusFile
+from ticdc_source.schema.json_text import loads
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.tso import seconds, utc
@@ -413,9 +414,9 @@ class StatusTable:
             TargetError: no sync does.
         """
         try:
-            identity = json.loads(target.properties().get(_SYNC, "null"))
+            identity = loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError):
             msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
             raise TargetError(msg) from None
 

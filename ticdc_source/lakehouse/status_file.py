@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ticdc_source.pipeline.metric_files import MetricFiles, without_credentials
+from ticdc_source.schema.json_text import loads
 
 if TYPE_CHECKING:
     from ticdc_source.lakehouse.config import SyncConfig
@@ -81,9 +82,9 @@ class StatusFile:
         """Return what the file says; None if there is none, or none that this release understands."""
         try:
             data = self._files.get(_NAME)
-            whole: Mapping[str, Any] = {} if data is None else json.loads(data)
+            whole: Mapping[str, Any] = {} if data is None else loads(data)
             if whole["version"] != _VERSION or whole["table"] != self._table:
                 return None
             return WrittenStatuses(str(whole["written"]), self.place, list(whole["statuses"]))
-        except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        except (OSError, KeyError, TypeError, ValueError):
             return None

@@ -8,7 +8,6 @@ remembers such pauses.
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -22,6 +21,7 @@ from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import StatusTable, TableStatus, status_table
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.json_text import loads
 from ticdc_source.snapshots.queries import check_tso
 from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.log import LOG
@@ -162,7 +162,7 @@ def diff(
     if status.kind != "table" or target is None or after is None:
         msg = f"{status.table_name} has no key, or no rows until then. The log of a table without a key has each change"
         raise TargetError(msg)
-    keys: list[str] = json.loads(target.properties()[KEYS])
+    keys: list[str] = loads(target.properties()[KEYS])
     if before is None:  # the table was created in between
         before = after.where("false")
     return _difference(_keyed(before, after.schema, keys), _keyed(after, after.schema, keys), after.schema, len(keys))
@@ -393,7 +393,7 @@ def _rows(target: Target, version: int) -> DataFrame:
     if LOG in properties:
         return frame
     prefix = properties[PREFIX]
-    own = {f"{prefix}sequence", *(one["aside"] for one in json.loads(properties.get(MOVED) or "[]"))}
+    own = {f"{prefix}sequence", *(one["aside"] for one in loads(properties.get(MOVED) or "[]"))}
     if properties.get(DELETES) == "soft":
         frame = frame.where(f"NOT {quoted(f'{prefix}is_deleted')}")
         own.add(f"{prefix}is_deleted")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pyarrow import fs
 from ticdc_source.driver.streaming import offsets_of
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["committed_in_checkpoint"]
 
@@ -82,7 +82,7 @@ def _sources(lines: list[str]) -> Iterator[dict[TopicPartition, int]]:
     """Yield the offsets of each source that has offsets of Kafka: line 1 is the version, line 2 is Spark's."""
     for line in lines[2:]:
         try:
-            yield offsets_of(json.loads(line))
+            yield offsets_of(loads(line))
         # "-": the source has no offset yet; or it is another kind of source
-        except (ValueError, RecursionError, CheckpointError):
+        except (ValueError, CheckpointError):
             continue

@@ -5,7 +5,6 @@ docs/design/0016-progress.md says what each lag means, and why. Callers pass the
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from ticdc_source.driver.streaming import offsets_of
 from ticdc_source.errors import CheckpointError
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.schema.json_text import loads
 from ticdc_source.tso import seconds
 
 __all__ = [
@@ -354,7 +354,7 @@ def _complete(lines: Iterable[Line]) -> list[Line]:
 def _offsets(text: str | None) -> dict[TopicPartition, int]:
     """Return an offset as Spark reports it; empty if it is not of Kafka's form."""
     try:
-        offset = None if text is None else json.loads(text)
+        offset = None if text is None else loads(text)
         return offsets_of(offset) if isinstance(offset, dict) else {}
-    except (CheckpointError, ValueError, RecursionError):
+    except (CheckpointError, ValueError):
         return {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.schema.json_text import loads
 from ticdc_source.tso import duration, seconds
 
 __all__ = ["Progress"]
@@ -110,7 +111,7 @@ class Progress:
             CheckpointError: the text is something else.
         """
         try:
-            saved = json.loads(text)
+            saved = loads(text)
             if saved["version"] != _VERSION:
                 msg = f"It has version {saved['version']}, and this release writes version {_VERSION}"
                 raise CheckpointError(msg)
@@ -123,6 +124,6 @@ class Progress:
                 tables=frozenset(saved["tables"]),
                 column_types={name: dict(columns) for name, columns in saved.get("column_types", {}).items()},
             )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = f"It is not what a SyncState writes: {type(error).__name__}: {error}"
             raise CheckpointError(msg) from None

@@ -6,7 +6,6 @@ A parser raises `ParseError` without the option's name. The caller adds it, and 
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -16,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ticdc_source.errors import nearest
 from ticdc_source.options.secret import Secret
+from ticdc_source.schema.json_text import loads
 
 __all__ = [
     "LARGEST_INT",
@@ -436,8 +436,8 @@ def _partition_numbers(value: str, minimum: int, minimum_name: str, example: str
 
 def _json_object(value: str, example: str) -> dict[str, object]:
     try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits, or as many brackets
+        parsed = loads(value)
+    except ValueError:  # no JSON, or a number of thousands of digits, or as many brackets
         raise _unexpected_json(example) from None
     if not isinstance(parsed, dict):
         raise _unexpected_json(example)

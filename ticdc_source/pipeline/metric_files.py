@@ -21,6 +21,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from ticdc_source.schema.json_text import loads
+
 __all__ = ["MetricFiles", "metric_files", "without_credentials"]
 
 _log = logging.getLogger(__name__)
@@ -129,7 +131,7 @@ class MetricFiles:
             else:
                 with system.open_input_stream(f"{folder}/{name}") as file:
                     data = file.read()
-            return [json.loads(line) for line in data.splitlines()]
+            return [loads(line) for line in data.splitlines()]
 
     def shown(self, error: Exception) -> str:
         """Return what an error says, without what may be secret."""

@@ -7,12 +7,12 @@ pkg/sink/codec/common/verify_checksum.go).
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from zlib import crc32
 
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.types import INTEGERS, ColumnType
 
 __all__ = ["CORRUPTED", "WARN_INSTEAD", "mismatch", "row_checksum", "summed"]
@@ -68,7 +68,7 @@ def _text(value: object) -> bytes:
 
 
 def _vector(value: object) -> bytes:
-    numbers = json.loads(value, parse_int=float)  # type: ignore[arg-type]  # the integer -0 has no sign
+    numbers = loads(value, parse_int=float)  # type: ignore[arg-type]  # the integer -0 has no sign
     return struct.pack(f"<I{len(numbers)}f", len(numbers), *numbers)
 
 

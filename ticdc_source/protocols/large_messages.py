@@ -7,7 +7,6 @@ whole message. With `handle-key-only` it has the key columns and nothing else (d
 from __future__ import annotations
 
 import errno
-import json
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["LargeMessages", "check_claimed", "check_regular", "redacted", "small_portions", "why_unreadable"]
 
@@ -237,8 +237,8 @@ def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:
     """Return key and value of a file: a JSON object of both in base64, or only the value with claim-check-raw-value."""
     if data[:1] == b"{":
         try:
-            message = json.loads(data)
-        except (ValueError, RecursionError):
+            message = loads(data)
+        except ValueError:
             if data.startswith((b'{"key":', b'{"value":')):
                 raise
             return None, data  # the protocol finds out what it is

@@ -16,6 +16,7 @@ import orjson
 from ticdc_source.errors import DecodeError
 from ticdc_source.events import TableName
 from ticdc_source.protocols.compression import looks_compressed
+from ticdc_source.schema.json_text import loads
 
 __all__ = [
     "MALFORMED",
@@ -63,14 +64,14 @@ def parse_json(payload: bytes) -> object:
     except orjson.JSONDecodeError as error:
         try:
             return _parse_slowly(payload)
-        except (ValueError, RecursionError):
+        except ValueError:
             msg = f"the JSON is broken: {error}{_guess(payload)}"
             raise ValueError(msg) from None
 
 
 def _parse_slowly(payload: bytes) -> object:
     text = payload.decode(errors="surrogateescape")
-    return json.loads(text, parse_float=_number, parse_constant=_refuse_constant)
+    return loads(text, parse_float=_number, parse_constant=_refuse_constant)
 
 
 def parse_exact_json(payload: bytes) -> object:

@@ -7,7 +7,6 @@ body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_s
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,6 +16,7 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro_bytes import fastavro_module, read_body
 from ticdc_source.protocols.avro_limits import check_limits
 from ticdc_source.registries.lookup import SchemaId, schema_text
+from ticdc_source.schema.json_text import loads
 
 __all__ = [
     "CONFLUENT_BYTES",
@@ -118,11 +118,11 @@ def _schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema | 
     text = schema_text(settings, schema_id)
     fastavro = fastavro_module(SchemaRegistryUnavailableError)
     try:
-        declared = json.loads(text)
+        declared = loads(text)
         if not isinstance(declared, dict) or declared.get("type") != "record":
             return "is no Avro record"
         check_limits(declared)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         return f"is none of TiCDC's: {error if type(error) is ValueError else type(error).__name__}"
     try:
         return AvroSchema(declared, fastavro.parse_schema(_plain(declared)))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from ticdc_source.errors import DecodeError
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["NoAnswerError", "schema_in", "unknown_schema"]
 
@@ -28,8 +27,8 @@ def schema_in(text: object, schema_id: object, where: str) -> str:
         DecodeError: it is no JSON.
     """
     try:
-        json.loads(text if isinstance(text, str) else "")
-    except (ValueError, RecursionError):
+        loads(text if isinstance(text, str) else "")
+    except ValueError:
         msg = f"what {where} has as schema {schema_id} is no Avro schema"
         raise DecodeError(msg) from None
     return str(text)

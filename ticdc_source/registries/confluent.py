@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import json
 import ssl
 import urllib.error
 import urllib.request
@@ -18,6 +17,7 @@ from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.security import TLSSettings
 from ticdc_source.registries.answers import NoAnswerError, schema_in, unknown_schema
+from ticdc_source.schema.json_text import loads
 from ticdc_source.tls.context import tls_context
 from ticdc_source.tls.requests import Times, failure, fetch
 
@@ -76,9 +76,9 @@ def _schema_of(url: str, settings: RegistrySettings, schema_id: int) -> str:
             raise SchemaRegistryUnavailableError(msg) from None
         raise NoAnswerError(failure(error)[0]) from None
     try:
-        content = json.loads(answer)
+        content = loads(answer)
         kind, references = content.get("schemaType", "AVRO"), content.get("references")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         msg = f"{url} answers, but not as a schema registry. Check schema.registry.url: is it the URL of the API?"
         raise SchemaRegistryUnavailableError(msg) from None
     if kind != "AVRO" or references:
@@ -128,7 +128,7 @@ def _is_of_registry(error: urllib.error.HTTPError) -> bool:
     Confluent's REST API has codes of its own for what is not found, such as 40403. Code 404 is that of a wrong path.
     """
     try:
-        code = json.loads(error.read(_MOST_SHOWN * 100))["error_code"]
+        code = loads(error.read(_MOST_SHOWN * 100))["error_code"]
         return type(code) is int and code != _NOT_FOUND
-    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
         return False

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.events import TableName
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types, parse_type
 
 __all__ = [
@@ -319,7 +320,7 @@ def definitions_of_json(text: str, table: TableName) -> Definitions:
     """Return what `definitions_as_json` has written."""
     return {
         (table.folded, number): tuple(Column(name, parse_type(type_), key=key) for name, type_, key in columns)
-        for numbers, columns in json.loads(text)
+        for numbers, columns in loads(text)
         for number in numbers
     }
 

@@ -9,13 +9,13 @@ finds a row, it also finds all rows of its table before it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import DecodeError, OptionError, warn
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.schema.json_text import loads
 from ticdc_source.storage.files import Folder
 from ticdc_source.storage.paths import (
     MOST_FILES,
@@ -252,8 +252,8 @@ def checkpoint_ts(text: bytes | None) -> int | None:
     if not text:
         return None
     try:
-        ts = json.loads(text)["checkpoint-ts"]
-    except (KeyError, TypeError, ValueError, RecursionError):
+        ts = loads(text)["checkpoint-ts"]
+    except (KeyError, TypeError, ValueError):
         ts = None
     if type(ts) is not int or not 0 <= ts < 1 << 63:
         msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"

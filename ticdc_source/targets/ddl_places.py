@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ticdc_source.events import DDLEvent
+from ticdc_source.schema.json_text import loads
 from ticdc_source.targets.target import quoted
 
 __all__ = ["NO_PLACES", "DDLPlaces"]
@@ -31,9 +32,7 @@ class DDLPlaces:
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLPlaces:
         """Return what the properties of a target hold."""
-        return cls(
-            tuple((ts, partition, offset) for ts, partition, offset in json.loads(properties.get(_PLACES, "[]")))
-        )
+        return cls(tuple((ts, partition, offset) for ts, partition, offset in loads(properties.get(_PLACES, "[]"))))
 
     def as_properties(self) -> dict[str, str]:
         """Return the properties that hold it."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError, TargetError
+from ticdc_source.schema.json_text import loads
 from ticdc_source.spark.verbatim import run_sql, with_verbatim_sql
 from ticdc_source.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LATER_KEYS, LOG, SEQUENCE
 from ticdc_source.targets.merge import KEYS, PREFIX
@@ -79,7 +79,7 @@ def history_query(
     if LOG not in remembered:
         msg = f"{log} is not a log that append_log created"
         raise TargetError(msg)
-    names = list(keys or json.loads(remembered.get(KEYS, "[]")))
+    names = list(keys or loads(remembered.get(KEYS, "[]")))
     if not names:
         msg = (
             f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
@@ -87,7 +87,7 @@ def history_query(
         )
         raise SchemaError(msg)
     if LATER_KEYS in remembered and not keys:
-        later = ", ".join(json.loads(remembered[LATER_KEYS]))
+        later = ", ".join(loads(remembered[LATER_KEYS]))
         msg = (
             f"The key of {log} was {', '.join(names)}, and later {later}: which of its columns identify a row has "
             "changed. If columns do that in all its rows, give them: keys=['id']; otherwise begin another log"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import date
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 from pyspark.sql import types as spark
 
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.types import ColumnType
 
 __all__ = ["NULL", "literal", "text_literal"]
@@ -49,7 +49,7 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
     try:
         plain = None if value is None else _plain(value, type_)
         text = NULL if plain is None else _expression(plain, type_, target, time_zone)
-    except (ValueError, InvalidOperation, UnicodeEncodeError, RecursionError):
+    except (ValueError, InvalidOperation, UnicodeEncodeError):
         msg = f"{value!r} is not a value of {type_} that fits {name}"
         raise ValueError(msg) from None
     return f"CAST({text} AS {name})"
@@ -109,7 +109,7 @@ def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone
         case spark.BinaryType():
             return f"X'{_bytes(value, type_).hex()}'"
         case spark.ArrayType():
-            return f"array({', '.join(repr(float(number)) + 'D' for number in json.loads(value))})"
+            return f"array({', '.join(repr(float(number)) + 'D' for number in loads(value))})"
         case spark.StringType() if type_.family == "time":
             return text_literal(_clock(value, type_))
         case spark.StringType():

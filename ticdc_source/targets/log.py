@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 from ticdc_source.errors import TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import MYSQL_TYPE
 from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.changelog import (
@@ -230,7 +231,7 @@ def _append_new(
             F.min(f"{sequence}.commit_ts").alias("since"),
         )
         parts = told.collect()
-        ends = {} if last is None or last.ends is None else json.loads(last.ends)
+        ends = {} if last is None or last.ends is None else loads(last.ends)
         is_known = last is not None and last.ends is not None
         placed = {str(part["partition"]): part for part in parts if (part["partition"] or 0) >= 0}
         if any(part["partition"] is not None and part["partition"] < 0 and not part["emptied"] for part in parts):
@@ -275,7 +276,7 @@ def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, 
     now = keys_as_text(changelog.keys)
     if KEYS not in remembered:
         return {KEYS: now}
-    before = {name.lower() for name in json.loads(remembered[KEYS])}
+    before = {name.lower() for name in loads(remembered[KEYS])}
     return {} if before == {name.lower() for name in changelog.keys} else {LATER_KEYS: now}
 
 

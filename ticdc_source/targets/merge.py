@@ -19,6 +19,7 @@ from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 
 from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
 from ticdc_source.events import DDLEvent
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import MYSQL_TYPE
 from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.apply_ddl import OldRows
@@ -277,7 +278,7 @@ class _Merge:
         images = images.converted(retyping.conversions(images.names()))
         tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
         if exists:
-            if KEYS in remembered and not _same_columns(json.loads(remembered[KEYS]), keys, old_rows):
+            if KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows):
                 self._forget_rows(self.target, row_ts, truncated_ts or 0)
             retyping.carry_out()
             retyping.renumber(row_ts, self.facts)
@@ -390,7 +391,7 @@ class _Merge:
 
     def _keys(self, remembered: Mapping[str, str], old_rows: OldRows) -> tuple[str, ...]:
         """Return the key columns, by the names in the changes."""
-        before = old_rows.keys(json.loads(remembered[KEYS])) if KEYS in remembered else None
+        before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
         # Field metadata marks the old name too if older and newer rows come together.
         wanted = self.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
         if not wanted:

@@ -18,6 +18,7 @@ from pyspark.sql.types import BooleanType, DataType, DecimalType, DoubleType, Nu
 from ticdc_source.errors import TargetError
 from ticdc_source.events import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.mysql_ddl.old_rows import (
     Added,
     Renamed,
@@ -77,7 +78,7 @@ class Move:
 
 def stated_after(remembered: Mapping[str, str], events: Iterable[DDLEvent]) -> dict[str, StatedType]:
     """Return the types that DDL has stated, by lower-case column name, after more DDL events of a table."""
-    stated = {name: StatedType(*one) for name, one in json.loads(remembered.get(STATED) or "{}").items()}
+    stated = {name: StatedType(*one) for name, one in loads(remembered.get(STATED) or "{}").items()}
     for event in events:
         if not event.query or is_too_long(event):
             continue
@@ -247,7 +248,7 @@ class Retyping:
     @classmethod
     def of(cls, target: Target, remembered: Mapping[str, str], events: Sequence[DDLEvent]) -> Retyping:
         """Return what is known before anything is planned; moves that were interrupted are finished."""
-        moves = [Move(**one) for one in json.loads(remembered.get(MOVED) or "[]")]
+        moves = [Move(**one) for one in loads(remembered.get(MOVED) or "[]")]
         retyping = cls(
             target,
             stated_after(remembered, events),

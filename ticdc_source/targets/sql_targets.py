@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from ticdc_source.errors import TargetError
+from ticdc_source.schema.json_text import loads
 from ticdc_source.spark.verbatim import run_sql
 from ticdc_source.targets.sessions import REMEMBERED, RememberedBatch, configured
 from ticdc_source.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
@@ -595,7 +596,7 @@ def _last_of(commits: Iterable[tuple[CommitFacts, bool]]) -> LastBatch | None:
 def _facts_in(metadata: str | None) -> CommitFacts:
     """Return the facts in Delta's `userMetadata`, which may be anybody's text."""
     try:
-        recorded = json.loads(metadata or "null")
+        recorded = loads(metadata or "null")
         return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
-    except (ValueError, RecursionError):
+    except ValueError:
         return CommitFacts()

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pyspark.sql.types import DataType
 
 from ticdc_source.errors import warn
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.targets.conversion import conversion
@@ -116,12 +117,12 @@ class DDLState:
         """Return the state that the properties of a target hold."""
         truncated = properties.get(TRUNCATED_TS)
         return cls(
-            assignments=tuple(Assignment(**fields) for fields in json.loads(properties.get(COLUMN_DEFAULTS) or "[]")),
+            assignments=tuple(Assignment(**fields) for fields in loads(properties.get(COLUMN_DEFAULTS) or "[]")),
             truncated_ts=int(truncated) if truncated else None,
             handled_ts=int(properties.get(HANDLED_TS) or 0),
             table=properties.get(TABLE, ""),
             renamed_ts=int(properties.get(RENAMED_TS) or 0),
-            types=tuple(json.loads(properties.get(COLUMN_TYPES) or "{}").items()),
+            types=tuple(loads(properties.get(COLUMN_TYPES) or "{}").items()),
             places=DDLPlaces.of_properties(properties),
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import json
 import math
 import ssl
 import urllib.error
@@ -23,6 +22,7 @@ from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
 from ticdc_source.options.secret import Secret
 from ticdc_source.options.security import EndpointLogin
+from ticdc_source.schema.json_text import loads
 from ticdc_source.tls.requests import Times, failure, fetch
 
 __all__ = ["ADVICE", "fetch_token", "shown"]
@@ -101,8 +101,8 @@ def _basic(pair: Sequence[str]) -> str:
 
 def _token(answer: bytes, name: str) -> Token:
     try:
-        content = json.loads(answer)
-    except (ValueError, RecursionError):
+        content = loads(answer)
+    except ValueError:
         content = None
     value = content.get("access_token") if isinstance(content, dict) else None
     if not isinstance(value, str) or not value.strip():
@@ -117,9 +117,9 @@ def _lifetime(value: str, expires_in: object) -> float:
     lifetimes = [_number(expires_in)]
     try:
         part = value.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        claims = loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         lifetimes.append(_number(claims["exp"]) - _number(claims["iat"]))
-    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
+    except (IndexError, KeyError, TypeError, ValueError):
         pass  # it is opaque, or does not say when it was made
     return min((seconds for seconds in lifetimes if seconds > 0), default=_UNKNOWN_LIFETIME)
 
@@ -149,9 +149,9 @@ def _read(login: EndpointLogin) -> Token:
 def _said(error: urllib.error.HTTPError, login: EndpointLogin) -> str:
     """Return what the endpoint says of an error: RFC 6749 gives it no secret, but some echo what they were sent."""
     try:
-        content = json.loads(error.read(_MOST_BYTES))
+        content = loads(error.read(_MOST_BYTES))
         parts = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
-    except (OSError, http.client.HTTPException, ValueError, AttributeError, RecursionError):
+    except (OSError, http.client.HTTPException, ValueError, AttributeError):
         return ""
     said = " - ".join(parts)
     secret = login.client_secret.reveal()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
 from ticdc_source.protocols.messages import JSONObject, readable, text
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions
 from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, parse_type, type_of
 
@@ -232,8 +232,8 @@ def _declared_labels(declared: object) -> tuple[str, ...]:
         return ()
     if isinstance(declared, str):
         try:
-            declared = json.loads(declared)  # the text of a JSON list
-        except (ValueError, RecursionError):
+            declared = loads(declared)  # the text of a JSON list
+        except ValueError:
             return _labels_in_text(text(declared).strip())
     if not isinstance(declared, list):
         msg = f"labels {declared!r:.40}"

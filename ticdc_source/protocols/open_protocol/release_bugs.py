@@ -15,11 +15,11 @@ column has MySQL's flags throughout.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from ticdc_source.protocols.messages import JSONObject, exact
+from ticdc_source.schema.json_text import loads
 
 __all__ = ["Signature", "restored_old_values", "with_ticdc_flags"]
 
@@ -46,7 +46,7 @@ def restored_old_values(value_frame: bytes) -> JSONObject | None:
     Raises:
         ValueError: the members of `p` are not what the bug writes.
     """
-    event = json.loads(value_frame.decode(errors="surrogateescape"), object_pairs_hook=_Object)
+    event = loads(value_frame.decode(errors="surrogateescape"), object_pairs_hook=_Object)
     members = dict(event)
     named: JSONObject = {}
     groups: list[JSONObject] = []

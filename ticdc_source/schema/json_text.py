@@ -1,0 +1,21 @@
+"""JSON from outside, parsed by Python's own parser: whatever is wrong with it is a `ValueError`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["loads"]
+
+
+def loads(text: str | bytes, **hooks: Any) -> Any:
+    """Parse JSON as `json.loads`, with its hooks.
+
+    Raises:
+        ValueError: it is no JSON, or is nested too deep for the parser.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        msg = "JSON is nested too deep"
+        raise ValueError(msg) from None
