@@ -88,7 +88,7 @@ def test_a_lake_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: 
     backup.tables_of(sync, target("a"), STATUS)
     before = len(lake.writes)
 
-    with pytest.raises(CheckpointError, match="put back the whole checkpoint"):
+    with pytest.raises(CheckpointError, match="restore the whole checkpoint"):
         sync.start()
     assert ("merge", target("a")) not in lake.writes[before:]
     backup.checkpoint(sync)
@@ -104,7 +104,7 @@ def test_a_status_table_that_was_put_back_is_an_error_with_advice(lake: Lake, tm
     newest = Backup(sync, tmp_path / "newest")
     backup.tables_of(sync, STATUS)
 
-    with pytest.raises(CheckpointError, match="Put back the newest version"):
+    with pytest.raises(CheckpointError, match="Restore the newest version"):
         sync.start()
     newest.tables_of(sync, STATUS)
     sync.start()

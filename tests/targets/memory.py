@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
 
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse import completeness, micro_batch, quarantine, resuming, status
+from ticdc_source.lakehouse import completeness, lake_mark, micro_batch, quarantine, resuming, status
 from ticdc_source.targets import history, log, maintenance, merge
 from ticdc_source.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.targets.target_names import deleted_keys_of
@@ -79,7 +79,7 @@ class Lake:
         """Let the public functions open their targets here."""
         for module in (merge, history, micro_batch, quarantine, status):
             patch.setattr(module, "open_target", self.open)
-        for module in (maintenance, log, resuming, completeness):
+        for module in (maintenance, log, resuming, completeness, lake_mark):
             patch.setattr(module, "existing_target", self.existing)
 
     def open(self, spark: SparkSession, name: str, engine: str | None = None) -> MemoryTarget:

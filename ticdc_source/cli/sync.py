@@ -245,9 +245,9 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
     from ticdc_source.lakehouse.session import session_of  # noqa: PLC0415 (it imports pyspark)
     from ticdc_source.lakehouse.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
 
-    found = written_statuses(config)
-    if found is not None:
-        return found
+    from_file = written_statuses(config)
+    if from_file is not None:
+        return from_file
     refuse_without_java()
     statuses = statuses_of(session_of(config), config)
     return statuses, datetime.now(timezone.utc).isoformat(timespec="seconds"), "the table _ticdc_sync"

@@ -34,14 +34,7 @@ from ticdc_source.schema.ddl import (
     with_table_ddl,
 )
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import (
-    Definitions,
-    ReadField,
-    TableSchema,
-    TypeVersions,
-    check_names,
-    merge_schemas,
-)
+from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
 
 __all__ = [
     "MakesSearch",
@@ -70,8 +63,8 @@ def tell_order(sample: Sample) -> None:
         decoded = sample.decoder.decode(parts[-1].picked([len(parts[-1]) - 1]), Plan(()))
         if decoded.placed.true_count:
             _log.warning(
-                "The messages of %s have no commit-ts. Changes of one event time have the order of the topic: by "
-                "partition, then offset. If those of a row lie in several partitions, it may end with an older one. %s",
+                "The messages of %s have no commit-ts, so changes with the same event time are ordered by partition, "
+                "then offset. If changes of one row are in several partitions, an older one may win. %s",
                 table,
                 facts.commit_ts_needs,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -13,11 +12,10 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.options.table_filter import parse_table
-from ticdc_source.targets.sessions import in_thread
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.tso import of_ms
 
-__all__ = ["FOR_EVER", "compared", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
+__all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
 
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
@@ -48,47 +46,6 @@ def disclaimed_tables(
         if now != status:
             changed[name] = now
     return changed
-
-
-def compared(
-    spark: SparkSession, config: SyncConfig, statuses: Mapping[str, TableStatus], writer: str, last: int
-) -> dict[str, TableStatus]:
-    """Return the statuses, at a start, of tables whose target is an older version than was written.
-
-    Each is set aside before anything is written, also if no change of it comes; unless the stream reads again what the
-    target lacks, because its checkpoint is as old.
-
-    Args:
-        spark: the session.
-        config: what is copied.
-        statuses: the statuses of the tables.
-        writer: the id of the streaming query.
-        last: the last micro-batch that has ended, by the checkpoint, as the tables number it.
-    """
-
-    def of_target(status: TableStatus) -> TableStatus:
-        target = existing_target(spark, status.target)
-        held = None if target is None else target.last_batch(writer)
-        if held is None or status.target_batch is None or held.number >= status.target_batch:
-            return status  # a target that is gone says so when the next change comes
-        if held.number >= last:
-            return replace(status, target_batch=held.number)
-        is_loaded_again = config.tidb is not None and status.complete_since is None and status.kind != "log"
-        if status.state == "set aside" or is_loaded_again:
-            return status
-        reason = (
-            f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held.number} "
-            "now: it is an older version, without the changes in between. Put back its newest version, and resume "
-            f"{status.table_name}; or put back the whole checkpoint as it was then, or before, and resume it. Or read "
-            "the table again with [tidb]: stop the sync, drop the target, and delete the row of the table from the "
-            "status table"
-        )
-        return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
-
-    known = [each for each in statuses.values() if each.state in ("following", "set aside")
-             and each.target_batch is not None and config.selects(parse_table(each.table_name))]  # fmt: skip
-    with ThreadPoolExecutor(config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
-        return {each.table_name: each for each in pool.map(in_thread(spark, of_target), known)}
 
 
 def unclaimed(spark: SparkSession, status: TableStatus) -> TableStatus:

@@ -124,9 +124,9 @@ class Following:
         self._lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
         self._lease.keep(self._fail)
-        known = self._status.read()
-        self._tables = self._marks.compared(known)
-        if any(each.state != known[name].state for name, each in self._tables.items()):
+        stated = self._status.read()
+        self._tables = self._marks.compared(stated)
+        if any(each.state != stated[name].state for name, each in self._tables.items()):
             self._commit_status()
         self._joining.remember(self._tables)
         disclaimed = disclaimed_tables(self._spark, self._config, self._tables)

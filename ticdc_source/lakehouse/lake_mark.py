@@ -1,14 +1,15 @@
-"""What a checkpoint remembers of the lake that it belongs to, so that a start sees whether one of the two was put back.
+"""`lake.json`: what a checkpoint remembers of its lake, so that a start notices if one of the two was restored.
 
-It is a small file beside the stream's own, written before each end of a micro-batch that has changed a table. The lake
-may be newer: the process may have died in between, or somebody has put back the checkpoint, and the stream reads again
-what the lake has. A lake that is older lacks changes that the stream does not read again.
+The file lies in the checkpoint, and is written at the end of each micro-batch that has changed a table. A lake that is
+newer than it is no harm: the process has died in between, or the checkpoint was restored, and the stream reads those
+changes again. A lake that is older lacks changes that the stream will not read again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,10 +17,13 @@ from pyspark.sql import SparkSession
 
 from ticdc_source.errors import CheckpointError
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint, text_of_file
-from ticdc_source.lakehouse.completeness import compared, newest_ts
+from ticdc_source.lakehouse.completeness import newest_ts
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
+from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.json_text import loads
+from ticdc_source.targets.sessions import in_thread
+from ticdc_source.targets.sql_targets import existing_target
 
 __all__ = ["LakeMark", "LakeMarks"]
 
@@ -33,7 +37,7 @@ class LakeMark:
     Attributes:
         written: how often the statuses had been written.
         targets: by table, the last micro-batch that a commit of its target records.
-        shift: what the sync adds to Spark's number of a micro-batch: a checkpoint that was put back lets Spark give
+        shift: what the sync adds to Spark's number of a micro-batch: after a checkpoint was restored, Spark uses
             numbers again that the lake has for other changes.
     """
 
@@ -65,7 +69,7 @@ class LakeMarks:
         return self._checkpoint.committed() + self.shift
 
     def compared(self, statuses: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
-        """Compare the checkpoint with the lake: somebody may have put back one of them, or a part of the lake.
+        """Compare the checkpoint with the lake: one of them, or a part of the lake, may have been restored.
 
         Args:
             statuses: what the status table says now.
@@ -79,9 +83,9 @@ class LakeMarks:
         mark = self._read()
         if mark.written > self._status.written:
             msg = (
-                f"The checkpoint is newer than {self._status.name}: the tables, or this one of them, are an older "
-                "version, and the stream does not read again what they lack. Put back the newest version of the "
-                "tables; or put back the whole checkpoint as it was when that version was written, or before; or start "
+                f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
+                "version, and the stream does not read again what is missing. Restore the newest version of the "
+                "tables. Or restore the whole checkpoint as it was when that version was written, or before. Or start "
                 "again with new tables and a new checkpoint"
             )
             raise CheckpointError(msg)
@@ -97,7 +101,48 @@ class LakeMarks:
             self.shift = newest - committed
             self._status.repeat(newest_ts())
             self.write(statuses)
-        return {**statuses, **compared(self._spark, self._config, statuses, self._checkpoint.query_id() or "", last)}
+        return {**statuses, **self._compared_targets(statuses, last)}
+
+    def _compared_targets(self, statuses: Mapping[str, TableStatus], last: int) -> dict[str, TableStatus]:
+        """Return the statuses of tables with their targets compared.
+
+        A table whose target is an older version is set aside before anything is written, even if no change of it comes;
+        unless the checkpoint is as old, so that the stream reads again what the target lacks.
+
+        Args:
+            statuses: the statuses of the tables.
+            last: the last micro-batch that has ended, by the checkpoint, as the tables number it.
+        """
+        writer = self._checkpoint.query_id() or ""
+
+        def of_target(status: TableStatus) -> TableStatus:
+            target = existing_target(self._spark, status.target)
+            held = None if target is None else target.last_batch(writer)
+            if held is None or status.target_batch is None or held.number >= status.target_batch:
+                return status  # a missing target is an error when the next change comes
+            if held.number >= last:
+                return replace(status, target_batch=held.number)
+            is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
+            if status.state == "set aside" or is_loaded_again:
+                return status
+            reason = (
+                f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held.number} "
+                "now: it is an older version, without the changes in between. Restore its newest version, and resume "
+                f"{status.table_name}. Or restore the whole checkpoint as it was at that version or before, and resume "
+                "the table. Or load the table again with [tidb]: stop the sync, drop the target, and delete the row of "
+                "the table from the status table"
+            )
+            return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
+
+        written = [
+            each
+            for name, each in statuses.items()
+            if each.state in ("following", "set aside")
+            and each.target_batch is not None
+            and self._config.selects(parse_table(name))
+        ]
+        with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
+            return {each.table_name: each for each in pool.map(in_thread(self._spark, of_target), written)}
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Write the mark if it says anything new, without a job of Spark: before each end of a micro-batch."""
@@ -133,7 +178,7 @@ class LakeMarks:
             if not whole:  # the first one, and it is not whole: nothing has ended yet
                 return self._last
             msg = (
-                f"{self._path} is not what the sync has written. Put back the checkpoint, or start again with a new one"
+                f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
             )
             raise CheckpointError(msg) from None
         return self._last

@@ -258,9 +258,9 @@ class StatusTable:
             return {}
         columns = target.columns()
         rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
-        found = [row.asDict(recursive=True) for row in rows]
-        self.written = max([self.written, *(row.pop("written", None) or 0 for row in found)])
-        statuses = [_status_of(row) for row in found]
+        fields = [row.asDict(recursive=True) for row in rows]
+        self.written = max([self.written, *(each.get("written") or 0 for each in fields)])
+        statuses = [_status_of(each) for each in fields]
         return {each.table_name: each for each in statuses}
 
     def check(
@@ -434,9 +434,9 @@ def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
 
 def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] | None:
     """Return the statuses in the small file of a sync, when it was written, and its place; None if there is none."""
-    found = StatusFile(config).read()
+    copy = StatusFile(config).read()
     try:
-        return None if found is None else ([_status_of(row) for row in found.rows], found.written, found.place)
+        return None if copy is None else ([_status_of(row) for row in copy.rows], copy.written, copy.place)
     except (AttributeError, TypeError):
         return None  # another release has written it
 

@@ -63,12 +63,12 @@ class _Excess:
         return excess
 
     def _of_name(self, name: str, namespace: str) -> int:
-        known = next((each for each in (f"{namespace}.{name}", name) if each in self._named), None)
-        if known is None:
+        defined = next((each for each in (f"{namespace}.{name}", name) if each in self._named), None)
+        if defined is None:
             return 1 - _VALUES_PER_BYTE * _LEAST_BYTES.get(name, 1)
-        excess = self._named[known]
+        excess = self._named[defined]
         if excess is None:
-            msg = f"{known} has itself as a part"
+            msg = f"{defined} has itself as a part"
             raise ValueError(msg)
         return excess
 

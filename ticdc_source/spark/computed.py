@@ -1,4 +1,4 @@
-"""A frame that is computed once and kept, and of which an executor that dies takes nothing away."""
+"""Frames that are computed once and kept; rows lost with an executor are computed again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["computed"]
 
 
 def computed(frame: DataFrame) -> DataFrame:
-    """Compute a frame now, and return its rows as a frame; rows that die with their executor are computed again.
+    """Compute a frame now, and return its rows as a frame.
 
-    It is `localCheckpoint` without forgetting where the rows come from. `persist` does not do: Spark 4.1 cannot plan a
-    MERGE from a view if an Iceberg table is among what its rows come from, also behind a cache. Spark Connect shows no
-    RDD, so a dead executor fails what reads the frame there.
+    This is `localCheckpoint` that keeps the lineage. `persist` is not enough: Spark 4.1 cannot plan a MERGE from a view
+    that reads an Iceberg table, even through a cache. Spark Connect exposes no RDD, so there a lost executor fails
+    whatever reads the frame.
     """
     jframe: Any = getattr(frame, "_jdf", None)
     if jframe is None:

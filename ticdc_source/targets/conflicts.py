@@ -1,4 +1,4 @@
-"""A write that fails for a while: two writers commit at once, or something that a caller knows is away."""
+"""Retry writes that fail temporarily: another writer has committed at the same time, or a store is unavailable."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def append_log(
         target: the name of the log, as in `merge_into`. It is created if it does not exist; new columns are added.
         format: `delta` or `iceberg`, for a log that does not exist, if its catalog does not say it.
         app_id: the name of the writer: another for each stream. With `batch_id`, Kafka records of which this writer has
-            appended the changes add nothing if they come again, whatever the number of their micro-batch is.
+            appended the changes add nothing when they come again, whatever the number of their micro-batch.
         batch_id: the number of the micro-batch, as `foreachBatch` gives it.
         after_batch: a micro-batch of this writer that the log has had, as in `merge_into`.
         resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
@@ -213,9 +213,8 @@ def _append_new(
 ) -> None:
     """Append the rows that the log does not have from this writer.
 
-    What a row is, says the place of its Kafka record. The last commit knows up to which offsets the writer has come:
-    the log is read only if rows are not after them. Rows of a snapshot have no place; the number of their part names
-    them.
+    A row is identified by its Kafka record. The last commit records up to which offsets this writer has come; the log
+    is read only if some rows are not after them. Rows of a snapshot have no record, and go by the number of their part.
     """
     if facts.app_id is None or facts.batch_id is None:
         log.append(rows, facts)
@@ -256,17 +255,17 @@ def _without_those_of(
     """Return the rows that a log does not have: of another record, or of another kind of change."""
     place = [F.col(f"{sequence}.{name}") for name in ("commit_ts", "partition", "offset", "index")]
     names = ["commit_ts", "partition", "offset", "index", "change"]
-    there = log.frame()
+    logged = log.frame()
     first = min((one for one in since if one is not None), default=None)
     if first is not None and None not in since:
-        there = there.where(F.col(f"{sequence}.commit_ts") >= first)  # so that the engine skips files
-    there = there.select(*(one.alias(name) for one, name in zip([*place, F.col(change)], names, strict=True)))
-    here, there = rows.alias("here"), there.alias("there")
+        logged = logged.where(F.col(f"{sequence}.commit_ts") >= first)  # so that the engine skips files
+    logged = logged.select(*(one.alias(name) for one, name in zip([*place, F.col(change)], names, strict=True)))
+    here, logged = rows.alias("here"), logged.alias("logged")
     same = [
-        F.col(f"here.{one}").eqNullSafe(F.col(f"there.{name}"))
+        F.col(f"here.{one}").eqNullSafe(F.col(f"logged.{name}"))
         for one, name in zip([*(f"{sequence}.{each}" for each in names[:4]), change], names, strict=True)
     ]
-    return here.join(there, reduce(and_, same), "left_anti")
+    return here.join(logged, reduce(and_, same), "left_anti")
 
 
 def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Which micro-batch a target had last from a writer, and of which table it is: before anything is written.
 
-A number stands for no content: a stream whose checkpoint was put back plans the same number anew, up to another end. So
-a micro-batch is skipped only if its changes are those of the last commit. Anything else is written again.
+The number alone does not identify a micro-batch: a stream whose checkpoint was restored uses the same number again for
+other changes. So a micro-batch is skipped only if its changes are those of the last commit; anything else is merged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
             is not known, so that the commits alone tell whether some are missing.
 
     Raises:
-        TargetError: somebody has put back an older version since, and this micro-batch does not follow on it.
+        TargetError: somebody has restored an older version since, and this micro-batch does not follow on it.
     """
     if facts.app_id is None or facts.batch_id is None:
         return None
@@ -59,15 +59,15 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
         ends = "has none" if last.number < 0 else f"ends with micro-batch {last.number}"
         msg = (
             f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
-            "without the changes in between. Put back the newest version; or read the table again from a snapshot"
+            "without the changes in between. Restore the newest version; or load the table again from a snapshot"
         )
         raise TargetError(msg)
     if after_batch is None and last.undone is not None and facts.batch_id > last.undone:
         msg = (
             f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
-            f"to an older version, without the rows of micro-batch {last.undone} of this writer. Put back the newest "
-            "version; or give a new app_id, and read again from before the version to which it was restored (what "
-            "comes again changes nothing)"
+            f"to an older version, without the rows of micro-batch {last.undone} of this writer. Restore the newest "
+            "version; or give a new app_id, and read again from before the restored version (changes that come again "
+            "have no effect)"
         )
         raise TargetError(msg)
     return last.facts

@@ -28,7 +28,7 @@ class CommitFacts:
     Attributes:
         resolved_ts: every change up to this commit-ts, itself included, is in the table; None if nobody knows it.
         app_id: who writes: one name for each stream and target.
-        batch_id: the number of the micro-batch. A stream whose checkpoint was put back gives it to other changes.
+        batch_id: the number of the micro-batch. A stream whose checkpoint was restored uses it again for other changes.
         content: what the micro-batch has of the table: equal texts are the same changes.
         ends: of a log, the largest offset of each topic partition that this writer has written, as JSON.
     """
