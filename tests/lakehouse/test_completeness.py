@@ -359,7 +359,7 @@ def test_a_restored_version_of_a_target_is_refused(lake: Lake, tmp_path: Path, m
     sync.batch(2, insert("a", 3, 30), insert("b", 3, 30))
 
     assert (sync.status("a").state, sync.ids("b")) == ("set aside", [1, 3])
-    assert "ends with 0 now" in str(sync.status("a").reason)
+    assert "ends with micro-batch 0 now" in str(sync.status("a").reason)
 
 
 def test_a_repeated_micro_batch_counts_once(lake: Lake, tmp_path: Path) -> None:
