@@ -6,19 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import count, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import ticdc_source
 from tests.support.messages import Message, canal, cell, open_message, open_row
-from tests.targets.memory import Lake
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse import SyncConfig
 from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
+
+if TYPE_CHECKING:
+    from tests.targets.memory import Lake
 
 QUERY = "the-query"
 _RECORD_OPTIONS = ("protocol", "valueCompression", "maxMessageBytes")
@@ -74,7 +76,7 @@ class MemorySync:
         config: more of the configuration.
     """
 
-    def __init__(self, lake: Lake, folder: Path, **config: Any) -> None:
+    def __init__(self, lake: Lake | Any, folder: Path, **config: Any) -> None:
         self.lake: Any = lake  # an engine's has what stories need
         self.folder = folder
         given = {"topics": ("t",), "format": "delta", "path": "/lake", "checkpoint": str(folder), **config}

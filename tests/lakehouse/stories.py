@@ -296,4 +296,5 @@ class Story:
         wanted = sorted((int(row["id"]), *(row[name] for name in names if name != "id")) for row in self.rows.values())
         status = self.sync.status("a")
         assert status.state == "following", status
-        assert self.sync.lake.rows(self.target, *names) == wanted, f"expected {wanted}"
+        found = self.sync.lake.rows(self.target, *names)
+        assert found == wanted, f"{names}: expected {wanted}, found {found}"
