@@ -32,6 +32,7 @@ TOKEN = "tok-en-of-the-catalog"
 HOSTILE = [
     TableName("sh op", "my-table"), TableName("shop", "../../esc"), TableName("shop", "2024"),
     TableName("42", "a.b"), TableName("shop", "é`😀"), TableName("../up", "select"),
+    TableName("${env:HOME}", "${spark.app.name}"), TableName("shop", "${env:PATH:-x}"),
 ]  # fmt: skip
 CONFIG = """
 checkpoint = "{folder}/checkpoint"
