@@ -96,6 +96,18 @@ class Lake:
         lake.tables = deepcopy(self.tables)
         return lake
 
+    def state(self, *names: str) -> dict[str, Table]:
+        """Return a copy of each table, of those that exist."""
+        return {name: deepcopy(self.tables[name]) for name in names if name in self.tables}
+
+    def put_back(self, name: str, state: Table) -> None:
+        """Put back a table as it was."""
+        self.tables[name] = deepcopy(state)
+
+    def release(self, name: str) -> None:
+        """Free the lease in a status table: its process is dead."""
+        self.tables[name].properties.pop("ticdc.lease", None)
+
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         """Return the rows that are not deleted, sorted: these columns, or all but the package's own."""
         table = self.tables[name]

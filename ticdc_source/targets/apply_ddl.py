@@ -224,10 +224,13 @@ class OldRows:
             types: the types of the changes.
             columns: the columns of the target.
         """
-        names = {name.lower() for name in types}
+        by_name = {name.lower(): type_ for name, type_ in types.items()}
+        names = {*by_name}
         assigned = {one.column for one in self.state.assignments}
         absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
-        return {**self._renamed_types(types, columns), **absent}
+        replaced = self.state.replaced({name.lower() for name in columns}, names)
+        new = {name: by_name[source] for name, source in replaced.items()}
+        return {**self._renamed_types(types, columns), **absent, **new}
 
     def renamed_columns(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""
