@@ -131,7 +131,7 @@ def test_logs_and_histories_of_one_time_have_the_order_of_the_topic(
 
 def test_a_log_of_a_table_without_a_key_has_the_order_of_the_topic(synced: Callable[..., MemorySync]) -> None:
     """Rows of a table without a key go to a log by themselves; of one time, each has the place that it had."""
-    changes = [("insert", 1), ("delete", 1), ("insert", 1), ("truncate",), ("insert", 1)]
+    changes: list[tuple[Any, ...]] = [("insert", 1), ("delete", 1), ("insert", 1), ("truncate",), ("insert", 1)]
     sync = synced("canal-json")
     sync.batch(0, *(by_canal(*change, **NO_KEY) for change in changes))
 
