@@ -55,6 +55,7 @@ class OldRows:
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
         places: DDLPlaces = NO_PLACES,
+        ddl_ts: int | None = None,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -66,15 +67,19 @@ class OldRows:
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
+            ddl_ts: the commit-ts up to which the rows have what DDL does to them; None if they have all that the
+                properties know.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
         """
-        state = None if remembered is None else DDLState.of_properties(remembered)
+        known = None if remembered is None else DDLState.of_properties(remembered)
+        before = None if known is None else known.before(ddl_ts)
+        state = known if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
         table = events[-1].table if events else TableName("", "")
         new_state = after_ddl(state, events, table, target.name, policy=policy, doubts=doubts)
         places = places.since(new_state.truncated_ts or 0)
-        return cls(target, remembered or {}, state or DDLState(), replace(new_state, places=places), time_zone)
+        return cls(target, remembered or {}, before or DDLState(), replace(new_state, places=places), time_zone)
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the properties of a new target with these columns: it has no rows to fill."""

@@ -135,6 +135,25 @@ class DDLState:
         properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
+    @property
+    def ddl_ts(self) -> int:
+        """The commit-ts of the last event that has done something to rows; 0 if there was none."""
+        return max((one.commit_ts for one in self.assignments), default=self.truncated_ts or 0)
+
+    def before(self, ddl_ts: int | None) -> DDLState:
+        """Return the state of rows to which events after a commit-ts have done nothing yet; None if that is not known.
+
+        Args:
+            ddl_ts: the commit-ts.
+        """
+        if ddl_ts is None or ddl_ts >= self.ddl_ts:
+            return self
+        return replace(
+            self,
+            assignments=tuple(replace(one, filled=one.filled and one.commit_ts <= ddl_ts) for one in self.assignments),
+            truncated_ts=self.truncated_ts if (self.truncated_ts or 0) <= ddl_ts else None,
+        )
+
     def emptied(self, commit_ts: int) -> DDLState:
         """Return the state after an event that removes all rows."""
         truncated = max(commit_ts, self.truncated_ts or 0)
