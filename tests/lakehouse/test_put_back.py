@@ -114,11 +114,12 @@ def test_a_resume_with_an_older_backup_waits_for_the_newest(lake: Lake, tmp_path
     """A target that was lost, and put back as it was long before, has not what it had: it stays set aside."""
     sync, backup = written(lake, tmp_path)
     newest = Backup(sync, tmp_path / "newest")
-    del lake.tables[target("a")]
+    lost = lake.tables.pop(target("a"))
     sync.start()
     assert list(sync.batch(4, insert("a", 5, 50)).set_aside) == ["shop.a"]
     sync.end()
 
+    lake.tables[target("a")] = lost
     for number in (5, 6):  # however often it is resumed
         backup.tables_of(sync, target("a"))
         sync.start("shop.a")
