@@ -1,6 +1,7 @@
 """Where warnings point, how often they come, and how long the traceback of an error is."""
 
 import linecache
+import logging
 import subprocess
 import sys
 import traceback
@@ -108,6 +109,23 @@ def test_our_own_error_has_one_frame() -> None:
     lines = printed(caught.value)
     assert len(lines) == 4
     assert lines[-1] == "ticdc_source.errors.OptionError: the cause"
+
+
+def test_the_cause_of_our_own_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has at DEBUG what the short traceback leaves out: all frames, and the chain of causes."""
+
+    def of_another() -> None:
+        try:
+            int("x")
+        except ValueError as error:
+            msg = "no number"
+            raise OptionError(msg) from error
+
+    with caplog.at_level(logging.DEBUG, logger="ticdc_source"), pytest.raises(OptionError):
+        from_one_frame(of_another)()
+
+    assert "ValueError: invalid literal for int()" in caplog.text
+    assert "in of_another" in caplog.text
 
 
 def test_an_iterator_fails_from_one_frame_too() -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "DDL",
     "DELETE",
     "INSERT",
+    "START",
     "UPDATE_POSTIMAGE",
     "UPDATE_PREIMAGE",
     "WATERMARK",
@@ -31,6 +32,7 @@ __all__ = [
     "Corrupt",
     "DDLEvent",
     "EventKey",
+    "Moment",
     "Spans",
     "Split",
     "TableChanges",
@@ -350,6 +352,10 @@ class TableEvents:
             return self.payloads.array
         return pa.array(self.payloads, pa.binary())
 
+    def moment(self, event: int, commit_ts: int | None) -> Moment:
+        """Return when an event of a commit-ts happened, given its index among these."""
+        return Moment(commit_ts or 0, *self.chunk.place(self.positions[event]))
+
     def address(self, event: int, column: str | None = None) -> Address:
         """Return the address of an event, given its index among these."""
         return self.chunk.address(self.positions[event], self.table, column)
@@ -366,6 +372,33 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
     for event in sorted(events, key=lambda event: event[:2]):
         table_events.append(*event)
     return table_events
+
+
+_BEHIND = 1 << 31  # every partition
+
+
+class Moment(NamedTuple):
+    """When a change happened, among the rows of its table: its commit-ts, then its place in the topic partition.
+
+    Without a place, it comes behind every row of its commit-ts: a row with the commit-ts of a DDL event belongs to the
+    schema before it (docs/wire.md, item 31). Where a time stands for the commit-ts, the place decides.
+
+    Attributes:
+        commit_ts: the commit-ts.
+        partition, offset: the place.
+    """
+
+    commit_ts: int
+    partition: int = _BEHIND
+    offset: int = 0
+
+    @property
+    def last_before(self) -> int:
+        """The last commit-ts of which all rows lie before it."""
+        return self.commit_ts - (self.partition < _BEHIND)
+
+
+START = Moment(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,6 +431,11 @@ class DDLEvent:
     build_ts: int | None = None
     cluster_id: str | None = None
     place: tuple[int, int] | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """When it happened; at 0 if it has no commit-ts."""
+        return Moment(self.commit_ts or 0, *(self.place or ()))
 
     @property
     def identity(self) -> str:

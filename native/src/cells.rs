@@ -357,6 +357,9 @@ fn digits_of(number: u64, digits: &[u8]) -> Option<u64> {
     })
 }
 
+/// Of integers with so many digits, doubles lose none; of longer ones only the shortest text of a double is read.
+const DOUBLE_DIGITS: usize = 15;
+
 /// Returns the text of a number: of a JSON number, or of a string that looks like one, as the column has it.
 fn number<'m>(cell: &Cell, written: &'m [u8], text: bool) -> Option<&'m str> {
     match (text, cell.kind) {
@@ -365,7 +368,10 @@ fn number<'m>(cell: &Cell, written: &'m [u8], text: bool) -> Option<&'m str> {
             (end == written.len()).then_some(())?;
         }
         (false, Kind::Float) => {}
-        (false, Kind::Integer) if written != b"-0" => {}
+        (false, Kind::Integer) if written != b"-0" => {
+            let text = std::str::from_utf8(written).ok()?;
+            return (written.len() <= DOUBLE_DIGITS || text.parse::<f64>().ok()?.to_string() == text).then_some(text);
+        }
         _ => return None,
     }
     std::str::from_utf8(written).ok()

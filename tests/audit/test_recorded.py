@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ticdc_source.audit.differences import Differences
     from ticdc_source.audit.sides import Comparison
+    from ticdc_source.snapshots.queries import SnapshotColumn
 
 pytestmark = [pytest.mark.spark]
 
@@ -22,18 +23,22 @@ def rows(spark: "SparkSession") -> "DataFrame":
     return spark.read.parquet(str(FOLDER / "rows.parquet")).localCheckpoint()
 
 
-@pytest.fixture(scope="module")
-def comparison(rows: "DataFrame") -> "Comparison":
-    """What is compared, by the types that TiDB has."""
+def snapshot_columns() -> "list[SnapshotColumn]":
+    """Return the columns as TiDB has them."""
     from ticdc_source.schema.model import ColumnFacts
     from ticdc_source.schema.types import parse_type
     from ticdc_source.snapshots.queries import SnapshotColumn
 
-    columns = [
+    return [
         SnapshotColumn(name, parse_type(text), alias=f"c{number}", facts=ColumnFacts())
         for number, (name, text) in enumerate(answers()["columns"])
     ]
-    return comparison_of(columns, rows.schema)
+
+
+@pytest.fixture(scope="module")
+def comparison(rows: "DataFrame") -> "Comparison":
+    """What is compared, by the types that TiDB has."""
+    return comparison_of(snapshot_columns(), rows.schema)
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +92,18 @@ def test_what_differs_is_found(spark: "SparkSession", comparison: "Comparison", 
         "changed": str(ids[0]), "missing": str(ids[1]), "extra": str(ids[2]),
     }  # fmt: skip
     assert by_kind["changed"].cells[column][1] is None
+
+
+def test_columns_of_other_letters_are_the_same(spark: "SparkSession", rows: "DataFrame") -> None:
+    """TiDB compares names without case: a target may spell its columns and its key otherwise."""
+    from ticdc_source.audit.sides import SparkSide
+
+    columns = snapshot_columns()
+    other = rows.toDF(*(name.swapcase() for name in rows.columns))
+    compared_here = comparison_of(columns, other.schema)
+
+    assert len(compared_here.columns) == len(columns)
+    assert SparkSide(other, compared_here).total() == RecordedSide(spark, compared_here).total()
 
 
 def test_rows_that_changed_since_are_left_out(

@@ -296,6 +296,15 @@ def test_several_protocols_are_told_apart() -> None:
     assert "several-protocols" in {each.code for each in report.findings}
 
 
+def test_an_order_that_rests_on_places_is_a_finding() -> None:
+    """Messages without a commit-ts are a finding that says what orders their changes, and what mends it."""
+    report = of_messages(*(canal(data=[{"id": "1"}], mysql_type={"id": "int"}, sql_type={"id": 4}) for _ in range(3)))
+    (finding,) = [each for each in report.findings if each.code == "no-commit-ts"]
+
+    assert "by partition, then offset; enable-tidb-extension=true adds it" in finding.message
+    assert "no-commit-ts" not in {each.code for each in of_messages(at(0), at(1)).findings}
+
+
 def test_bad_records_are_counted_by_reason_with_the_first_address() -> None:
     """Broken messages are grouped by what is wrong; each group has its count and the address of its first record."""
     report = of_messages(

@@ -1,5 +1,6 @@
 """The tables, columns and DDL that a micro-batch of records has."""
 
+import logging
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -63,6 +64,18 @@ def test_table_ddl_of_one_table_leaves_the_others_as_they_are() -> None:
 
     assert not there.errors
     assert [there.schemas[TableName("shop", name)].field("id").type for name in "ab"] == [pa.int64(), pa.int32()]
+
+
+def test_a_sync_says_once_that_the_order_of_a_table_rests_on_places(caplog: pytest.LogCaptureFixture) -> None:
+    """A table whose messages have no commit-ts comes with a notice, and not again in the next micro-batch."""
+    plain = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, database="shop", table="a")
+    with caplog.at_level(logging.WARNING):
+        first = found(plain, row("b", id="1"))
+        found(plain, row("b", id="1"), known=("a", "b"), types=first.column_types)
+
+    (notice,) = [each.getMessage() for each in caplog.records if "have no commit-ts" in each.getMessage()]
+    assert "shop.a" in notice
+    assert "enable-tidb-extension=true" in notice
 
 
 def test_ddl_comes_once_and_in_order() -> None:

@@ -167,7 +167,7 @@ def _subject(scenario: str, database: str, table: str) -> Subject:
     events = _events(split, list(split.payloads), list(split.event_keys))
     events.chunk.values = list(events.payloads)
     protocol = spec.decoder.facts.name
-    mutator = Mutator(list(events.payloads), *_ROWS[protocol], spec.plan.boundaries())
+    mutator = Mutator(list(events.payloads), *_ROWS[protocol], [each.commit_ts for each in spec.plan.boundaries()])
     return Subject(spec.decoder, events, spec.plan, mutator)
 
 
@@ -400,7 +400,7 @@ def _key(events: TableEvents, index: int, plan: Plan, chooser: random.Random) ->
     chance, boundaries = chooser.random(), plan.boundaries()
     key = events.event_keys[index if chance < 0.8 else chooser.randrange(len(events))]
     if chance > 0.95 and boundaries and key is not None:
-        return {**key, "ts": chooser.choice(boundaries) + chooser.choice((-1, 0, 1))}
+        return {**key, "ts": chooser.choice(boundaries).commit_ts + chooser.choice((-1, 0, 1))}
     return key
 
 

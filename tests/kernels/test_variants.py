@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -128,3 +129,24 @@ def test_a_text_that_is_no_variant_is_a_bad_record(text: str) -> None:
     """The error has its address."""
     with pytest.raises(DecodeError, match="column=j"):
         rows(broken(text), variantJson="true")
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "debezium without schema"])
+@pytest.mark.parametrize("depth", [900, 1_200, 5_000, 100_000])
+def test_a_deep_document_is_a_row_or_a_bad_record(protocol: str, depth: int) -> None:
+    """However deep a document is, the rows beside it are read, and it is a row too or has an address."""
+    for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        if protocol == "canal-json":
+            messages, hints = [broken("1"), broken(deep), broken("2")], {}
+        else:
+            odd = b'{"payload":{"source":{"db":"test","table":"t","commit_ts":7},"op":"c","after":{"j":%s}}}'
+            messages = [(b"{}", odd % each.encode()) for each in ("{}", deep, "{}")]
+            hints = {"schemaHints": "j string"}
+
+        found = rows(*messages, variantJson="true", mode="PERMISSIVE", **hints)
+
+        assert len(found) == 3
+        assert [row["j"] is None for row in found[::2]] == [False, False]
+        if found[1]["j"] is None:
+            assert "offset" in found[1]["_corrupt_record"]
+            assert re.search("too deep|depth limit", found[1]["_corrupt_record"])

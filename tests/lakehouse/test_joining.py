@@ -153,6 +153,23 @@ def test_a_table_that_is_resumed_is_loaded_if_it_lacks_rows(join: Callable[..., 
     assert join().joined(known(replace(aside, complete_since=4), *list(statuses.values())[1:]), ["shop.orders"]) == {}
 
 
+def test_a_table_is_the_same_in_other_letters(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """The topic and TiDB may spell a table differently: it joins once, under the name that its status has."""
+    tidb.tables = [TableName("Shop", "ORDERS"), TableName("Shop", "Items"), TableName("SHOP", "events")]
+    settings = {"sHOP.oRDERS": TableConfig(deletes="hard")}
+    statuses = known(status(ORDERS, complete_since=None), status(ITEMS))
+
+    own = join(table_configs=settings)
+    found = own.load(own.joined(statuses).values())
+
+    assert {name: each.state for name, each in found.items()} == {
+        "shop.orders": "following", "SHOP.events": "following",
+    }  # fmt: skip
+    assert tidb.destinations[ORDERS].settings.deletes == "hard"
+    aside = status(ORDERS, state="set aside", complete_since=None, kind=None, set_aside_batch=3)
+    assert list(join().joined(known(aside, status(ITEMS), status(EVENTS)), ["shop.orders"])) == ["shop.orders"]
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_killed_load_goes_on_at_its_tso(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """The status says as of when a table is read; a new TSO is taken only if TiDB has that moment no longer."""

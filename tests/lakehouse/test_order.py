@@ -9,6 +9,8 @@ import pytest
 from tests.lakehouse.memory_sync import MemorySync, target
 from tests.support.messages import Message, canal, debezium
 from tests.targets.memory import Lake
+from ticdc_source.lakehouse import scd2_view
+from ticdc_source.lakehouse.config import TableConfig
 
 pytestmark = [pytest.mark.slow("30 micro-batches"), pytest.mark.filterwarnings("ignore")]
 
@@ -16,13 +18,16 @@ SECOND = 1_697_788_899_000
 FIELDS = [{"type": "int32", "optional": False, "field": "id"}, {"type": "string", "optional": True, "field": "v"}]
 
 
-def by_canal(kind: str, number: int = 1, value: str = "a") -> Message:
+NO_KEY: dict[str, Any] = {"pkNames": None}
+
+
+def by_canal(kind: str, number: int = 1, value: str = "a", **more: Any) -> Message:
     """Return a change of a row, or DDL, as TiCDC writes it without the extension, and official Canal too."""
     if kind == "truncate":
         return canal("TRUNCATE", None, None, None, database="shop", table="a", isDdl=True, es=SECOND,
                      sql="TRUNCATE TABLE a")  # fmt: skip
     return canal(kind.upper(), [{"id": str(number), "v": value}], None, {"id": "int", "v": "varchar(10)"},
-                 database="shop", table="a", es=SECOND)  # fmt: skip
+                 database="shop", table="a", es=SECOND, **more)  # fmt: skip
 
 
 def by_debezium(kind: str, number: int = 1, value: str = "a") -> Message:
@@ -51,8 +56,8 @@ def synced(quick: None, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Return what starts a sync in memory."""
     lake.serve(monkeypatch)
 
-    def start(protocol: str) -> MemorySync:
-        sync = MemorySync(lake, tmp_path / "checkpoint", source={"protocol": protocol})
+    def start(protocol: str, **config: Any) -> MemorySync:
+        sync = MemorySync(lake, tmp_path / "checkpoint", source={"protocol": protocol}, **config)
         sync.start()
         return sync
 
@@ -94,3 +99,42 @@ def test_of_one_time_the_partition_orders_first(synced: Callable[..., MemorySync
     sync.batch(0, *(by_canal(*change) for change in changes), partitions=partitions)
 
     assert alive(sync) == [2]
+
+
+@pytest.mark.parametrize(("wire", "scenario", "kind", "together"), [
+    ("canal-json", "DELETE, INSERT, DELETE", "log", True), ("canal-json", "TRUNCATE twice", "history", False),
+    ("debezium", "TRUNCATE twice", "log", False), ("debezium", "DELETE, INSERT, DELETE", "history", True),
+])  # fmt: skip
+def test_logs_and_histories_of_one_time_have_the_order_of_the_topic(
+    synced: Callable[..., MemorySync], wire: str, scenario: str, kind: str, *, together: bool
+) -> None:
+    """A log has each change once, in order, and its versions end with the rows that TiDB has, also after a repeat."""
+    changes, expected = SCENARIOS[scenario]
+    messages = [WIRES[wire](*change) for change in changes]
+    sync = synced(wire, table_configs={"shop.a": TableConfig(log=kind == "log", history=kind == "history")})
+    batches = [messages] if together else [[message] for message in messages]
+    for number, batch in enumerate(batches):
+        sync.batch(number, *batch)
+
+    log = target("a__log")
+    in_order = sorted(sync.lake.tables[log].rows, key=lambda row: tuple(row["_sequence"]))
+    assert [(row["_change"], row["id"]) for row in in_order] == [
+        (change[0], change[1] if len(change) > 1 else None) for change in changes
+    ]
+    assert len({tuple(row["_sequence"]) for row in in_order}) == len(changes)
+    versions = scd2_view(sync.spark, log, keys=["id"])
+    assert sorted(row["id"] for row in versions.where("_is_current").collect()) == expected
+    sync.batch(len(batches), *messages)
+    versions = scd2_view(sync.spark, log, keys=["id"])
+    assert sorted(row["id"] for row in versions.where("_is_current").collect()) == expected
+
+
+def test_a_log_of_a_table_without_a_key_has_the_order_of_the_topic(synced: Callable[..., MemorySync]) -> None:
+    """Rows of a table without a key go to a log by themselves; of one time, each has the place that it had."""
+    changes: list[tuple[Any, ...]] = [("insert", 1), ("delete", 1), ("insert", 1), ("truncate",), ("insert", 1)]
+    sync = synced("canal-json")
+    sync.batch(0, *(by_canal(*change, **NO_KEY) for change in changes))
+
+    in_order = sorted(sync.lake.tables[target("a__log")].rows, key=lambda row: tuple(row["_sequence"]))
+
+    assert [row["_change"] for row in in_order] == [change[0] for change in changes]

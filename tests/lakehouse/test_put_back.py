@@ -110,6 +110,29 @@ def test_a_target_that_was_put_back_is_set_aside_at_the_start(lake: Lake, tmp_pa
     assert (sync.ids("a"), sync.status("a").state) == ([1, 2, 3, 4, 5], "following")
 
 
+def test_a_resume_with_an_older_backup_waits_for_the_newest(lake: Lake, tmp_path: Path) -> None:
+    """A target that was lost, and put back as it was long before, has not what it had: it stays set aside."""
+    sync, backup = written(lake, tmp_path)
+    newest = Backup(sync, tmp_path / "newest")
+    lost = lake.tables.pop(target("a"))
+    sync.start()
+    assert list(sync.batch(4, insert("a", 5, 50)).set_aside) == ["shop.a"]
+    sync.end()
+
+    lake.tables[target("a")] = lost
+    for number in (5, 6):  # however often it is resumed
+        backup.tables_of(sync, target("a"))
+        sync.start("shop.a")
+        assert sync.status("a").state == "set aside"
+        assert "ends with micro-batch 1 now: it is an older version" in str(sync.status("a").reason)
+        sync.batch(number, insert("a", number + 1, 10 * number + 10))
+        sync.kill()
+    newest.tables_of(sync, target("a"))
+    sync.start("shop.a")
+
+    assert (sync.ids("a"), sync.status("a").state) == ([1, 2, 3, 4, 5, 6, 7], "following")
+
+
 def test_a_lake_is_compared_with_each_micro_batch_that_has_ended(lake: Lake, tmp_path: Path) -> None:
     """The checkpoint knows what was written since the status table was: a sync that is killed has not written that."""
     sync = MemorySync(lake, tmp_path / "checkpoint")

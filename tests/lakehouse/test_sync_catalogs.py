@@ -32,6 +32,7 @@ TOKEN = "tok-en-of-the-catalog"
 HOSTILE = [
     TableName("sh op", "my-table"), TableName("shop", "../../esc"), TableName("shop", "2024"),
     TableName("42", "a.b"), TableName("shop", "é`😀"), TableName("../up", "select"),
+    TableName("${env:HOME}", "${spark.app.name}"), TableName("shop", "${env:PATH:-x}"),
 ]  # fmt: skip
 CONFIG = """
 checkpoint = "{folder}/checkpoint"
@@ -128,7 +129,7 @@ def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
         feed.close()
     changed = [json.loads(line)["changed"] for line in again.log.splitlines() if line.startswith("{")]
     assert not any(changed), changed
-    report, _ = json.JSONDecoder().raw_decode(status.log, status.log.index("\n[\n") + 1)
+    report, _ = json.JSONDecoder().raw_decode(status.log, f"\n{status.log}".index("\n[\n"))
     targets = {each["table_name"]: each["target"] for each in report}
     assert len(targets) == len(TABLES) + 1 + len(HOSTILE)
     assert all(target.startswith(f"{catalog}.") for target in targets.values()), targets

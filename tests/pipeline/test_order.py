@@ -1,13 +1,16 @@
 """The order of changes whose messages lack a commit-ts: one ms, or one second, holds several transactions."""
 
+import json
+import logging
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from tests.pipeline.test_equivalence import outcome
 from tests.support.captured import Captured, make_options, single, whole
-from tests.support.messages import TSO, Message, canal, debezium
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared
 from ticdc_source.events import Chunk
 from ticdc_source.protocols import decoder_of
 
@@ -137,3 +140,112 @@ def test_two_equal_ddl_events_of_one_time_are_two() -> None:
 
     assert len(truncates()) == 2
     assert len(truncates(_tidb={"commitTs": TSO})) == 1
+
+
+def canal_ddl(text: str, **more: Any) -> Message:
+    """Return a DDL event as TiCDC writes it without the extension."""
+    return canal("ALTER", isDdl=True, sql=text, pkNames=None, **more)
+
+
+def with_enum(number: int, **more: Any) -> Message:
+    """Return an insert as TiCDC writes it without the extension, with the number of a label."""
+    return canal("INSERT", [{"id": "1", "e": str(number)}], None, {"id": "int", "e": "enum"}, {"id": 4, "e": 4}, **more)
+
+
+def with_time(value: int) -> Message:
+    """Return an insert as native Debezium writes it without a schema, with a DATETIME."""
+    return debezium("c", None, {"id": 1, "w": value}, None, NATIVE, {"id": 1})
+
+
+def debezium_of_time(fraction: int) -> Message:
+    """Return native Debezium's DDL event that declares the DATETIME with so many digits behind the second."""
+    columns = [declared("id", "INT"), declared("w", "DATETIME", length=fraction)]
+    return debezium_ddl(TSO, f"ALTER TABLE t MODIFY w DATETIME({fraction})", columns, "ALTER", NATIVE)
+
+
+SECOND = {"es": 1_697_788_899_000}
+# Two versions of a column at one time, and a value of each, which the other reads as something else.
+VERSIONS: dict[str, tuple[Message, Message, Message, Message, list[Any]]] = {
+    "canal-json": (
+        canal_ddl("create table t (id int primary key, e enum('a','b'))"), with_enum(1),
+        canal_ddl("alter table t modify e enum('z','a','b')"), with_enum(1), ["a", "z"],
+    ),
+    "canal-json of one second": (
+        canal_ddl("create table t (id int primary key, e enum('a','b'))", **SECOND), with_enum(1, **SECOND),
+        canal_ddl("alter table t modify e enum('z','a','b')", **SECOND), with_enum(1, **SECOND), ["a", "z"],
+    ),
+    "debezium without schema": (
+        debezium_of_time(0), with_time(1_697_788_899_000), debezium_of_time(6), with_time(1_697_788_899_000_000),
+        [datetime(2023, 10, 20, 8, 1, 39)] * 2,  # noqa: DTZ001 (a DATETIME has no zone)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("output", ["changelog", "event"])
+@pytest.mark.parametrize("native", [True, False], ids=["native", "general"])
+@pytest.mark.parametrize("sizes", [whole, single])
+@pytest.mark.parametrize("wire", VERSIONS)
+def test_a_row_has_the_definition_of_its_place(
+    wire: str, sizes: Callable[[], int], output: str, *, native: bool
+) -> None:
+    """Of rows with the time of an ALTER, those before it have the old definition, and those after it the new one."""
+    create, old, alter, new, expected = VERSIONS[wire]
+    captured = Captured.of(create, old, old, alter, new, new)
+
+    table = captured.read(sizes=sizes, outputFormat=output, nativeCode="auto" if native else "off")
+
+    if output == "changelog":
+        found = table.column(table.num_columns - 1).to_pylist()
+    else:
+        after = [json.loads(text) for text in table.column("after").to_pylist() if text]
+        found = [row[list(row)[-1]] for row in after]
+        found = [text.removesuffix(".000000") for text in found]
+        expected = [str(each) for each in expected]
+    assert found == [expected[0]] * 2 + [expected[1]] * 2
+
+
+def test_definitions_that_come_again_at_one_time_are_all_kept() -> None:
+    """A definition that is changed, and changed back, within one second counts at each place."""
+    first, other = "alter table t modify e enum('a','b')", "alter table t modify e enum('b','a')"
+    messages = [canal_ddl("create table t (id int primary key, e enum('a','b'))")]
+    for text in (other, first, other):
+        messages += [canal_ddl(text), canal_ddl(text), with_enum(1)]  # each is sent again
+
+    assert Captured.of(*messages).read().column("e").to_pylist() == ["b", "a", "b"]
+
+
+def test_a_definition_in_another_partition_has_the_place_of_its_partition() -> None:
+    """Across partitions the partition orders first, as in `_sequence`."""
+    create, old, alter, new, _ = VERSIONS["canal-json"]
+    first, second = Captured.of(create, old, alter), Captured.of(new, new)
+    captured = Captured({}, {0: first.partitions[0], 1: second.partitions[0]})
+
+    assert captured.read().column("e").to_pylist() == ["a", "z", "z"]
+
+
+NOTICE = "changes with the same event time are ordered by partition, then offset"
+
+
+@pytest.mark.parametrize(("wire", "remedy"), [
+    ("canal-json", "enable-tidb-extension=true"), ("official Canal", "enable-tidb-extension=true"),
+    ("debezium", "Debezium's own connectors do not"), ("debezium without schema", "Debezium's own connectors do not"),
+])  # fmt: skip
+def test_a_load_says_once_that_the_order_rests_on_places(
+    wire: str, remedy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The schema of a table without commit-ts comes with one notice, which names the setting that mends it."""
+    with caplog.at_level(logging.WARNING):
+        Captured.of(*(WIRES[wire](kind) for kind in CHANGES)).schema()
+
+    (notice,) = [each.getMessage() for each in caplog.records if NOTICE in each.getMessage()]
+    assert "test.t" in notice
+    assert remedy in notice
+
+
+def test_a_load_with_commit_ts_says_nothing_of_the_order(caplog: pytest.LogCaptureFixture) -> None:
+    """With a commit-ts in each message, there is no notice."""
+    with caplog.at_level(logging.WARNING):
+        Captured.of(by_canal("insert", _tidb={"commitTs": TSO})).schema()
+        Captured.of(debezium("c", None, {"id": 1, "v": "c"}, FIELDS)).schema()
+
+    assert not [each for each in caplog.records if NOTICE in each.getMessage()]

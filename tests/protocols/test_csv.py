@@ -102,6 +102,7 @@ def test_both_rows_of_an_update_are_one_message() -> None:
         (("id", "n"), "id,n", {"id": 1, "n": 2}),
         (("id", "virtual", "n"), "id,n", {"id": 1, "virtual": None, "n": 2}),
         (("a,b", 'with "quote"', "a"), 'a,b,with "quote"', {"a,b": 1, 'with "quote"': 2, "a": None}),
+        (("Id", "virtual", "ñ"), "iD,Ñ", {"Id": 1, "virtual": None, "ñ": 2}),
     ],
 )
 def test_a_header_says_which_columns_a_file_has(names: tuple[str, ...], header: str, chosen: dict[str, Any]) -> None:
@@ -164,6 +165,15 @@ def test_another_null_is_no_text() -> None:
         DecodeError, match=r"note is the text 'NULL' without quotes: are csv\.null and csv\.quote those"
     ):
         rows(schema("note", types="VARCHAR"), row)
+
+
+def test_rows_and_schema_files_may_spell_a_table_differently() -> None:
+    """TiDB compares names without case, and so does the search for the version that a row names."""
+    key, file = schema("id")
+    row = KEY, f'"I","T","Test",{TSO},1'.encode()
+
+    assert rows((key, file), row)[0]["id"] == 1
+    assert rows((key, file), row, tables="tEST.t")[0]["id"] == 1
 
 
 def test_a_version_that_nobody_knows_is_a_bad_record() -> None:

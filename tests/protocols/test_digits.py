@@ -1,5 +1,6 @@
 """Digits: a number of a message keeps each of them, unless its column is a double."""
 
+import decimal
 import json
 import random
 import re
@@ -18,12 +19,13 @@ from tests.support.messages import (
     debezium,
     debezium_ddl,
     declared,
+    dump,
     open_message,
     open_row,
     simple,
     simple_definition,
 )
-from ticdc_source.errors import DecodeError
+from ticdc_source.errors import DecodeError, SchemaError
 from ticdc_source.protocols.messages import has_long_numbers, parse_exact_json, parse_json
 
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.usefixtures("native_path")]
@@ -96,6 +98,16 @@ def of_open(row: dict[str, str]) -> Message:
 def of_simple(row: dict[str, str]) -> Message:
     """Write a row as simple."""
     return simple(data={"id": "1", **row})
+
+
+CSV_KEY = dump({"TableVersion": 1})
+
+
+def csv_schema(*columns: tuple[str, dict[str, str]]) -> Message:
+    """Write the schema file of a table, as a message."""
+    listed = [{"ColumnName": name, **column} for name, column in columns]
+    return None, dump({"Table": "t", "Schema": "test", "TableVersion": 1, "Query": "", "TableColumns": listed,
+                       "TableColumnsTotal": len(listed)})  # fmt: skip
 
 
 SIMPLE_TYPES: dict[str, dict[str, Any]] = {
@@ -242,6 +254,125 @@ def test_long_numbers_are_found_wherever_they_stand() -> None:
         assert shown == Decimal(text), (SEED, document)
         if not has_long_numbers(document):
             assert first_of(parse_json(document)) == exact
+
+
+def of_variant(cell: dict[str, bytes]) -> Decimal:
+    """Return the number that a VARIANT holds (Parquet's Variant encoding)."""
+    value = cell["value"]
+    code = value[0] >> 2
+    if code in (3, 4, 5, 6):
+        return Decimal(int.from_bytes(value[1:], "little", signed=True))
+    assert code in (8, 9, 10), "no exact number"
+    unscaled = int.from_bytes(value[2:], "little", signed=True)
+    return Decimal(unscaled).scaleb(-value[1])
+
+
+JSON_FIELD = {"type": "string", "name": "io.debezium.data.Json", "optional": True, "field": "j"}
+VARIANTS: dict[str, Callable[[str], Message]] = {
+    "canal-json": lambda text: canal(data=[{"id": "1", "j": text}], mysqlType={"id": "int", "j": "json"}),
+    "open-protocol": lambda text: open_message(open_row({"u": {"id": cell(3, 1, 11), "j": cell(245, text, 64)}})),
+    "debezium": lambda text: debezium("c", None, {"id": 1, "j": text}, [KEY, JSON_FIELD]),
+    "simple": lambda text: simple(data={"id": "1", "j": text}),
+    "csv": lambda text: (CSV_KEY, f'"I","t","test",{TSO},1,"{text}"'.encode()),
+}
+BEFORE = {
+    "simple": simple_definition("BOOTSTRAP", {"id": {"mysqlType": "int"}, "j": {"mysqlType": "json"}}),
+    "csv": csv_schema(("id", {"ColumnType": "INT"}), ("j", {"ColumnType": "JSON"})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+@pytest.mark.parametrize("wire", VARIANTS)
+def test_random_numbers_in_variants_keep_each_digit(wire: str, native: str) -> None:
+    """Numbers of up to 38 digits in JSON columns, read as VARIANT, are decimals or integers with all of them."""
+    chooser = random.Random(f"{SEED} {wire} variant")
+    with decimal.localcontext() as context:
+        context.prec = 80
+        given = [random_decimal(chooser, 38, chooser.choice([0, 0, 4, 18])) for _ in range(24)]
+        first = [BEFORE[wire]] if wire in BEFORE else []
+        captured = Captured.of(*first, *(VARIANTS[wire](text) for text in given))
+
+        found = captured.read(variantJson="true", nativeCode=native).column("j").to_pylist()
+
+        assert [of_variant(each) for each in found] == [Decimal(text) for text in given], (SEED, wire)
+
+
+def test_random_decimals_of_csv_keep_each_digit() -> None:
+    """Decimals of up to 65 digits in files of CSV, as they are, as strings and as documents."""
+    chooser = random.Random(f"{SEED} csv")
+    given = tables(chooser, 12)
+    types = [(f"d{i}", {"ColumnType": "DECIMAL", "ColumnPrecision": str(p), "ColumnScale": str(s)})
+             for i, (p, s) in enumerate(DECIMALS)]  # fmt: skip
+    lines = [f'"I","t","test",{TSO},{",".join(row.values())}' for row in given]
+    captured = Captured.of(csv_schema(*types), *((CSV_KEY, line.encode()) for line in lines))
+    expected = [{name: Decimal(text) for name, text in row.items()} for row in given]
+
+    for hints in ("", ", ".join(f"{name} string" for name, _ in types)):
+        more: dict[str, Any] = {"schemaHints": hints} if hints else {}
+        assert [
+            {name: Decimal(row[name]) for name in given[0]} for row in captured.read(**more).to_pylist()
+        ] == expected
+    texts = filter(None, captured.read(outputFormat="event")["after"].to_pylist())
+    documents = [json.loads(text, parse_float=Decimal) for text in texts]
+    assert [{name: Decimal(row[name]) for name in given[0]} for row in documents] == expected
+
+
+@pytest.mark.parametrize("text", ["12345678901234.5678", "123456789012345678901234567890", "18446744073709551616"])
+def test_a_default_in_json_keeps_its_digits(text: str) -> None:
+    """A default that a definition has as a JSON number is what the field metadata says."""
+    column = {"ColumnType": "DECIMAL", "ColumnPrecision": "38", "ColumnScale": "4", "ColumnDefault": number(text)}
+    of_csv = bare(csv_schema(("d", column)))
+    csv = Captured.of(of_csv, (CSV_KEY, f'"I","t","test",{TSO},1'.encode())).schema()
+    types: dict[str, dict[str, Any]] = {
+        "id": {"mysqlType": "int"},
+        "d": {"mysqlType": "decimal", "length": 38, "decimal": 4},
+    }
+    definition = simple_definition("BOOTSTRAP", types)
+    value = (definition[1] or b"").replace(
+        b'"nullable":true,"default":null', b'"nullable":true,"default":' + text.encode()
+    )
+    of_simple = Captured.of((None, value), simple(data={"id": "1", "d": "1"})).schema()
+
+    for schema in (csv, of_simple):
+        assert schema.field("d").metadata[b"ticdc.default"].decode() == text
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+@pytest.mark.parametrize("text", ["9007199254740993", "-9007199254740993", "123456789012345678901"])
+def test_an_integer_among_doubles_loses_no_digit(text: str, native: str) -> None:
+    """A column that other messages show as a double refuses an integer that a double does not hold."""
+    half = bare(debezium("c", None, {"id": 1, "x": 1.5}))
+    integer = bare(debezium("c", None, {"id": 1, "x": number(text)}))
+    before = bare(debezium("c", None, {"id": 1, "x": number(text), "dropped": 1}))
+    options: dict[str, Any] = {"nativeCode": native}
+
+    assert [row["x"] for row in rows(half, half, integer, **options)] == ["1.5", "1.5", text]
+    if len(text) < 20:  # of another version of the table, whose values alone are integers
+        with pytest.raises(DecodeError, match=r"digits.*x string.*column=x"):
+            rows(before, half, half, **options)
+    started = Captured.of(half, half).schema()
+    with pytest.raises(DecodeError, match=r"digits.*x string.*column=x"):
+        Captured.of(half, half, integer).read(schema=started, **options)
+    assert [row["x"] for row in rows(half, half, integer, schemaHints="x string", **options)] == ["1.5", "1.5", text]
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_a_hint_reads_a_decimal_that_its_schema_calls_a_double(native: str) -> None:
+    """TiCDC's schema calls a DECIMAL a double: a hint gives the column its type, as `tableDDL` does."""
+    field = {"type": "double", "optional": True, "field": "d"}
+    for fields in ([KEY, field], [KEY, {**field, "tidb_type": "DECIMAL"}]):
+        message = bare(debezium("c", None, {"id": 1, "d": number("12345678901234.5678")}, fields))
+        found = rows(message, message, message, schemaHints="d decimal(18,4)", nativeCode=native)
+        assert [row["d"] for row in found] == [Decimal("12345678901234.5678")] * 3
+
+
+@pytest.mark.parametrize("name", ["DOUBLE", "FLOAT"])
+def test_a_hint_reads_no_decimal_from_a_double(name: str) -> None:
+    """A column of which the message says that it is a DOUBLE or a FLOAT has no digits but those of its doubles."""
+    field = {"type": name.lower(), "optional": True, "field": "d", "tidb_type": name}
+
+    with pytest.raises(SchemaError, match=r"without loss"):
+        rows(debezium("c", None, {"id": 1, "d": 1.5}, [KEY, field]), schemaHints="d decimal(18,4)")
 
 
 def first_of(parsed: Any) -> Any:

@@ -136,7 +136,7 @@ def history(*ddl: tuple[int, str], table: TableName = T) -> dict[str, list[str]]
     """Return the versions of a table's columns, as texts."""
     events = [ddl_event(ts, sql) for ts, sql in ddl]
     columns = versions_of(events, table)
-    return {name: [f"{start} {type_}" for start, type_ in versions] for name, versions in columns.items()}
+    return {name: [f"{start.commit_ts} {type_}" for start, type_ in versions] for name, versions in columns.items()}
 
 
 def test_versions_begin_after_their_ddl() -> None:

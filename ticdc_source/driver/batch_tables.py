@@ -120,7 +120,7 @@ def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
     first: dict[str, DDLEvent] = {}
     for event in ddl:
         first.setdefault(event.identity, event)
-    return sorted(first.values(), key=lambda event: event.commit_ts or 0)  # of one commit-ts: as they were written
+    return sorted(first.values(), key=lambda event: event.moment)  # of one commit-ts: as they were written
 
 
 def _with_ddl(

@@ -33,7 +33,6 @@ from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
-from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import (
     DEFINITIONS,
     KEY,
@@ -48,6 +47,7 @@ from ticdc_source.schema.model import (
     Written,
     definitions_of_json,
     merge_schemas,
+    versions_of_json,
 )
 from ticdc_source.schema.types import ColumnType, parse_type
 
@@ -89,7 +89,7 @@ def _column_of_metadata(name: str, metadata: Mapping[str, str]) -> ColumnContext
     return ColumnContext(
         name=name,
         type=parse_type(metadata[MYSQL_TYPE]) if MYSQL_TYPE in metadata else None,
-        versions=tuple((start, parse_type(text)) for start, text in loads(metadata.get(VERSIONS, "[]"))),
+        versions=versions_of_json(metadata.get(VERSIONS, "[]")),
         written=Written[metadata[WRITTEN].upper()] if WRITTEN in metadata else Written.UNKNOWN,
         key=KEY in metadata,
     )

@@ -31,6 +31,7 @@ from ticdc_source.schema.model import (
     TableSchema,
     Written,
     definitions_as_json,
+    versions_as_json,
 )
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
@@ -245,7 +246,7 @@ def _field(
     if column.written is not Written.UNKNOWN:
         metadata[WRITTEN] = column.written.name.lower()
     if len(column.versions) > 1:
-        metadata[VERSIONS] = json.dumps([[start, str(type_)] for start, type_ in column.versions])
+        metadata[VERSIONS] = versions_as_json(column.versions)
     return pa.field(column.name, arrow, metadata=metadata)
 
 

@@ -372,7 +372,7 @@ def _history(messages: _Messages) -> list[DDLReport]:
     reports: dict[tuple[object, ...], DDLReport] = {}
     tables = list(messages.sample.rows)
     for chunk, event in messages.ddl:
-        what = (event.commit_ts, event.table, event.query, event.type)
+        what = (event.moment, event.table, event.query, event.type)
         earlier = reports.get(what)
         offset = chunk.offsets[event.position]
         if earlier is not None and (earlier.partition, earlier.offset) <= (chunk.partition, offset):

@@ -210,8 +210,17 @@ def _float_numbers(cells: Cells, arrow: pa.DataType) -> pa.Array:
     numbers = require(cells, int, float, Decimal)
     # Arrow refuses integers that a double does not hold exactly; Go wrote them.
     if not {int, Decimal}.isdisjoint(map(type, numbers)):
-        numbers = [None if number is None else float(number) for number in numbers]
+        numbers = [None if number is None else _double(number) for number in numbers]
     return pa.array(numbers, arrow)
+
+
+def _double(number: float | Decimal) -> float:
+    """Return a number as a double. An integer that is not the shortest text of a double would lose digits."""
+    double = float(number)
+    if isinstance(number, int) and abs(number) > 1 << 53 and Decimal(repr(double)) != number:
+        msg = "an integer of which a double loses digits"
+        raise ValueError(msg)
+    return double
 
 
 def _float_texts(cells: Cells, arrow: pa.DataType) -> pa.Array:

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.json_text import TOO_DEEP, loads
 from ticdc_source.schema.types import DECIMAL_MAX, VARIANT
 
 __all__ = ["variant_of", "variants"]
@@ -160,7 +160,10 @@ def variant_of(text: str) -> tuple[bytes, bytes]:
         text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs, parse_constant=_no_constant
     )
     keys: dict[str, int] = {}
-    value = _value(document, keys)
+    try:
+        value = _value(document, keys)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
     metadata = _metadata(keys)
     if len(value) > _LIMIT or len(metadata) > _LIMIT:
         msg = "more than the 16 MiB that a VARIANT holds"

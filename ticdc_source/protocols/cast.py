@@ -59,7 +59,7 @@ def loses_digits(parsed: Parsed, events: TableEvents, plan: Plan) -> bool:
     for span in images.spans():
         cells = images.cells_or_absent(span)
         for column in span.columns:
-            if column.name.lower() in doubles or (plan.documents and _is_double(column)):
+            if (column.type and column.name.lower() in doubles) or (plan.documents and _is_double(column)):
                 continue
             if not (_INEXACT if column.type else _INEXACT_UNTYPED).isdisjoint(map(type, cells[column.name])):
                 return parsed.claimed > 0 or any(map(has_long_numbers, events.payloads))

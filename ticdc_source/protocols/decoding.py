@@ -8,12 +8,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import DDLEvent, TableEvents, TableName
+from ticdc_source.events import DDLEvent, Moment, TableEvents, TableName
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
@@ -99,8 +100,11 @@ class RowDecoder(Decoder):
         learned: Learned | None = None,
     ) -> list[TableSchema]:
         """Return what messages say of the types, completed by values and by DDL."""
-        parsed = self._sampled(events if learned is None else self._telling(events, learned), declared)
-        return describe_images(events.table, parsed.images, parsed.commit_ts, declared)
+        if learned is not None:
+            events = self._telling(events, learned)
+        parsed = self._sampled(events, declared)
+        moments = list(map(events.moment, count(), parsed.commit_ts))
+        return describe_images(events.table, parsed.images, moments, declared)
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Read messages in native code if possible; else parse them and cast the rows."""
@@ -147,7 +151,7 @@ class RowDecoder(Decoder):
         return parsed
 
 
-def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[int], version: int) -> tuple[Column, ...]:
+def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[Moment], version: int) -> tuple[Column, ...]:
     """Return the columns of messages behind as many of the plan's boundaries as `version` says."""
     return tuple(replace(column, since=boundaries[version - 1]) for column in columns) if version else columns
 
@@ -164,7 +168,7 @@ def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
 def describe_images(
     table: TableName,
     images: Images,
-    commit_ts: Sequence[int | None] = (),
+    moments: Sequence[Moment] = (),
     declared: Mapping[str, TypeVersions] | None = None,
 ) -> list[TableSchema]:
     """Return one schema for each run of images, completed by what values show and by what DDL declares.
@@ -172,14 +176,14 @@ def describe_images(
     Args:
         table: the table.
         images: its row images.
-        commit_ts: of each event; needed only with `declared`.
+        moments: of each event; needed only with `declared`.
         declared: the types that DDL declares, by lower-case column name.
     """
     return [
         TableSchema(
             table,
             tuple(
-                _declared(_observed(column, cells[column.name]), declared, commit_ts, images.events[span.start])
+                _declared(_observed(column, cells[column.name]), declared, moments, images.events[span.start])
                 for column in span.columns
             ),
         )
@@ -189,11 +193,11 @@ def describe_images(
 
 
 def _declared(
-    column: Column, declared: Mapping[str, TypeVersions] | None, commit_ts: Sequence[int | None], event: int
+    column: Column, declared: Mapping[str, TypeVersions] | None, moments: Sequence[Moment], event: int
 ) -> Column:
-    """Complete a column by the type that DDL declares for it at the event's commit-ts."""
+    """Complete a column by the type that DDL declares for it at the moment of the event."""
     versions = (declared or {}).get(column.name.lower(), ())
-    exact = version_at(versions, commit_ts[event] or 0) if versions else None
+    exact = version_at(versions, moments[event]) if versions else None
     if exact is None:
         return column
     column = completed(column, exact)

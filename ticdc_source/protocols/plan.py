@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
+from ticdc_source.events import Moment
 from ticdc_source.kernels.contract import Cast
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
 from ticdc_source.kernels.wire import Kernel, Settings, Wire, arrays_taken, kernel, native_cast
@@ -93,8 +94,8 @@ class Plan:
     build_ts: bool = True
     native_path: bool = True
 
-    def boundaries(self) -> list[int]:
-        """Return, ascending, the commit-ts of DDL at which columns change in a way that messages may not show."""
+    def boundaries(self) -> list[Moment]:
+        """Return, ascending, the moments of DDL at which columns change in a way that messages may not show."""
         return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:

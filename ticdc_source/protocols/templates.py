@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import TableEvents, repeated, row_indices
+from ticdc_source.events import Moment, TableEvents, repeated, row_indices
 from ticdc_source.kernels.contract import (
     CHANGE_TYPES,
     Cast,
@@ -184,13 +184,14 @@ class _Reader:
             (column, self._cast_of(column)) for column in planned.columns if column.run and column.source in places
         ]
         self._missing = [column for column in planned.columns if not (column.run and column.source in places)]
-        boundaries = (-1, *plan.boundaries(), MOST_TSO)
+        # Rows of a time at which several transactions may have happened are left to the general path.
+        boundaries = (Moment(-1), *plan.boundaries(), Moment(MOST_TSO))
         wanted = Wanted(
             columns=[ColumnCast(places[column.source or ""], cast) for column, cast in self._planned],
             operations=[operation for operation in Operation if operation.name.lower() in plan.operations],
             preimages=plan.preimages,
-            after=boundaries[self.version],
-            last=boundaries[self.version + 1],
+            after=boundaries[self.version].commit_ts,
+            last=boundaries[self.version + 1].last_before,
         )
         self._scanner = native.Scanner(self._variants.program(), wanted, CHANGE_TYPES)
         return self._scanner
@@ -344,7 +345,7 @@ class Templates:
                     continue
                 tried, other_versions = pending, None
                 if commit_ts is not None and boundaries:
-                    tried, other_versions = _of_version(reader.version, boundaries, commit_ts, pending)
+                    tried, other_versions = _of_version(reader.version, boundaries, events, commit_ts, pending)
                 part, pending = reader.scan(scanner, events, tried, learned.plan)
                 if other_versions is not None:
                     pending = _merged_sorted(pending, other_versions)
@@ -416,11 +417,16 @@ def _merged_sorted(some: pa.Int32Array, others: pa.Int32Array) -> pa.Int32Array:
 
 
 def _of_version(
-    version: int, boundaries: Sequence[int], commit_ts: pa.Int64Array, pending: pa.Int32Array | None
+    version: int,
+    boundaries: Sequence[Moment],
+    events: TableEvents,
+    commit_ts: pa.Int64Array,
+    pending: pa.Int32Array | None,
 ) -> tuple[pa.Int32Array, pa.Int32Array]:
     """Return which events of those pending have a version of the table, and which have another."""
     pending = row_indices(len(commit_ts)) if pending is None else pending
-    fits = pa.array([bisect_left(boundaries, ts) == version for ts in commit_ts.take(pending).to_pylist()], pa.bool_())
+    each = zip(pending.to_pylist(), commit_ts.take(pending).to_pylist(), strict=True)
+    fits = pa.array([bisect_left(boundaries, events.moment(event, ts)) == version for event, ts in each], pa.bool_())
     return pending.filter(fits), pending.filter(pc.invert(fits))
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.events import DDLEvent, Moment, TableName
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions, without_key
 from ticdc_source.schema.mysql_ddl import (
     Create,
@@ -130,9 +130,9 @@ def _described(column: Column, facts: ColumnFacts) -> Column:
     return replace(column, facts=facts.or_else(messages))
 
 
-def version_at(versions: TypeVersions, commit_ts: int) -> ColumnType | None:
-    """Return the type of a row of `commit_ts`; of a row before all versions only the labels, if there are any."""
-    before = [type_ for start, type_ in versions if start < commit_ts]
+def version_at(versions: TypeVersions, moment: Moment) -> ColumnType | None:
+    """Return the type of a row of a moment; of a row before all versions only the labels, if there are any."""
+    before = [type_ for start, type_ in versions if start < moment]
     if before:
         return before[-1]
     return versions[0][1] if versions and versions[0][1].family in _LABELLED else None
@@ -167,7 +167,7 @@ def _may_be(column: Column, exact: ColumnType) -> bool:
     return (
         exact.family == vague.family
         or {exact.family, vague.family} <= _STRINGS
-        or (vague.name == "double" and exact.name == "decimal")  # some protocols send a DECIMAL as a double
+        or (column.may_be_decimal and exact.name == "decimal")
     )
 
 

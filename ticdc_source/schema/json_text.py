@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["loads"]
+__all__ = ["TOO_DEEP", "loads"]
+
+TOO_DEEP = "JSON is nested too deep"
 
 
 def loads(text: str | bytes, **hooks: Any) -> Any:
@@ -17,5 +19,4 @@ def loads(text: str | bytes, **hooks: Any) -> Any:
     try:
         return json.loads(text, **hooks)
     except RecursionError:
-        msg = "JSON is nested too deep"
-        raise ValueError(msg) from None
+        raise ValueError(TOO_DEEP) from None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import TableName
+from ticdc_source.events import START, Moment, TableName
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types, parse_type
 
@@ -41,6 +41,8 @@ __all__ = [
     "definitions_of_json",
     "handle_key",
     "merge_schemas",
+    "versions_as_json",
+    "versions_of_json",
     "without_key",
 ]
 
@@ -75,9 +77,19 @@ FIELD_METADATA: tuple[tuple[str, str], ...] = (
     (TABLE, "the table"),
 )
 
-# The types that DDL events gave a column: (commit_ts of the DDL, type), oldest first. A row belongs to the last version
-# whose commit_ts is below its own (docs/wire.md, item 31).
-TypeVersions = tuple[tuple[int, ColumnType], ...]
+# The types that DDL events gave a column: (moment of the DDL, type), oldest first. A row belongs to the last version
+# whose moment is before its own.
+TypeVersions = tuple[tuple[Moment, ColumnType], ...]
+
+
+def versions_as_json(versions: TypeVersions) -> str:
+    """Return versions as JSON, for field metadata: `[[commit_ts, type], …]`, or `[[[commit_ts, …place], type], …]`."""
+    return json.dumps([[at.commit_ts if at == Moment(at.commit_ts) else at, str(type_)] for at, type_ in versions])
+
+
+def versions_of_json(text: str) -> TypeVersions:
+    """Return what `versions_as_json` has written."""
+    return tuple((Moment(*at) if isinstance(at, list) else Moment(at), parse_type(type_)) for at, type_ in loads(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +200,7 @@ class Column:
         versions: the types that DDL events declare, if messages do not tell the whole type themselves.
         facts: what messages and DDL say about it beside its type.
         is_local: whether its values are in the zone of the TiCDC server, though others of its protocol name theirs.
-        since: the commit_ts of the DDL that began the column's version in these messages; 0 for the first version.
+        since: the moment of the DDL that began the column's version in these messages; 0 for the first version.
     """
 
     name: str
@@ -205,7 +217,7 @@ class Column:
     versions: TypeVersions = ()
     facts: ColumnFacts = NO_FACTS
     is_local: bool = False
-    since: int = 0
+    since: Moment = START
 
     @property
     def is_open(self) -> bool:
@@ -220,6 +232,11 @@ class Column:
         if self.type.family == "text" and self.is_open and self.written is Written.UNKNOWN:
             return any(TYPES[name].family == "binary" for name in self.behind)
         return self.type.is_blank and not self.conflict
+
+    @property
+    def may_be_decimal(self) -> bool:
+        """Whether it is a double in messages that write a DECIMAL so, too."""
+        return self.vague and self.type is not None and self.type.name == "double"
 
     @property
     def has_unstated_precision(self) -> bool:
@@ -241,6 +258,8 @@ class Column:
         if self.type.family in ("enum", "set"):
             return bool(pa.types.is_integer(target) or pa.types.is_decimal(target))
         if self.type.name == "decimal" and pa.types.is_decimal(target):
+            return True
+        if self.may_be_decimal and pa.types.is_decimal(target):
             return True
         return self.coded and any(is_text_of(arrow, target) for arrow in self.readings)
 
@@ -406,7 +425,7 @@ class ReadField:
     key: bool = False
     user_schema: bool = False
 
-    def type_since(self, since: int) -> ColumnType | None:
-        """Return the type of the version that began at `since`, the commit_ts of a DDL event; None if it is unknown."""
+    def type_since(self, since: Moment) -> ColumnType | None:
+        """Return the type of the version that began at `since`, the moment of a DDL event; None if it is unknown."""
         begun = [type_ for start, type_ in self.versions if start <= since]
         return begun[-1] if begun else self.versions[0][1] if self.versions else self.type

@@ -235,6 +235,8 @@ proptest! {
         let is_number = is_json_number(&text);
         let as_text = as_text || !is_number; // a cell that is a JSON number is one
         let kind = if as_text { Kind::String } else if whole(&text).is_some() { Kind::Integer } else { Kind::Float };
+        let loses_digits = || text.parse::<f64>().is_ok_and(|double| double.to_string() != text);
+        let is_number = is_number && !(kind == Kind::Integer && text.len() > DOUBLE_DIGITS && loses_digits());
         let double = text.parse::<f64>().ok().filter(|number| is_number && number.is_finite());
         let single = if as_text { text.parse::<f32>().ok() } else { double.map(|number| number as f32) };
         let single = single.filter(|number| is_number && number.is_finite());

@@ -149,7 +149,7 @@ class CanalJSON(RowDecoder):
 
         return telling(events, learned, parse)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()
@@ -168,7 +168,7 @@ class CanalJSON(RowDecoder):
             if not rows:
                 msg = "a row message without 'data'"
                 raise ValueError(msg)
-            version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
+            version = bisect_left(boundaries, events.moment(event, commit_ts)) if boundaries else 0
             described = rows[0]
             for old in message.get("old") or () if message["type"] == "UPDATE" else ():
                 described = with_old_columns(described, old)

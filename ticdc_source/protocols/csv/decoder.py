@@ -44,7 +44,7 @@ from ticdc_source.protocols.csv.lines import (
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
 from ticdc_source.protocols.file_format import FileFormat, FileSettings
 from ticdc_source.protocols.images import Parsed
-from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, text, tso
+from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, readable, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
@@ -223,7 +223,7 @@ class CSV(RowDecoder):
 
 def _classify(split: Split, position: int, value: bytes) -> None:
     """Add the event of a message that is no row."""
-    message = parse_object(value)
+    message = parse_exact(value)
     if "checkpoint-ts" in message:
         split.watermarks.append(WatermarkEvent(position, 0, tso(message["checkpoint-ts"])))
         return

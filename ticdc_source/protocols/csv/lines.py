@@ -312,7 +312,7 @@ def columns_of(header: str, settings: FileSettings, names: tuple[str, ...]) -> t
     delimiter = settings.delimiter
     rest, indexes = delimiter.join(header.split(delimiter)[own:]) + delimiter, []
     for index, name in enumerate(names):
-        if rest.startswith(name + delimiter):
+        if rest[: len(name)].lower() == name.lower() and rest.startswith(delimiter, len(name)):
             rest = rest[len(name + delimiter) :]
             indexes.append(index)
     if rest:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ticdc_source.events import TableName
+from ticdc_source.events import Moment, TableName
 from ticdc_source.kernels import strings
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.debezium.kernels import KERNELS
@@ -258,13 +258,13 @@ def _bare_label(label: str) -> str:
     return label[1:-1] if len(label) > 1 and label[0] == label[-1] == "'" else label
 
 
-def type_versions(changes: Sequence[tuple[int, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
+def type_versions(changes: Sequence[tuple[Moment, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
     """Return the types that DDL events give each column, by lower-case name.
 
     Args:
-        changes: (commit-ts, the types of columns by lower-case name) of each DDL event, oldest first.
+        changes: (moment, the types of columns by lower-case name) of each DDL event, oldest first.
     """
-    versions: dict[str, list[tuple[int, ColumnType]]] = {}
+    versions: dict[str, list[tuple[Moment, ColumnType]]] = {}
     for start, columns in changes:
         for name, type_ in columns.items():
             earlier = versions.setdefault(name, [])
@@ -277,7 +277,7 @@ def described_columns(
     columns: Sequence[Column],
     versions: Mapping[str, TypeVersions],
     facts: Mapping[str, ColumnFacts],
-    commit_ts: int,
+    first: Moment,
     keys: frozenset[str],
 ) -> tuple[Column, ...]:
     """Complete the columns of messages by what DDL declares, unless the messages contradict it.
@@ -286,13 +286,13 @@ def described_columns(
         columns: the columns as messages describe them.
         versions: the types that DDL declares, by lower-case column name.
         facts: what DDL says beside the types, by lower-case column name.
-        commit_ts: the commit-ts of the first message with these columns.
+        first: the moment of the first message with these columns.
         keys: the names of the handle-key columns.
     """
     out = []
     for column in columns:
         declared = versions.get(column.name.lower(), ())
-        before = [type_ for start, type_ in declared if start < commit_ts] or [type_ for _, type_ in declared[:1]]
+        before = [type_ for start, type_ in declared if start < first] or [type_ for _, type_ in declared[:1]]
         type_ = _decided(column, before[-1]) if before else column.type
         vague = column.vague and not before
         key = column.name in keys
@@ -331,6 +331,8 @@ def wire_of(column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnT
         type_ = _decided(column, declared) if declared is not None else column.type
     if column.vague and read_field.arrow == pa.binary() and type_.family == "text" and column.wire != NATIVE_STRING:
         return strings.BASE64_BINARY, ColumnType("varbinary")
+    if column.may_be_decimal and pa.types.is_decimal(read_field.arrow):
+        return KERNELS["decimal"], type_of(read_field.arrow)
     native = NATIVE.get(column.wire)
     if native is not None and native.wire is not None and column.type is not None:
         return native.wire(column.type), column.type if column.wire == DECIMAL else type_

@@ -22,6 +22,7 @@ from ticdc_source.events import (
     Binaries,
     Chunk,
     DDLEvent,
+    Moment,
     Split,
     TableEvents,
     TableName,
@@ -106,7 +107,7 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
 
 def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
     """Return the types that the `tableChanges` of DDL events give a table's columns, by lower-case name."""
-    changes = ((event.commit_ts or 0, _said(declared_columns, event, table)) for event in _in_order(ddl))
+    changes = ((event.moment, _said(declared_columns, event, table)) for event in _in_order(ddl))
     return type_versions([(start, columns) for start, columns in changes if columns])
 
 
@@ -150,7 +151,8 @@ class Debezium(RowDecoder):
         parsed = self._sampled(events, versions)
         keys = self._key_columns(events)
         images = parsed.images
-        firsts = [parsed.commit_ts[images.events[span.start]] or 0 for span in images.spans()]
+        starts = [images.events[span.start] for span in images.spans()]
+        firsts = [events.moment(event, parsed.commit_ts[event]) for event in starts]
         schemas = [
             TableSchema(
                 schema.table,
@@ -191,7 +193,7 @@ class Debezium(RowDecoder):
                     runs.append((image, marked))
         images.runs = runs
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()
@@ -213,7 +215,7 @@ class Debezium(RowDecoder):
                 raise TypeError(msg)
             row = described if op != "u" else with_old_columns(described, before)
             fields = row_fields(message)
-            version = bisect_left(boundaries, commit_ts or 0) if boundaries else 0
+            version = bisect_left(boundaries, events.moment(event, commit_ts)) if boundaries else 0
             native = payload["source"].get("connector") not in _TICDC
             signature = (exact(fields), tuple(row), version, native)
             if signature != last_signature:
@@ -335,15 +337,15 @@ def _said(
         return {}
 
 
-def _facts_before(commit_ts: int, ddl: Sequence[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
-    """Return what the last DDL event before a commit-ts that describes a table says beside types; if any does."""
-    before = [event for event in _in_order(ddl) if (event.commit_ts or 0) < commit_ts]
+def _facts_before(moment: Moment, ddl: Sequence[DDLEvent], table: TableName) -> Mapping[str, ColumnFacts]:
+    """Return what the last DDL event before a moment that describes a table says beside types; if any does."""
+    before = [event for event in _in_order(ddl) if event.moment < moment]
     each = (_said(declared_facts, event, table) for event in reversed(before))
     return next((facts for facts in each if facts), {})
 
 
 def _in_order(ddl: Sequence[DDLEvent]) -> list[DDLEvent]:
-    return sorted(ddl, key=lambda event: event.commit_ts or 0)
+    return sorted(ddl, key=lambda event: event.moment)
 
 
 def commit_ts_of(payload: JSONObject) -> tuple[int | None, bool]:

@@ -127,7 +127,7 @@ class OpenProtocol(RowDecoder):
             if after is not None:
                 described = with_old_columns(after, before)
             signature = tuple((name, cell["t"], cell.get("f"), cell.get("h")) for name, cell in described.items())
-            version = bisect_left(boundaries, key_frame["ts"]) if boundaries else 0
+            version = bisect_left(boundaries, events.moment(event, key_frame["ts"])) if boundaries else 0
             exact_signature = exact(signature)
             if exact_signature != last_signature or version != last_version:
                 columns = since_ddl(_columns(signature), boundaries, version)

@@ -16,6 +16,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.events import (
     Chunk,
     DDLEvent,
+    Moment,
     Split,
     TableEvents,
     TableName,
@@ -269,7 +270,7 @@ def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int)
     named = [replace(each, name=spelt.get(each.name.lower(), each.name)) for each in definition or ()]
     defined = [column for column in named if column.name in row]
     names = {column.name for column in defined}
-    return (*defined, *(Column(text(name), since=version) for name in row if name not in names))
+    return (*defined, *(Column(text(name), since=Moment(version)) for name in row if name not in names))
 
 
 def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:

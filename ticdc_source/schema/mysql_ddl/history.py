@@ -1,14 +1,14 @@
-"""The types that a table's columns have had, and what else DDL says: DDL events in the order of their commit-ts."""
+"""The types that a table's columns have had, and what else DDL says: DDL events in the order in which they happened."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.events import START, DDLEvent, Moment, TableName
 from ticdc_source.schema.ddl_kinds import LONGEST_TEXT
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, Key, TypeVersions, handle_key
 from ticdc_source.schema.mysql_ddl.statements import (
@@ -52,7 +52,7 @@ class _History:
 
     Attributes:
         columns: the present types.
-        versions: all types so far, each with the commit-ts after which it began.
+        versions: all types so far, each with the moment after which it began.
         facts: what is known beside the types; of a column that ended, what was known last.
         others: what is known of columns that no text has named.
         keys: its indexes, the oldest first; None if not all of them are known.
@@ -60,13 +60,13 @@ class _History:
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
-    versions: dict[str, list[tuple[int, ColumnType]]] = field(default_factory=dict)
+    versions: dict[str, list[tuple[Moment, ColumnType]]] = field(default_factory=dict)
     facts: dict[str, ColumnFacts] = field(default_factory=dict)
     others: ColumnFacts = NO_FACTS
     keys: list[Key] | None = None
     ended: set[str] = field(default_factory=set)
 
-    def set(self, column: str, type_: ColumnType, commit_ts: int, *, new: bool) -> None:
+    def set(self, column: str, type_: ColumnType, moment: Moment, *, new: bool) -> None:
         """Set a column's type. A new column has no older rows, so rows with the DDL's own commit-ts have its type."""
         if type_.name not in TYPES:
             self.drop(column)
@@ -74,9 +74,9 @@ class _History:
         self.columns[column] = type_
         versions = self.versions.setdefault(column, [])
         if not versions:
-            versions.append((commit_ts - 1 if new else commit_ts, type_))
+            versions.append((Moment(moment.commit_ts - 1) if new else moment, type_))
         elif versions[-1][1] != type_:
-            versions.append((commit_ts, type_))
+            versions.append((moment, type_))
 
     def describe(self, column: str, facts: ColumnFacts, *, defines: bool) -> None:
         """Add what a definition or a key says about a column."""
@@ -131,7 +131,7 @@ class _History:
         """Let a column that is added have its type from the start: no other column had its name before."""
         versions = self.versions.get(column, ())
         if len(versions) == 1 and column not in self.ended:
-            self.versions[column] = [(0, versions[0][1])]
+            self.versions[column] = [(START, versions[0][1])]
 
     def drop(self, column: str) -> None:
         """End a column; its old rows keep their types."""
@@ -186,21 +186,21 @@ class _Histories:
         """Return the history of a table, and an empty one if there is none; nothing is changed."""
         return self._tables.get(table.folded) or _History()
 
-    def take(self, step: Step, commit_ts: int) -> None:
+    def take(self, step: Step, moment: Moment) -> None:
         history = self.of(step.table)
         match step:
             case Create(_, columns, facts, keys):
-                self._begin(history, columns, facts, _named(keys, ()), commit_ts)
+                self._begin(history, columns, facts, _named(keys, ()), moment)
             case Like(_, source):
                 columns = dict(self.of(source).columns)
                 if columns:
-                    self._begin(history, columns, self.of(source).facts, self.of(source).keys, commit_ts)
+                    self._begin(history, columns, self.of(source).facts, self.of(source).keys, moment)
                 else:
                     self.forget(step.table)
             case Add(_, column, type_, new):
                 if new:
                     history.begin_column(column)
-                history.set(column, type_, commit_ts, new=new)
+                history.set(column, type_, moment, new=new)
             case Fill(_, column):
                 history.begin_at_once(column)
             case Describe(_, column, facts, defines):
@@ -225,7 +225,7 @@ class _Histories:
                     history.keys = None
                 renamed = history.columns.pop(column, None)
                 if renamed is not None:
-                    history.set(to, renamed, commit_ts, new=True)
+                    history.set(to, renamed, moment, new=True)
                 else:
                     history.versions.pop(to, None)
                 history.facts.pop(to, None)
@@ -240,7 +240,7 @@ class _Histories:
                 if not history.columns:
                     self.forget(to)
                 else:
-                    self._begin(self.of(to), dict(history.columns), history.facts, history.keys, commit_ts)
+                    self._begin(self.of(to), dict(history.columns), history.facts, history.keys, moment)
                     history.columns.clear()
                     history.keys = None
             case DropTable():
@@ -255,13 +255,13 @@ class _Histories:
         columns: dict[str, ColumnType],
         facts: Mapping[str, ColumnFacts],
         keys: Iterable[Key] | None,
-        commit_ts: int,
+        moment: Moment,
     ) -> None:
         history.columns.clear()
         history.facts, history.others = dict(facts), NO_FACTS
         history.keys = None if keys is None else [*keys]
         for column, type_ in columns.items():
-            history.set(column, type_, commit_ts, new=True)
+            history.set(column, type_, moment, new=True)
 
     def forget(self, table: TableName) -> None:
         self._tables.pop(table.folded, None)
@@ -274,12 +274,11 @@ class _Histories:
 
 
 def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeVersions]:
-    """Return, by lower-case name, the types that DDL texts gave a table's columns: (commit_ts, type), oldest first.
+    """Return, by lower-case name, the types that DDL texts gave a table's columns: (moment, type), oldest first.
 
-    A row has the last type whose commit_ts is below its own: a row with the commit-ts of a DDL belongs to the schema
-    before it (docs/wire.md, item 31). TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed
-    is skipped and logged, and so is one that is too long. It may have changed the table, so all types of its table so
-    far are dropped with it.
+    A row has the last type whose moment is before its own. TiCDC may send a DDL more than once; it counts once. A text
+    that cannot be parsed is skipped and logged, and so is one that is too long. It may have changed the table, so all
+    types of its table so far are dropped with it.
     """
     return _histories(events, logging.WARNING).versions_of(table)
 
@@ -330,17 +329,30 @@ def handle_key_of_create(create: Create, sent: Collection[str]) -> frozenset[str
 
 def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
     """Return the histories of all tables; a text that cannot be parsed is logged on this level."""
-    once = dict.fromkeys(_Text(event.commit_ts or 0, event.table, event.query) for event in events if event.query)
-    ordered = tuple(sorted(once, key=lambda text: text.commit_ts))
+    once = dict.fromkeys(_Text(event.moment, event.table, event.query) for event in events if event.query)
+    ordered = tuple(_without_repeats(sorted(once, key=lambda text: text.moment)))
     return _parsed(ordered) or _folded(ordered, level)
 
 
 class _Text(NamedTuple):
     """What of a DDL event makes histories."""
 
-    commit_ts: int
+    moment: Moment
     table: TableName
     query: str
+
+
+def _without_repeats(ordered: Iterable[_Text]) -> Iterator[_Text]:
+    """Leave out a text that comes again at the same time: the place of each copy is another one.
+
+    The same statement cannot succeed twice in a row, or it changes nothing.
+    """
+    last: dict[TableName, tuple[int, str]] = {}
+    for text in ordered:
+        what = text.moment.commit_ts, text.query
+        if last.get(text.table) != what:
+            yield text
+        last[text.table] = what
 
 
 def _folded(texts: Iterable[_Text], level: int | None) -> _Histories:
@@ -363,7 +375,7 @@ def _folded(texts: Iterable[_Text], level: int | None) -> _Histories:
             histories.forget(text.table)
             continue
         for step in statement:
-            histories.take(_routed(step, text.table), text.commit_ts)
+            histories.take(_routed(step, text.table), text.moment)
     return histories
 
 
