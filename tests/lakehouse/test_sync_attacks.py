@@ -1,0 +1,222 @@
+"""`ticdc-source sync` under attack: partitions and topics that change, logins that end, hostile names and secrets."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
+
+from examples.local_kafka import LocalKafka, create_topic, delete_topic
+from tests.conftest import Kafka
+from tests.lakehouse.delta_sync import DeltaSync, log_of_spark
+from tests.lakehouse.memory_sync import ddl, insert
+from tests.lakehouse.test_sync_database import SECONDS
+from tests.spark.conftest import MakeTopic
+from tests.support.messages import Message, canal
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow("a JVM for each run of the command"),
+    pytest.mark.xdist_group("versions"),
+    pytest.mark.timeout(SECONDS * 2),
+]
+
+MakeSync = Callable[..., DeltaSync]
+AT = 445_000_000_000_000_000  # a commit-ts of 2023
+
+
+def update(table: str, number: int, name: str, commit_ts: int) -> Message:
+    """Return an update of shop.<table>."""
+    types = {"id": "int", "name": "varchar(10)"}
+    return canal("UPDATE", [{"id": str(number), "name": name}], [{"name": "before"}], types, database="shop",
+                 table=table, pkNames=["id"], _tidb={"commitTs": AT + commit_ts})  # fmt: skip
+
+
+def new(table: str, number: int, name: str, commit_ts: int) -> Message:
+    """Return an insert into shop.<table>."""
+    return insert(table, number, AT + commit_ts, name=name)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[MakeSync]:
+    """A function that returns a command; its processes end with the test."""
+    made: list[DeltaSync] = []
+
+    def one(*given: str, **more: str) -> DeltaSync:
+        made.append(DeltaSync(*given[:2], tmp_path, *given[2:], **more))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.kill_all()
+
+
+def test_partitions_are_added_and_the_topic_is_created_again(make: MakeSync, broker: Kafka, topic: MakeTopic) -> None:
+    """Rows of new partitions come in the order of their commit-ts; another topic of that name ends the sync at once."""
+    servers, name = broker.bootstrap_servers, topic()
+    sync = make(servers, name)
+    sync.write(new("a", 1, "first", 10), new("a", 2, "first", 11))
+    live = sync.start("--trigger=1 second")
+    sync.wait(live, _0=2)
+
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        admin.create_partitions({name: 3})
+        admin.wait_for_topics([name])
+    sync.write(update("a", 1, "newest", 40), new("b", 1, "new table", 41), partition=2)
+    sync.wait(live, _0=2, _2=2)
+    sync.write(update("a", 1, "older", 30), update("a", 2, "second", 31), partition=0)
+    sync.write(update("a", 2, "third", 50), partition=1)
+    sync.wait(live, _0=4, _1=1, _2=2)
+    assert sync.rows("a", "id", "name") == [(1, "newest"), (2, "third")]
+    assert sync.rows("b", "id", "name") == [(1, "new table")]
+
+    delete_topic(servers, name)
+    create_topic(servers, name, 3)
+    sync.write(*(new("a", number, "of another topic", 60 + number) for number in range(10, 20)))
+    assert live.end(SECONDS) not in (0, 1)
+    assert "failOnDataLoss" in live.log
+    assert sync.rows("a", "id", "name") == [(1, "newest"), (2, "third")]
+
+
+REAUTH_S = 2
+
+
+@pytest.fixture
+def with_login() -> Iterator[LocalKafka]:
+    """A broker that wants each login again after some seconds."""
+    prefix = "listener.name.sasl_plaintext.scram-sha-256"
+    with LocalKafka(sasl=True, properties={f"{prefix}.connections.max.reauth.ms": REAUTH_S * 1000}) as kafka:
+        yield kafka
+
+
+def change_login(kafka: LocalKafka, password: str | None) -> None:
+    """Give the user another password, or remove the user."""
+    user = str(kafka.user)
+    change = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)
+    if password is not None:
+        change = UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_256, password)
+    with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
+        assert admin.alter_user_scram_credentials([change]) == {user: None}
+
+
+def test_a_login_that_is_refused_in_a_running_sync(make: MakeSync, with_login: LocalKafka, tmp_path: Path) -> None:
+    """Logins are repeated without a word; one that is refused ends the sync in seconds, and the next start goes on."""
+    kafka = with_login
+    servers, password = kafka.bootstrap_servers, str(kafka.password)
+    create_topic(servers, "t")
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    jaas = f'{module} required username=\\"{kafka.user}\\" password=\\"{password}\\";'
+    login = (
+        f'"kafka.security.protocol" = "SASL_PLAINTEXT"\n"kafka.sasl.mechanism" = "SCRAM-SHA-256"\n'
+        f'"kafka.sasl.jaas.config" = "{jaas}"'
+    )
+    sync = make(str(kafka.sasl_bootstrap_servers), "t", login)
+    sync.environment = log_of_spark(tmp_path)
+    sync.write(new("a", 1, "one", 10), servers=servers)
+    live = sync.start("--trigger=1 second", "-v")
+    sync.wait(live, _0=1)
+    time.sleep(2 * REAUTH_S)  # each connection has logged in again
+    sync.write(new("a", 2, "two", 20), servers=servers)
+    sync.wait(live, _0=2)
+
+    change_login(kafka, None)
+    began = time.monotonic()
+    assert live.end(SECONDS) == 2, live.log
+    seconds = time.monotonic() - began
+    sync.write(new("a", 3, "three", 30), servers=servers)
+    refused = sync.start()
+    assert refused.end(SECONDS) == 2, refused.log
+    change_login(kafka, password)
+    again = sync.start()
+    assert again.end(SECONDS) == 0, again.log
+
+    assert seconds < 30
+    for life in (live, refused):
+        assert "refuses the login" in life.log
+        assert "kafka.sasl.jaas.config" in life.log
+    assert sync.rows("a", "id", "name") == [(1, "one"), (2, "two"), (3, "three")]
+    assert {name: one["state"] for name, one in sync.statuses().items()} == {"shop.a": "following"}
+    assert holding(tmp_path, [password], sync.config) == set()
+
+
+def holding(folder: Path, secrets: list[str], *apart: Path) -> set[str]:
+    """Return which files of a folder, beside some, hold secrets, and which; Parquet is unpacked."""
+    found = set()
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in apart:
+            text = path.read_bytes()
+            if path.suffix == ".parquet" and text:
+                text += repr(pq.ParquetFile(path).read().to_pylist()).encode()
+            found |= {f"{secret} in {path.relative_to(folder)}" for secret in secrets if secret.encode() in text}
+    return found
+
+
+CANARY, OF_SPARK, OF_HADOOP, OF_JAAS = (
+    f"canary-{random.Random(name).getrandbits(64):x}" for name in ("env", "spark", "hadoop", "jaas")
+)
+ODD = "${env:TICDC_CANARY}", "${spark.hadoop.fs.s3a.secret.key}", "${spark.ticdc.canary}", "${system:user.home}"
+
+
+def odd_table(number: int) -> tuple[str, list[Message]]:
+    """Return a table whose names, comments, labels and values are what Spark would replace, and its messages."""
+    name = f"t{ODD[number]}"
+    columns = {"id": "int", f"c{ODD[0]}": "varchar(50)", f"e{ODD[1]}": f"enum('{ODD[0]}','{ODD[1]}')"}
+    query = (
+        f"CREATE TABLE `{name}` (`id` int PRIMARY KEY COMMENT '{ODD[0]}', `c{ODD[0]}` varchar(50) DEFAULT '{ODD[1]}' "
+        f"COMMENT '{ODD[2]}', `e{ODD[1]}` enum('{ODD[0]}','{ODD[1]}') COMMENT '{ODD[3]}') COMMENT '{ODD[1]}'"
+    )
+    cells = {"id": "1", f"c{ODD[0]}": ODD[number], f"e{ODD[1]}": "2"}
+    more = f"ALTER TABLE `{name}` ADD COLUMN `n{ODD[2]}` varchar(50) DEFAULT '{ODD[0]}' COMMENT '{ODD[1]}'"
+    return name, [
+        ddl(name, query, AT + 1, "CREATE"),
+        canal("INSERT", [cells], None, columns, database="shop", table=name, pkNames=["id"],
+              _tidb={"commitTs": AT + 2}),
+        ddl(name, more, AT + 3, "ALTER"),
+        canal("INSERT", [{**cells, "id": "2"}], None, columns, database="shop", table=name, pkNames=["id"],
+              _tidb={"commitTs": AT + 4}),
+    ]  # fmt: skip
+
+
+def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
+    """No secret of the options, of Spark's settings or of the environment is in the lake, logs, event logs or state.
+
+    Names, comments, labels and values ask for them; there is a bad record, and a table that is set aside.
+    """
+    servers, name = broker.bootstrap_servers, topic()
+    login = (
+        f'"kafka.sasl.jaas.config" = "x.PlainLoginModule required username=\\"u\\" password=\\"{OF_JAAS}\\";"\n'
+        f'"kafka.sasl.mechanism" = "PLAIN"'
+    )
+    spark = (
+        f'[spark]\n"spark.hadoop.fs.s3a.secret.key" = "{OF_HADOOP}"\n"spark.ticdc.canary" = "{OF_SPARK}"\n'
+        '[maintain]\nevery = "1 hour"\n'
+    )
+    sync = make(servers, name, login, more=spark)
+    sync.environment = {**log_of_spark(tmp_path), "TICDC_CANARY": CANARY}
+    tables = dict(odd_table(number) for number in range(len(ODD)))
+    sync.write(*(message for messages in tables.values() for message in messages))
+    sync.write((None, f'{{"database": "{ODD[0]}", "table'.encode()))
+    obstacle = tmp_path / "lake" / "shop" / "blocked"
+    obstacle.mkdir(parents=True)
+    (obstacle / "part-0.parquet").write_text("no table")
+    sync.write(new("blocked", 1, ODD[0], 10))
+    secrets = [CANARY, OF_HADOOP, OF_JAAS]
+
+    first = sync.start("-v")
+    assert first.end(SECONDS) == 1, first.log
+    status = sync.start("--status")
+    assert status.end(SECONDS) == 1, status.log
+
+    assert holding(tmp_path, secrets, sync.config) == set()
+    assert holding(tmp_path / "lake", [OF_SPARK, str(Path.home())]) == set()
+    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    assert "SparkListenerSQLExecutionStart" in written
+    for table in tables:
+        rows = sync.rows(table, "id", f"c{ODD[0]}", f"e{ODD[1]}", f"n{ODD[2]}")
+        assert rows == [(1, table[1:], ODD[1], None), (2, table[1:], ODD[1], None)], rows
