@@ -1,9 +1,13 @@
 """`ticdc-source sync` under attack: partitions and topics that change, logins that end, hostile names and secrets."""
 
+import json
+import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,10 +17,11 @@ from kafka.admin import ScramMechanism, UserScramCredentialDeletion, UserScramCr
 
 from examples.local_kafka import LocalKafka, create_topic, delete_topic
 from tests.conftest import Kafka
-from tests.lakehouse.delta_sync import DeltaSync, log_of_spark
+from tests.lakehouse.delta_sync import DeltaSync, delta_commits, log_of_spark
 from tests.lakehouse.memory_sync import ddl, insert
 from tests.lakehouse.test_sync_database import SECONDS
 from tests.spark.conftest import MakeTopic
+from tests.spark.restarts import State
 from tests.support.messages import Message, canal
 
 pytestmark = [
@@ -26,6 +31,8 @@ pytestmark = [
     pytest.mark.xdist_group("versions"),
     pytest.mark.timeout(SECONDS * 2),
 ]
+
+FREEZES = int(os.environ.get("TICDC_KILLS", "1"))
 
 MakeSync = Callable[..., DeltaSync]
 AT = 445_000_000_000_000_000  # a commit-ts of 2023
@@ -220,3 +227,86 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
     for table in tables:
         rows = sync.rows(table, "id", f"c{ODD[0]}", f"e{ODD[1]}", f"n{ODD[2]}")
         assert rows == [(1, table[1:], ODD[1], None), (2, table[1:], ODD[1], None)], rows
+
+
+class Feed:
+    """Changes of a table with a key and of one without, written until a test ends them."""
+
+    def __init__(self, sync: DeltaSync) -> None:
+        self.sync = sync
+        self.rows: dict[int, str] = {}  # of the table with a key
+        self.logged: list[int] = []
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        chance = random.Random(1)
+        for number in count(1):
+            keys = [chance.randrange(50) for _ in range(5)]
+            self.rows |= dict.fromkeys(keys, f"n{number}")
+            self.logged.append(number)
+            self.sync.write(*(update("a", key, f"n{number}", number) for key in keys))
+            self.sync.write(insert("b", number, AT + number, key=False), partition=1)
+            if self._ends.wait(0.2):
+                return
+
+    def end(self) -> dict[str, int]:
+        """Write no more; return how many records each partition has."""
+        self._ends.set()
+        self._thread.join()
+        return {"_0": 5 * len(self.logged), "_1": len(self.logged)}
+
+
+@pytest.mark.long("a process waits for the end of another one's lease")
+@pytest.mark.parametrize("seed", range(FREEZES))
+def test_a_frozen_sync_writes_nothing_once_it_goes_on(
+    make: MakeSync, broker: Kafka, topic: MakeTopic, seed: int
+) -> None:
+    """While one sync runs, or is stopped for a moment, another is refused; after the lease it takes over for good."""
+    chance = random.Random(seed)
+    sync = make(broker.bootstrap_servers, topic(2))
+    feed = Feed(sync)
+    frozen = sync.start("--trigger=0 seconds", module="tests.lakehouse.short_lease")
+    sync.wait(frozen, _0=1, _1=1)
+    refused = sync.start(module="tests.lakehouse.short_lease")
+    assert refused.end(SECONDS) == 4, refused.log
+    assert "are being written by another sync: process " in refused.log
+
+    batch = State.of(sync.checkpoint).planned + 1
+    frozen.wait_for(lambda: State.of(sync.checkpoint).planned >= batch)
+    time.sleep(chance.uniform(0, 2))
+    family, before = frozen.freeze(), State.of(sync.checkpoint)
+    time.sleep(13)
+    heir = sync.start("--trigger=0 seconds", module="tests.lakehouse.short_lease")
+    heir.wait_for(lambda: State.of(sync.checkpoint).committed >= before.committed + 3, seconds=SECONDS)
+    frozen.thaw(family)
+
+    assert frozen.end(SECONDS) == 4, frozen.log
+    assert "are being written by another sync" in frozen.log
+    after = State.of(sync.checkpoint).committed
+    heir.wait_for(lambda: State.of(sync.checkpoint).committed >= after + 3, seconds=SECONDS)
+    sync.wait(heir, **feed.end())
+    heir.kill()
+    assert sync.rows("a", "id", "name") == sorted(feed.rows.items())
+    assert sync.rows("b__log", "id") == [(number,) for number in feed.logged]
+    for table in ("a", "b__log"):
+        numbers = batches_of(sync.folder / "lake" / "shop" / table)
+        assert numbers == sorted(set(numbers)), numbers  # no micro-batch is committed after a later one
+    assert {one["state"] for one in sync.statuses().values()} == {"following"}
+    last = sync.start()
+    assert last.end(SECONDS) == 0, last.log
+    print(f"seed {seed}: stopped {before}; micro-batches {State.of(sync.checkpoint)}; rows {len(feed.rows)}, "  # noqa: T201
+          f"{len(feed.logged)}")  # fmt: skip
+
+
+def batches_of(table: Path) -> list[int]:
+    """Return the numbers of the micro-batches that the commits of a Delta table record, oldest first."""
+    every = [
+        one["commitInfo"].get("userMetadata")
+        for commit in delta_commits(table)
+        for one in commit
+        if "commitInfo" in one
+    ]
+    told = [json.loads(one) for one in every if one is not None]
+    return [int(one["ticdc.batch_id"]) for one in told if "ticdc.batch_id" in one]
