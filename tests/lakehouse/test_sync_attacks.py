@@ -126,7 +126,7 @@ def test_a_login_that_is_refused_in_a_running_sync(make: MakeSync, with_login: L
     sync = make(str(kafka.sasl_bootstrap_servers), "t", login)
     sync.environment = log_of_spark(tmp_path)
     sync.write(new("a", 1, "one", 10), servers=servers)
-    live = sync.start("--trigger=1 second", "-v")
+    live = sync.start("--trigger=1 second", "--verbose")
     sync.wait(live, _0=1)
     time.sleep(2 * REAUTH_S)  # each connection has logged in again
     sync.write(new("a", 2, "two", 20), servers=servers)
@@ -215,7 +215,7 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
     sync.write(new("blocked", 1, ODD[0], 10))
     secrets = [CANARY, OF_HADOOP, OF_JAAS]
 
-    first = sync.start("-v")
+    first = sync.start("--verbose")
     assert first.end(SECONDS) == 1, first.log
     status = sync.start("--status")
     assert status.end(SECONDS) == 1, status.log

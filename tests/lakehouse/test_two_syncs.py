@@ -8,7 +8,7 @@ import pytest
 from tests.lakehouse.memory_sync import STATUS, MemorySync, ddl, insert, target
 from tests.targets.memory import Lake
 from ticdc_source.errors import TargetError
-from ticdc_source.lakehouse import lease
+from ticdc_source.lakehouse import following, lease
 
 pytestmark = pytest.mark.slow("some starts of a sync")
 
@@ -63,6 +63,7 @@ def test_a_sync_that_was_stopped_for_long_writes_nothing_more(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: tuple[str, str]
 ) -> None:
     """It goes on in the middle of a micro-batch, and the next write is an error that names the process that writes."""
+    monkeypatch.setattr(following, "_STATUS_EVERY_S", -1.0)
     sync = MemorySync(lake, tmp_path / "checkpoint")
     sync.start()
     sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10), insert("b", 0, 10, key=False))
