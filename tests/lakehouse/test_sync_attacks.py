@@ -185,8 +185,8 @@ def odd_table(number: int) -> tuple[str, list[Message]]:
         canal("INSERT", [cells], None, columns, database="shop", table=name, pkNames=["id"],
               _tidb={"commitTs": AT + 2}),
         ddl(name, more, AT + 3, "ALTER"),
-        canal("INSERT", [{**cells, "id": "2"}], None, columns, database="shop", table=name, pkNames=["id"],
-              _tidb={"commitTs": AT + 4}),
+        canal("INSERT", [{**cells, "id": "2", f"n{ODD[2]}": ODD[3]}], None, {**columns, f"n{ODD[2]}": "varchar(50)"},
+              database="shop", table=name, pkNames=["id"], _tidb={"commitTs": AT + 4}),
     ]  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
     )
     spark = (
         f'[spark]\n"spark.hadoop.fs.s3a.secret.key" = "{OF_HADOOP}"\n"spark.ticdc.canary" = "{OF_SPARK}"\n'
-        '[maintain]\nevery = "1 hour"\n'
+        '[maintain]\nevery = "1h"\n'
     )
     sync = make(servers, name, login, more=spark)
     sync.environment = {**log_of_spark(tmp_path), "TICDC_CANARY": CANARY}
@@ -211,7 +211,7 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
     sync.write((None, f'{{"database": "{ODD[0]}", "table'.encode()))
     obstacle = tmp_path / "lake" / "shop" / "blocked"
     obstacle.mkdir(parents=True)
-    (obstacle / "part-0.parquet").write_text("no table")
+    (obstacle / "part-0.csv").write_text("no table")
     sync.write(new("blocked", 1, ODD[0], 10))
     secrets = [CANARY, OF_HADOOP, OF_JAAS]
 
@@ -226,7 +226,7 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
     assert "SparkListenerSQLExecutionStart" in written
     for table in tables:
         rows = sync.rows(table, "id", f"c{ODD[0]}", f"e{ODD[1]}", f"n{ODD[2]}")
-        assert rows == [(1, table[1:], ODD[1], None), (2, table[1:], ODD[1], None)], rows
+        assert rows == [(1, table[1:], ODD[1], ODD[0]), (2, table[1:], ODD[1], ODD[3])], rows
 
 
 class Feed:
