@@ -225,7 +225,8 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
     written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
     assert "SparkListenerSQLExecutionStart" in written
     for table in tables:
-        rows = sync.rows(table, "id", f"c{ODD[0]}", f"e{ODD[1]}", f"n{ODD[2]}")
+        place = sync.statuses()[f"shop.`{table}`"]["target"].split("`")[1]
+        rows = sync.rows(Path(place).name, "id", f"c{ODD[0]}", f"e{ODD[1]}", f"n{ODD[2]}")
         assert rows == [(1, table[1:], ODD[1], ODD[0]), (2, table[1:], ODD[1], ODD[3])], rows
 
 
