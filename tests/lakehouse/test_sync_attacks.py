@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -91,6 +92,30 @@ def test_partitions_are_added_and_the_topic_is_created_again(make: MakeSync, bro
     assert sync.rows("a", "id", "name") == [(1, "newest"), (2, "third")]
 
 
+@pytest.mark.long("two hundred tables")
+def test_two_hundred_new_tables_come_at_once(make: MakeSync, broker: Kafka, topic: MakeTopic) -> None:
+    """One micro-batch creates them side by side; one that cannot be created stops no other, and is resumed later."""
+    servers, name, numbers = broker.bootstrap_servers, topic(), range(200)
+    sync = make(servers, name)
+    obstacle = sync.folder / "lake" / "shop" / "t7"
+    obstacle.mkdir(parents=True)
+    (obstacle / "part-0.csv").write_text("no table")
+    create = "CREATE TABLE `t{}` (`id` int PRIMARY KEY, `name` varchar(10))"
+    created = [ddl(f"t{one}", create.format(one), AT + one, "CREATE") for one in numbers]
+    sync.write(*created, *(new(f"t{one}", row, "first", 1000 + row) for one in numbers for row in range(5)))
+
+    first = sync.start()
+    assert first.end(SECONDS) == 1, first.log
+    shutil.rmtree(obstacle)
+    sync.write(*(new(f"t{one}", 9, "second", 2000) for one in numbers))
+    second = sync.start("--resume=shop.t7")
+    assert second.end(SECONDS) == 0, second.log
+
+    assert "200 tables (199 new)" in first.log or "199 tables (199 new)" in first.log
+    assert {len(sync.rows(f"t{one}", "id")) for one in numbers} == {6}
+    assert {one["complete_since"] is None for one in sync.statuses().values()} == {False}
+
+
 REAUTH_S = 2
 
 
@@ -112,6 +137,7 @@ def change_login(kafka: LocalKafka, password: str | None) -> None:
         assert admin.alter_user_scram_credentials([change]) == {user: None}
 
 
+@pytest.mark.long("a broker of its own, and three runs of the command")
 def test_a_login_that_is_refused_in_a_running_sync(make: MakeSync, with_login: LocalKafka, tmp_path: Path) -> None:
     """Logins are repeated without a word; one that is refused ends the sync in seconds, and the next start goes on."""
     kafka = with_login
