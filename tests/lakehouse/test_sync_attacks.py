@@ -56,8 +56,8 @@ def make(tmp_path: Path) -> Iterator[MakeSync]:
     """A function that returns a command; its processes end with the test."""
     made: list[DeltaSync] = []
 
-    def one(*given: str, **more: str) -> DeltaSync:
-        made.append(DeltaSync(*given[:2], tmp_path, *given[2:], **more))
+    def one(servers: str, topic: str, source: str = "", more: str = "") -> DeltaSync:
+        made.append(DeltaSync(servers, topic, tmp_path, source, more))
         return made[-1]
 
     yield one

@@ -11,12 +11,14 @@ from typing import TypeVar
 
 from ticdc_source import errors
 from ticdc_source.errors import (
+    AccessRefusedError,
     ClaimCheckUnavailableError,
     DecodeError,
     KafkaUnavailableError,
     OptionError,
     SchemaError,
     SchemaRegistryUnavailableError,
+    StorageUnavailableError,
     TiCDCSourceError,
     warn,
 )
@@ -32,10 +34,12 @@ _LONGEST_WARNING = 500  # characters of an error
 _OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
 # What all of them are read from, and the right to write them.
 _OF_EVERY_TABLE = (
+    AccessRefusedError,
     ClaimCheckUnavailableError,
     KafkaUnavailableError,
     LeaseLostError,
     SchemaRegistryUnavailableError,
+    StorageUnavailableError,
 )
 _OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
 

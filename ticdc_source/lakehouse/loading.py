@@ -205,7 +205,8 @@ def load_tables(
     places = [_destination(target_of(name)) for name in names]
     with ThreadPoolExecutor(parallel, thread_name_prefix="load") as threads:
         futures = [
-            threads.submit(copy_context().run, load.table, spark, *one) for one in zip(names, places, strict=True)
+            threads.submit(copy_context().run, partial(load.table, spark, *one))
+            for one in zip(names, places, strict=True)
         ]
         try:
             done = tuple(future.result() for future in futures)

@@ -88,8 +88,8 @@ def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
     if spark is None:
         return cast("_Run", in_context)
     inherit: Any = inheritable_thread_target(spark)  # without a session it warns that tags are lost
-    inherited: _Run = inherit(in_context) if callable(inherit) else in_context  # the session itself, if not pinned
-    return inherited
+    # It is the session itself if threads are not pinned.
+    return cast("_Run", inherit(in_context) if callable(inherit) else in_context)
 
 
 def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
