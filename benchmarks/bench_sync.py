@@ -35,7 +35,7 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.results import ROOT, Chart, Result
 from examples.local_kafka import create_topic, delete_topic
 from tests.versions.engines import ENGINES
-from tests.versions.environments import interpreter
+from tests.versions.environments import extras, interpreter
 
 NAME = "sync"
 TITLE = "A database kept in Delta and Iceberg: seconds of a micro-batch; ticdc-source sync beside a pipeline by hand"
@@ -412,9 +412,10 @@ def _side(
     submitted = f"--jars {','.join(map(str, jars))} {given} pyspark-shell"
     create_topic(bootstrap, topic, _PARTITIONS)
     log = folder / "log"
+    python = str(interpreter(ENGINES[release].pyspark, *extras()["avro"]))  # for the messages of the corpus
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [str(interpreter(ENGINES[release].pyspark)), "-m", "benchmarks.sync_side", str(folder / "request.json")],
+            [python, "-m", "benchmarks.sync_side", str(folder / "request.json")],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submitted},
             stdin=subprocess.PIPE,

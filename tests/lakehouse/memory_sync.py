@@ -1,4 +1,4 @@
-"""A sync whose micro-batches a test makes, and whose tables are in memory: without Kafka, a stream or an engine."""
+"""A sync whose micro-batches a test makes, without Kafka and a stream; its lake is in memory, or an engine's."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import count, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import ticdc_source
 from tests.support.messages import Message, canal, cell, open_message, open_row
-from tests.targets.memory import Lake
+from ticdc_source.events import TableName
 from ticdc_source.lakehouse import SyncConfig
 from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
+
+if TYPE_CHECKING:
+    from tests.targets.memory import Lake
 
 QUERY = "the-query"
 _RECORD_OPTIONS = ("protocol", "valueCompression", "maxMessageBytes")
@@ -73,8 +76,9 @@ class MemorySync:
         config: more of the configuration.
     """
 
-    def __init__(self, lake: Lake, folder: Path, **config: Any) -> None:
-        self.lake, self.folder = lake, folder
+    def __init__(self, lake: Lake | Any, folder: Path, **config: Any) -> None:
+        self.lake: Any = lake  # an engine's has what stories need
+        self.folder = folder
         given = {"topics": ("t",), "format": "delta", "path": "/lake", "checkpoint": str(folder), **config}
         self.config = SyncConfig(
             source={"kafka.bootstrap.servers": "h:1", "protocol": "canal-json", **given.pop("source", {})}, **given
@@ -89,7 +93,17 @@ class MemorySync:
     @property
     def spark(self) -> SparkSession:
         """The session."""
-        return self.lake.spark
+        session: SparkSession = self.lake.spark
+        return session
+
+    @property
+    def status_table(self) -> str:
+        """The status table."""
+        return self.config.layout.own("_ticdc_sync")
+
+    def target(self, table: str) -> str:
+        """Return the target of shop.<table>."""
+        return self.config.layout.target(TableName("shop", table))
 
     def started_at(self, offsets: Mapping[str, int]) -> None:
         """Say at which offsets of the topic the stream has started."""
@@ -104,7 +118,7 @@ class MemorySync:
 
     def kill(self) -> None:
         """End it at once; its lease is free, because its process is dead."""
-        self.lake.tables[STATUS].properties.pop("ticdc.lease", None)
+        self.lake.release(self.status_table)
         self._running = None
 
     def end(self) -> None:
@@ -120,6 +134,7 @@ class MemorySync:
         committed: bool = True,
         partitions: Sequence[int] = (),
         first: int | None = None,
+        offsets: Sequence[int] = (),
     ) -> BatchReport:
         """Give it a micro-batch.
 
@@ -129,12 +144,13 @@ class MemorySync:
             committed: whether Spark commits it.
             partitions: the topic partition of each message; by default 0.
             first: the offset of the first message.
+            offsets: the offset of each message, instead of `first`.
         """
         assert self._running is not None
-        offsets = count(100 * number if first is None else first)
+        numbered = offsets or count(100 * number if first is None else first)
         rows = [
             ("t", partition, offset, key, value)
-            for offset, (key, value), partition in zip(offsets, messages, partitions or repeat(0), strict=False)
+            for offset, (key, value), partition in zip(numbered, messages, partitions or repeat(0), strict=False)
         ]
         frame = self.spark.createDataFrame(
             rows, "topic string, partition int, offset bigint, key binary, value binary"
@@ -152,10 +168,14 @@ class MemorySync:
             (self.folder / "stream" / "commits" / str(number)).write_text("v1\n{}")
         return self.reports[-1]
 
-    def status(self, table: str) -> TableStatus:
-        """Return the status of shop.<table>, as the status table has it."""
+    def statuses(self) -> dict[str, TableStatus]:
+        """Return the status of each table, as the status table has it."""
         assert self._running is not None
-        return self._running._status.read()[f"shop.{table}"]
+        return self._running._status.read()
+
+    def status(self, table: str) -> TableStatus:
+        """Return the status of shop.<table>."""
+        return self.statuses()[f"shop.{table}"]
 
     def ids(self, table: str) -> list[int]:
         """Return the ids in a target, sorted."""

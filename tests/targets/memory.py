@@ -64,6 +64,7 @@ class Lake:
         faults: how many more writes to a table its store refuses.
         writing: is called with the method and the table before a write.
         committed: is called with the name of a table after a commit; what it raises, the writer sees.
+        restores_rows_only: whether a table that is put back keeps its columns and properties, as in Iceberg.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -77,6 +78,7 @@ class Lake:
         self.faults: dict[str, int] = {}
         self.writing: Callable[[str, str], None] = lambda *_: None
         self.committed: Callable[[str], None] = lambda _: None
+        self.restores_rows_only = False
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Let the public functions open their targets here."""
@@ -98,6 +100,23 @@ class Lake:
         lake = Lake(self.spark)
         lake.tables = deepcopy(self.tables)
         return lake
+
+    def state(self, *names: str) -> dict[str, Table]:
+        """Return a copy of each table, of those that exist."""
+        return {name: deepcopy(self.tables[name]) for name in names if name in self.tables}
+
+    def put_back(self, name: str, state: Table) -> None:
+        """Put back a table as it was."""
+        now = self.tables[name]
+        self.tables[name] = deepcopy(state)
+        if self.restores_rows_only:
+            self.tables[name].schema, self.tables[name].properties = now.schema, now.properties
+            target = self.open(self.spark, name)
+            target._fill([row.asDict() for row in state.rows])
+
+    def release(self, name: str) -> None:
+        """Free the lease in a status table: its process is dead."""
+        self.tables[name].properties.pop("ticdc.lease", None)
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
         """Return the rows that are not deleted, sorted: these columns, or all but the package's own."""
@@ -251,14 +270,14 @@ class MemoryTarget:
             rows[key] = {**dict(zip(upsert.keys, key, strict=True)), **(row or {}), **({} if keeps else values), **own}
         self._fill(list(rows.values()))
         self._commit(facts)
-        return Merged(changed)
+        return Merged(changed, is_commit=changed > 0)
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         new = [row.asDict() for row in rows.collect()]
         self.lake.written("append", self.name)
         self._fill([*(row.asDict() for row in self.table.rows), *new])
         self._commit(facts)
-        return Merged()
+        return Merged(is_commit=True)
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
         new = [row.asDict() for row in rows.collect()]

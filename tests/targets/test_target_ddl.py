@@ -103,6 +103,34 @@ def test_a_column_keeps_what_another_one_waits_for() -> None:
     assert on_rows(state, {"ts": 5, "a": 1, "b": None}) == {"ts": 5, "a": 5, "b": 1}
 
 
+def test_values_pass_through_a_name_that_no_row_has_had() -> None:
+    """Of two renames without a row in between, the target never gets the first name, and the second has the values."""
+    state = after(
+        ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"),
+        ddl(20, "ALTER TABLE t RENAME COLUMN b TO c"),
+        ddl(30, "ALTER TABLE t RENAME COLUMN c TO d"),
+    )
+
+    assert on_rows(state, {"ts": 9, "a": 7, "d": None}) == {"ts": 9, "a": 7, "d": 7}
+    assert on_rows(state, {"ts": 9, "a": 7, "b": None}) == {"ts": 9, "a": 7, "b": 7}
+    assert all(one.filled for one in state.filled(["a", "d"]).assignments)
+    assert [one.filled for one in state.filled(["a", "b"]).assignments] == [True, False, False]
+
+
+def test_a_new_column_of_an_old_name_does_not_pass_on_what_waits() -> None:
+    """A name that is used again passes on the values of its own time."""
+    state = after(
+        ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"),
+        ddl(20, "ALTER TABLE t RENAME COLUMN b TO c"),
+        ddl(30, "ALTER TABLE t ADD COLUMN b bigint DEFAULT 5"),
+        ddl(40, "ALTER TABLE t RENAME COLUMN b TO d"),
+    )
+
+    assert on_rows(state, {"ts": 9, "a": 7, "d": None}) == {"ts": 9, "a": 7, "d": 5}
+    later = state.filled(["a", "d"])
+    assert on_rows(later, {"ts": 9, "a": 7, "d": 5, "c": None}) == {"ts": 9, "a": 7, "d": 5, "c": 7}
+
+
 def test_what_is_known_is_not_done_again() -> None:
     """TiCDC may send a DDL event again, and a micro-batch may be repeated: the state stays, through properties too."""
     events = (ddl(10, "ALTER TABLE t ADD c bigint DEFAULT 7"), ddl(12, "ALTER TABLE t RENAME COLUMN c TO d"))
@@ -219,7 +247,7 @@ def test_a_table_is_renamed_onto_another_target() -> None:
 
 # Any order of arrival
 
-COLUMNS = ("a", "b", "c")
+FEW, MANY = "abc", "abcdefgh"  # of few, most have had rows; of many, some are gone before a row has them
 
 
 def history(
@@ -227,11 +255,12 @@ def history(
 ) -> tuple[list[tuple[int, str, dict[str, int | None]]], list[DDLEvent], dict[str, Image]]:
     """Return the row images (ts, key, columns) and the DDL events of a random table, and its rows at the end."""
     chance = random.Random(seed)
+    named = FEW if seed % 2 else MANY
     columns = ["a"]
     rows: dict[str, Image] = {}
     images, events = [], []
     for ts in range(1, 40):
-        absent = [name for name in COLUMNS if name not in columns]
+        absent = [name for name in named if name not in columns]
         action = chance.choice(["row"] * 5 + ["add", "rename", "drop", "swap"])
         if action == "add" and absent:
             name, value = chance.choice(absent), chance.choice([None, ts])
@@ -260,6 +289,8 @@ def history(
             key = chance.choice("kmnop")
             rows[key] = {name: chance.randrange(100, 1000) for name in columns}
             images.append((ts, key, dict(rows[key])))
+    rows["z"] = dict.fromkeys(columns, 0)  # a column that no row has had is not in the target
+    images.append((40, "z", dict(rows["z"])))
     return images, events, rows
 
 
@@ -288,6 +319,7 @@ def test_any_order_of_arrival_gives_the_table_of_tidb(seed: int) -> None:
         state = after(*ddls, state=DDLState.of_properties(properties))
         seen = list(dict.fromkeys(name for _, _, image in batch for name in image))
         columns += [name for name in seen if name not in columns]
+        columns += [*state.replaced(columns, seen)]
         sets = state.on_rows(dict.fromkeys(columns, LONG), "ts")
         for key, row in target.items():
             target[key] = computed(sets, {**dict.fromkeys(columns), **row})

@@ -338,7 +338,7 @@ class MicroBatch:
                              properties=properties,
                                 **written.for_merge())  # fmt: skip
             created, images = merged.created, merged.images
-            has_commit = bool(merged.rows)  # Iceberg tells no number of rows: a MERGE that changes none makes no commit
+            has_commit = merged.is_commit
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
                 append_log(history, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
                            resolved_ts=facts.resolved_ts, ddl=history_ddl,

@@ -55,6 +55,7 @@ class OldRows:
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
         places: DDLPlaces = NO_PLACES,
+        ddl_ts: int | None = None,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -66,15 +67,19 @@ class OldRows:
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
+            ddl_ts: the commit-ts up to which the rows have what DDL does to them; None if they have all that the
+                properties know.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
         """
-        state = None if remembered is None else DDLState.of_properties(remembered)
+        known = None if remembered is None else DDLState.of_properties(remembered)
+        before = None if known is None else known.before(ddl_ts)
+        state = known if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
         table = events[-1].table if events else TableName("", "")
         new_state = after_ddl(state, events, table, target.name, policy=policy, doubts=doubts)
         places = places.since(new_state.truncated_ts or 0)
-        return cls(target, remembered or {}, state or DDLState(), replace(new_state, places=places), time_zone)
+        return cls(target, remembered or {}, before or DDLState(), replace(new_state, places=places), time_zone)
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the properties of a new target with these columns: it has no rows to fill."""
@@ -224,10 +229,13 @@ class OldRows:
             types: the types of the changes.
             columns: the columns of the target.
         """
-        names = {name.lower() for name in types}
+        by_name = {name.lower(): type_ for name, type_ in types.items()}
+        names = {*by_name}
         assigned = {one.column for one in self.state.assignments}
         absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
-        return {**self._renamed_types(types, columns), **absent}
+        replaced = self.state.replaced({name.lower() for name in columns}, names)
+        new = {name: by_name[source] for name, source in replaced.items()}
+        return {**self._renamed_types(types, columns), **absent, **new}
 
     def renamed_columns(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""

@@ -223,14 +223,14 @@ class _Merge:
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
-            places,
+            places, None if last is None else last.ddl_ts,
         )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
             old_rows.check_types(self.target.columns())
         deletes = self._deletes(remembered)
         if not self.changes.columns:
-            return self._only_ddl(old_rows, remembered, deletes, exists=exists)
+            return self._only_ddl(old_rows, remembered, deletes, exists=exists, last=last)
         retyping = Retyping.of(self.target, remembered, self.ddl)
         if retyping.key_dropped_ts and not (self.keys or self.changes.keys):
             raise SchemaError(self._without_key(retyping.key_dropped_ts))
@@ -257,7 +257,7 @@ class _Merge:
         existing = self.target.columns() if exists else {}
         newest = newest_images(self.changes, keys)
         images, count, gone, content, decided = computed_images(newest, self.changes, existing, self._what)
-        facts = replace(self.facts, content=content)
+        facts = replace(self.facts, content=content, ddl_ts=old_rows.state.ddl_ts)
         repeated = is_same(last, facts)
         prefix = self._prefix(remembered)
         truncated_ts = old_rows.state.truncated_ts
@@ -315,7 +315,9 @@ class _Merge:
                 merged = self.target.merge(plan.upsert(images, tombstones), facts)
             elif count and not repeated:  # no row is there yet, and none is kept out: nothing to compare
                 self.target.append(plan.rows(images), facts)
-                merged = Merged(count - gone if plan.hard else count)
+                merged = Merged(count - gone if plan.hard else count, is_commit=True)
+            if exists and self.ddl and not repeated and not merged.is_commit:
+                merged = replace(merged, is_commit=self._mark(facts))
         return MergeReport(
             target=self.target.name,
             created=not exists,
@@ -325,7 +327,18 @@ class _Merge:
             images=count,
             rows=merged.rows,
             repeated=repeated,
+            is_commit=repeated or merged.is_commit,
         )
+
+    def _mark(self, facts: CommitFacts) -> bool:
+        """Record in a commit without rows what DDL has done to those that there are, and return whether it does.
+
+        So whoever restores a version from before is noticed.
+        """
+        if facts.batch_id is None:
+            return False
+        self.target.append(self._rows("false"), facts)
+        return True
 
     def _types(self, old_rows: OldRows, decided: Collection[str]) -> dict[str, str]:
         """Return the property with the MySQL types of all columns, as far as field metadata has told them."""
@@ -334,12 +347,21 @@ class _Merge:
         types = {**dict(old_rows.state.types), **now}
         return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
-    def _only_ddl(self, old_rows: OldRows, remembered: Mapping[str, str], deletes: str, *, exists: bool) -> MergeReport:
+    def _only_ddl(
+        self,
+        old_rows: OldRows,
+        remembered: Mapping[str, str],
+        deletes: str,
+        *,
+        exists: bool,
+        last: CommitFacts | None,
+    ) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
         prefix = self._prefix(remembered)
         sequence, deleted = f"{prefix}sequence", f"{prefix}is_deleted" if deletes == _SOFT else None
         retyping = Retyping.of(self.target, remembered, self.ddl)
         properties = {**old_rows.properties(()), **retyping.as_properties()}
+        is_commit = False
         if exists:
             columns = self.target.columns()
             waits = old_rows.of_another_type(columns, ())
@@ -353,14 +375,13 @@ class _Merge:
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
             self._follow_digits(self.target, retyping, row_ts)
-            if self.facts.resolved_ts is not None and self.facts.batch_id is not None:
-                # What DDL did to rows is done. Another writer: rows of this one may still come with this number.
-                self.target.append(self._rows("false"), replace(self.facts, app_id=f"{self.facts.app_id or ''}#ddl"))
+            facts = replace(self.facts, ddl_ts=old_rows.state.ddl_ts)
+            is_commit = is_same(last, facts) or self._mark(facts)
         elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
             self._create(self.target, own, properties, deletes, prefix)
-        return MergeReport(target=self.target.name, created=not exists and self.target.exists())
+        return MergeReport(target=self.target.name, created=not exists and self.target.exists(), is_commit=is_commit)
 
     def _follow_digits(self, table: Target, retyping: Retyping, row_ts: str, added: Sequence[str] = ()) -> None:
         if self.changes.time_as == "text":

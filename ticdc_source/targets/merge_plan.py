@@ -37,6 +37,7 @@ class MergeReport:
         images: how many keys the changes have.
         rows: how many rows of the target were changed; None if the engine does not tell.
         repeated: whether the rows were left as they are, because the target has this micro-batch already.
+        is_commit: whether a commit of the target records this micro-batch.
     """
 
     target: str
@@ -47,6 +48,7 @@ class MergeReport:
     images: int = 0
     rows: int | None = None
     repeated: bool = False
+    is_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

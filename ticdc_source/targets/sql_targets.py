@@ -179,7 +179,7 @@ class _SqlTarget:
         names = ", ".join(map(quoted, rows.columns))
         with _view(rows) as source, self._remembering(facts):
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
-        return Merged()
+        return Merged(is_commit=True)
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
         names = ", ".join(map(quoted, rows.columns))
@@ -188,7 +188,7 @@ class _SqlTarget:
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
         with _view(upsert.images) as view, self._remembering(facts):
-            return self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts))
+            return self.merged(self.commit(merge_in_sql(self.name, view, upsert), facts), facts)
 
     def last_batch(self, app_id: str) -> LastBatch | None:
         last = REMEMBERED.take(self.spark, self.name, app_id)
@@ -235,9 +235,9 @@ class _SqlTarget:
             if self.follows(version, before, facts):
                 REMEMBERED.put(self.spark, self.name, facts.app_id, RememberedBatch(facts, version))
 
-    def merged(self, _answer: Sequence[Row]) -> Merged:
-        """Return what a MERGE did, by its answer."""
-        return Merged()
+    def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
+        """Return what a MERGE did, by its answer and by what its commit records."""
+        raise NotImplementedError
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
@@ -288,9 +288,10 @@ class DeltaTarget(_SqlTarget):
             raise TargetError(msg)
         super().rename_column(name, to)
 
-    def merged(self, answer: Sequence[Row]) -> Merged:
+    def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
         """Return what a MERGE did."""
-        return Merged(answer[0]["num_affected_rows"])
+        rows = answer[0]["num_affected_rows"]
+        return Merged(rows, is_commit=rows > 0)
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
         """Return the settings with which a commit records facts."""
@@ -426,6 +427,11 @@ class IcebergTarget(_SqlTarget):
         its = its.where(F.col("summary").getItem(APP_ID) == app_id).join(current, "snapshot_id", "left")
         rows = its.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
         return _last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
+
+    def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
+        """Return whether the snapshot of now is that of the MERGE, if it can be asked; nobody tells its rows."""
+        is_known = self.version() is not None
+        return Merged(is_commit=is_known and self.follows("", "", facts))
 
     def version_of_engine(self) -> str | None:
         """Return the id of the snapshot."""

@@ -18,7 +18,7 @@ __all__ = ["Commit", "CommitFacts", "LastBatch", "Merged", "NewColumn", "Target"
 
 # What a commit records.
 RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
-CONTENT, ENDS = "ticdc.content", "ticdc.ends"
+CONTENT, ENDS, DDL_TS = "ticdc.content", "ticdc.ends", "ticdc.ddl_ts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class CommitFacts:
         batch_id: the number of the micro-batch. A stream whose checkpoint was restored uses it again for other changes.
         content: what the micro-batch has of the table: equal texts are the same changes.
         ends: of a log, the largest offset of each topic partition that this writer has written, as JSON.
+        ddl_ts: the commit-ts of the last DDL event whose effects the rows have; 0 if there was none. A rollback in
+            Iceberg leaves the properties of the table as they are, so they cannot say it of the rows.
     """
 
     resolved_ts: int | None = None
@@ -38,26 +40,22 @@ class CommitFacts:
     batch_id: int | None = None
     content: str | None = None
     ends: str | None = None
+    ddl_ts: int | None = None
 
     def as_properties(self) -> dict[str, str]:
         """Return what is known, by the names under which it is recorded."""
         named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id, CONTENT: self.content,
-                 ENDS: self.ends}  # fmt: skip
+                 ENDS: self.ends, DDL_TS: self.ddl_ts}  # fmt: skip
         return {name: str(value) for name, value in named.items() if value is not None}
 
     @staticmethod
     def of(properties: Mapping[str, object]) -> CommitFacts:
         """Return the facts among what a commit recorded."""
-        names = (RESOLVED_TS, APP_ID, BATCH_ID, CONTENT, ENDS)
-        texts = (None if properties.get(name) is None else str(properties[name]) for name in names)
-        resolved_ts, app_id, batch_id, content, ends = texts
-        return CommitFacts(
-            None if resolved_ts is None else int(resolved_ts),
-            app_id,
-            None if batch_id is None else int(batch_id),
-            content,
-            ends,
-        )
+        names = (APP_ID, CONTENT, ENDS, RESOLVED_TS, BATCH_ID, DDL_TS)
+        texts = [None if properties.get(name) is None else str(properties[name]) for name in names]
+        app_id, content, ends = texts[:3]
+        resolved_ts, batch_id, ddl_ts = (None if text is None else int(text) for text in texts[3:])
+        return CommitFacts(resolved_ts, app_id, batch_id, content, ends, ddl_ts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +130,11 @@ class Merged:
 
     Attributes:
         rows: how many rows it changed; None if the engine does not tell.
+        is_commit: whether it has made a commit: one that changes nothing may make none.
     """
 
     rows: int | None = None
+    is_commit: bool = False
 
 
 class Target(Protocol):

@@ -135,6 +135,25 @@ class DDLState:
         properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
+    @property
+    def ddl_ts(self) -> int:
+        """The commit-ts of the last event that has done something to rows; 0 if there was none."""
+        return max((one.commit_ts for one in self.assignments), default=self.truncated_ts or 0)
+
+    def before(self, ddl_ts: int | None) -> DDLState:
+        """Return the state of rows to which events after a commit-ts have done nothing yet; None if that is not known.
+
+        Args:
+            ddl_ts: the commit-ts.
+        """
+        if ddl_ts is None or ddl_ts >= self.ddl_ts:
+            return self
+        return replace(
+            self,
+            assignments=tuple(replace(one, filled=one.filled and one.commit_ts <= ddl_ts) for one in self.assignments),
+            truncated_ts=self.truncated_ts if (self.truncated_ts or 0) <= ddl_ts else None,
+        )
+
     def emptied(self, commit_ts: int) -> DDLState:
         """Return the state after an event that removes all rows."""
         truncated = max(commit_ts, self.truncated_ts or 0)
@@ -241,27 +260,51 @@ class DDLState:
     def _pending(self, columns: Iterable[str], waits: Collection[str] = ()) -> list[Assignment]:
         """Return the assignments that `on_rows` makes.
 
-        A column that the target lacks gets its values later. Until then, the column that it was before keeps them.
+        A column that the target lacks gets its values later, and until then the column that it was before keeps them;
+        unless it was renamed again, to a column that the target has: the values pass through it.
         """
         names = {name.lower() for name in columns}
         open_ = [one for one in self.assignments if not one.filled]
-        waiting = [one for one in open_ if one.column not in names or one.column in waits]
+        waiting: list[Assignment] = []
         while True:
             newest_first = sorted(waiting, key=lambda one: -one.commit_ts)
             kept = {one.source: one.commit_ts for one in newest_first if one.source in names}
-            needed = {one.column: one.commit_ts for one in newest_first}
-            more = [
-                one
-                for one in open_
-                if one not in waiting
-                and (
-                    (one.column in kept and one.commit_ts >= kept[one.column])
-                    or (one.source in needed and one.commit_ts >= needed[one.source])
-                )
-            ]
+            more: list[Assignment] = []
+            for one in reversed(open_):
+                if one in waiting:
+                    continue
+                takes = next((it for it in open_ if it.source == one.column and it.commit_ts > one.commit_ts), None)
+                gives = next((it for it in reversed(open_)
+                              if it.column == one.source and it.commit_ts < one.commit_ts), None)  # fmt: skip
+                passes = takes is not None and takes not in waiting and takes not in more
+                if (
+                    one.column in waits
+                    or (one.column not in names and not passes)
+                    or (one.column in kept and one.commit_ts >= kept[one.column])
+                    or gives in waiting
+                ):
+                    more.append(one)
             if not more:
                 return [one for one in open_ if one not in waiting]
             waiting += more
+
+    def replaced(self, columns: Collection[str], changes: Collection[str]) -> dict[str, str]:
+        """Return the new names of columns whose own name another column has by now: by new name, the old one.
+
+        Only those that the target lacks. An older change has the value of the other column under the old name, so the
+        target must have the new one, or the value has no place.
+
+        Args:
+            columns: the columns of the target, in lower case.
+            changes: the columns of the changes, in lower case.
+        """
+        begun = {one.column for one in self.assignments}
+        there = {*columns, *changes}
+        return {
+            one.column: one.source
+            for one in self.assignments
+            if one.source in changes and one.source in begun and one.column not in there
+        }
 
     def on_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
