@@ -118,6 +118,8 @@ class MemorySync:
 
     def kill(self) -> None:
         """End it at once; its lease is free, because its process is dead."""
+        if self._running is not None:
+            self._running._lease._released.set()  # nothing renews it
         self.lake.release(self.status_table)
         self._running = None
 
