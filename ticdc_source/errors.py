@@ -38,6 +38,7 @@ from types import FrameType
 from typing import ParamSpec, TypeVar
 
 __all__ = [
+    "AccessRefusedError",
     "Address",
     "CheckpointError",
     "ClaimCheckUnavailableError",
@@ -98,6 +99,10 @@ class TiCDCSourceError(Exception):
 
 class OptionError(TiCDCSourceError, ValueError):
     """An option is missing, unknown, misspelt or contradicts another one."""
+
+
+class AccessRefusedError(OptionError):
+    """The brokers refuse the login or the topic, or their certificate is not trusted. No table is the cause."""
 
 
 class SchemaError(TiCDCSourceError):

@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -95,6 +96,19 @@ def test_a_name_is_printed_as_it_is(seed: int, capsys: pytest.CaptureFixture[str
     for text in [*(each.replace("\\", "") or " " for each in texts(seed)), ":warning:", "[red]", "[/x]"]:
         output().print(plain(text), soft_wrap=True)
         assert capsys.readouterr().out == f"{visible(text)}\n", f"seed {seed}: {text!r}"
+
+
+def test_verbose_logs_the_kafka_client_alone() -> None:
+    """Other libraries log secrets at level DEBUG: Py4J what Spark is given, clients of stores their headers."""
+    program = (
+        "import logging, sys\nfrom ticdc_source.cli.main import main\nmain(['options', '--verbose'])\n"
+        "for name in ('kafka.client', 'py4j.clientserver', 'urllib3', 'botocore'):\n"
+        "    logging.getLogger(name).debug('logged by %s', name)\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert re.findall("logged by (.*)", ran.stderr) == ["kafka.client"]
 
 
 def test_log_lines_are_printable() -> None:

@@ -85,8 +85,8 @@ class MemorySync:
         )
         self.reports: list[BatchReport] = []
         self._running: Following | None = None
-        (folder / "stream" / "commits").mkdir(parents=True)
-        (folder / "stream" / "offsets").mkdir()
+        (folder / "stream" / "commits").mkdir(parents=True, exist_ok=True)
+        (folder / "stream" / "offsets").mkdir(exist_ok=True)
         (folder / "stream" / "metadata").write_text(json.dumps({"id": QUERY}))
         self.started_at({"0": 0})
 

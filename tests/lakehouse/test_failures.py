@@ -5,11 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from ticdc_source.errors import (
+    AccessRefusedError,
     ClaimCheckUnavailableError,
     DataLossError,
     DecodeError,
     KafkaUnavailableError,
     SchemaError,
+    StorageUnavailableError,
     TargetError,
 )
 from ticdc_source.lakehouse.failures import Shared, cause_of, shared_cause, text_of
@@ -82,6 +84,15 @@ def test_brokers_that_are_gone_are_no_tables_trouble() -> None:
     assert there.stops_all(RuntimeError("PythonException: ticdc_source.errors.KafkaUnavailableError: no answer"))
     there.stopping = lambda: True
     assert there.stops_all(SchemaError("the session is gone"))
+
+
+@pytest.mark.parametrize("error", [AccessRefusedError, StorageUnavailableError])
+def test_a_source_that_lets_nobody_in_is_no_tables_trouble(error: type[Exception]) -> None:
+    """A worker that reads records again, because an executor was lost, may be refused: no table is set aside."""
+    there = shared(lambda: pytest.fail("asked"))
+
+    assert there.stops_all(error("refused"))
+    assert there.stops_all(RuntimeError(f"PythonException: ticdc_source.errors.{error.__name__}: refused"))
 
 
 def test_claim_checks_that_cannot_be_read_are_no_tables_trouble() -> None:

@@ -6,7 +6,15 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.options import Options
-from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicChoice, TopicPartition, topic_choice
+from ticdc_source.options.topics import (
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    TopicChoice,
+    TopicPartition,
+    listed,
+    topic_choice,
+)
 
 
 def choice(**given: str) -> TopicChoice:
@@ -19,6 +27,15 @@ def pattern(text: str) -> SubscribePattern:
     chosen = choice(subscribePattern=text)
     assert isinstance(chosen, SubscribePattern)
     return chosen
+
+
+def test_thousands_of_partitions_are_a_short_text() -> None:
+    """A message names the first partitions, and says how many more there are."""
+    every = [TopicPartition("t", number) for number in range(4_000)]
+
+    assert listed(every[:3]) == "t-0, t-1, t-2"
+    assert listed(every[:20]).endswith(", t-19")
+    assert listed(every).endswith("t-18, t-19, … and 3,980 more")
 
 
 def test_subscribe_is_a_list_of_names() -> None:

@@ -214,17 +214,27 @@ class Program:
         """The output of the child and its JVM."""
         return self.log_file.read_text(errors="replace")
 
+    def freeze(self) -> set[int]:
+        """Stop the driver, the JVM and all Python workers where they are; return the ids of all but the driver."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        # PySpark's daemons have their own process groups; stopped parents create no more children.
+        family: set[int] = set()
+        while (found := _descendants(self._process.pid)) - family:
+            for pid in found - family:
+                _signal(pid, signal.SIGSTOP)
+            family |= found
+        return family
+
+    def thaw(self, family: Iterable[int]) -> None:
+        """Let all go on that `freeze` has stopped."""
+        for pid in (*family, self._process.pid):
+            _signal(pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill the driver, the JVM and all Python workers, and return when they are gone."""
         process = self._process
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGSTOP)
-            # PySpark's daemons have their own process groups; stopped parents create no more children.
-            family: set[int] = set()
-            while (found := _descendants(process.pid)) - family:
-                for pid in found - family:
-                    _signal(pid, signal.SIGSTOP)
-                family |= found
+            family = self.freeze()
             for pid in (process.pid, *family):
                 _signal(pid, signal.SIGKILL)
             process.wait()

@@ -21,6 +21,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse import completeness, lake_mark, micro_batch, quarantine, resuming, status
+from ticdc_source.spark.permission import check_permission
 from ticdc_source.targets import history, log, maintenance, merge
 from ticdc_source.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.targets.target_names import deleted_keys_of
@@ -61,6 +62,7 @@ class Lake:
         crash_at: the number of the write before which the driver dies; None if it lives.
         blocked: the tables to which nothing can be written.
         faults: how many more writes to a table its store refuses.
+        writing: is called with the method and the table before a write.
         committed: is called with the name of a table after a commit; what it raises, the writer sees.
         restores_rows_only: whether a table that is put back keeps its columns and properties, as in Iceberg.
     """
@@ -74,6 +76,7 @@ class Lake:
         self.crash_at: int | None = None
         self.blocked: set[str] = set()
         self.faults: dict[str, int] = {}
+        self.writing: Callable[[str, str], None] = lambda *_: None
         self.committed: Callable[[str], None] = lambda _: None
         self.restores_rows_only = False
 
@@ -130,6 +133,8 @@ class Lake:
             OSError: the store does not answer.
             TargetError: the table is blocked.
         """
+        self.writing(method, name)
+        check_permission()
         if self.crash_at == len(self.writes):
             raise CrashError
         if self.faults.get(name, 0):

@@ -43,6 +43,7 @@ COMMANDS = {
 }
 
 _UNAVAILABLE, _OTHER, _INTERRUPTED = 3, 4, 130
+_VERBOSE = ("kafka", "ticdc_source")  # others log secrets at level DEBUG: Py4J each option that Spark is given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The Kafka client logs each attempt to connect; the error says what came of them.
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(LogFormat(logging.BASIC_FORMAT))
-    logging.basicConfig(level=logging.DEBUG if parsed.verbose else logging.CRITICAL, handlers=[log])
+    logging.basicConfig(level=logging.WARNING if parsed.verbose else logging.CRITICAL, handlers=[log])
+    for name in _VERBOSE if parsed.verbose else ():
+        logging.getLogger(name).setLevel(logging.DEBUG)
     warnings.showwarning = _show_warning
     try:
         with once_per_query(set()):

@@ -15,6 +15,7 @@ from ticdc_source.errors import OptionError
 from ticdc_source.kafka import KafkaCluster, report_loss
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.topics import listed
 from ticdc_source.protocols import decoder_of
 from ticdc_source.tso import physical_ms
 
@@ -93,7 +94,7 @@ def _refuse_loss(ranges: list[OffsetRange], cluster: KafkaCluster, options: Opti
     earliest = cluster.earliest(one.topic_partition for one in ranges)
     gone = [one for one in ranges if one.start == earliest[one.topic_partition] > 0]
     if gone:
-        where = ", ".join(f"{one.topic_partition} (first offset {one.start})" for one in gone)
+        where = listed(f"{one.topic_partition} (first offset {one.start})" for one in gone)
         reason = (
             f"Kafka has deleted records of {where}, and may have deleted commits since {since}: the topic's retention "
             "is shorter than the time between two jobs. Take a snapshot and go on from its TSO, or set "

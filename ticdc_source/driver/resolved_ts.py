@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ticdc_source.errors import DataLossError, DecodeError, SchemaError
 from ticdc_source.events import Chunk, Split
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.tso import of_ms, physical_ms
@@ -141,7 +141,7 @@ def resolved_until(ranges: Sequence[OffsetRange], fetch: Fetch, decoder: Decoder
     marks = {topic_partition: state.watermark for topic_partition, state in seen.items()}
     missing = sorted(topic_partition for topic_partition, mark in marks.items() if mark is None)
     if missing or not marks:
-        where = ", ".join(map(str, missing)) or "the topics"
+        where = listed(missing) or "the topics"
         help_ = (
             "wait for the first one, or widen the range" if decoder.facts.watermarks_need is None
             else f"TiCDC writes them only with {decoder.facts.watermarks_need}"

@@ -34,7 +34,7 @@ from ticdc_source.driver.topic_ids import TopicIds, changed_ids
 from ticdc_source.errors import DataLossError
 from ticdc_source.kafka.lookup import LOOKS_UNTIL_RECREATED
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, ids_from_json, shares, to_json_dict
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TopicPartition, listed
 
 __all__ = [
     "EPOCHS",
@@ -415,7 +415,7 @@ class StreamPlanner:
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:
             msg = (
-                f"Trigger.AvailableNow: {', '.join(map(str, changed))} changed while the query ran (partitions added "
+                f"Trigger.AvailableNow: {listed(changed)} changed while the query ran (partitions added "
                 "or deleted, or offsets that went back). This could be transient: restart your query"
             )
             raise DataLossError(msg)
@@ -429,9 +429,7 @@ class StreamPlanner:
         earliest = self.lookup.earliest(new)
         late = [f"{tp} at {earliest[tp]}" for tp in new if earliest[tp] != 0]
         if late:
-            self.report_loss(
-                f"Added partitions do not start from offset 0: {', '.join(late)}. Some data may be missed."
-            )
+            self.report_loss(f"Added partitions do not start from offset 0: {listed(late)}. Some data may be missed.")
         return {**begins, **{tp: min(earliest[tp], ends[tp]) for tp in new}}
 
     def _checked(self, begins: Offsets, ends: Offsets) -> Offsets:

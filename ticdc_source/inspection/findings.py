@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ticdc_source.inspection.report import BadRecords, Finding, Inspection, ProtocolReport, TopicReport
+from ticdc_source.options.topics import listed
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.tso import duration
 
@@ -31,10 +32,10 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         yield Finding(code="empty", message=f"{name} has no record in the range", topic=name)
         return
     if len(topic.protocols) > 1:
-        listed = ", ".join(f"{each.protocol} (records: {each.records:,})" for each in topic.protocols)
+        protocols = ", ".join(f"{each.protocol} (records: {each.records:,})" for each in topic.protocols)
         message = (
-            f"{name} has messages of several protocols: {listed}. A read takes one: give it with 'protocol', and start "
-            "behind the last message of the other (startingOffsets)"
+            f"{name} has messages of several protocols: {protocols}. A read takes one: give it with 'protocol', and "
+            "start behind the last message of the other (startingOffsets)"
         )
         yield Finding(code="several-protocols", message=message, topic=name)
     yield from _of_bad(name, topic.bad)
@@ -52,10 +53,10 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         yield Finding(code="unknown-protocol", message=message, topic=name)
     for messages in topic.protocols:
         yield from _of_protocol(name, messages)
-        without = [str(each.partition) for each in topic.partitions if each.scanned and each.watermark is None]
+        without = [each.partition for each in topic.partitions if each.scanned and each.watermark is None]
         if without and messages.tables:
             message = (
-                f"No watermark in partition {', '.join(without)} of {name}: endingCommitTs=resolved and "
+                f"No watermark in partition {listed(without)} of {name}: endingCommitTs=resolved and "
                 f"consistency=resolved do not work, and lag is not known; {_mend_of_watermarks(messages)}"
             )
             yield Finding(code="no-watermarks", message=message, topic=name)

@@ -17,7 +17,7 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
-from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, topic_choice
+from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
 
 __all__ = [
     "DATA_LOSS",
@@ -294,7 +294,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         try:
             return self._look_up(ask)
         except UnknownPartitionsError as error:
-            deleted = ", ".join(map(str, error.topic_partitions))
+            deleted = listed(error.topic_partitions)
             msg = f"{DATA_LOSS}Partitions {deleted} have been deleted."
             raise DataLossError(msg) from error
 

@@ -83,10 +83,11 @@ def sync(
     try:
         records = _records(spark, config, config.trigger)  # a wrong option is an error before the tables are claimed
         running.start()
-        running.resume(resume)
-        with exported(spark, config, _QUERY, running.statuses):
-            _follow(spark, config, running, records)
-        return running.end()
+        with running.writing():
+            running.resume(resume)
+            with exported(spark, config, _QUERY, running.statuses):
+                _follow(spark, config, running, records)
+            return running.end()
     except Exception as error:
         without_secrets = running.without_secrets(error)
         if without_secrets is error:

@@ -11,15 +11,18 @@ from typing import TypeVar
 
 from ticdc_source import errors
 from ticdc_source.errors import (
+    AccessRefusedError,
     ClaimCheckUnavailableError,
     DecodeError,
     KafkaUnavailableError,
     OptionError,
     SchemaError,
     SchemaRegistryUnavailableError,
+    StorageUnavailableError,
     TiCDCSourceError,
     warn,
 )
+from ticdc_source.lakehouse.lease import LeaseLostError
 from ticdc_source.targets.conflicts import is_conflict, retried
 
 __all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of"]
@@ -29,8 +32,15 @@ _LONGEST_WARNING = 500  # characters of an error
 
 # What Spark says of an error of ours that one of its Python processes has raised.
 _OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
-# What all of them are read from.
-_OF_EVERY_TABLE = (ClaimCheckUnavailableError, KafkaUnavailableError, SchemaRegistryUnavailableError)
+# What all of them are read from, and the right to write them.
+_OF_EVERY_TABLE = (
+    AccessRefusedError,
+    ClaimCheckUnavailableError,
+    KafkaUnavailableError,
+    LeaseLostError,
+    SchemaRegistryUnavailableError,
+    StorageUnavailableError,
+)
 _OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
 
 

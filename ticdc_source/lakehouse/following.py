@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -44,6 +44,7 @@ from ticdc_source.lakehouse.status import TableStatus, status_table
 from ticdc_source.lakehouse.upkeep import Upkeep
 from ticdc_source.lakehouse.views import Views
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.spark.permission import asking
 from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, tables
 from ticdc_source.targets.sessions import in_thread
@@ -133,6 +134,10 @@ class Following:
         if disclaimed:
             self._tables |= disclaimed
             self._commit_status()
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Write, and ask before each commit whether another sync has taken over: this process may have been stopped."""
+        return asking(self._lease.check)
 
     def _fail(self, error: Exception) -> None:
         """Stop the stream: another sync writes the tables now, or the store of all tables fails."""
@@ -376,7 +381,8 @@ class Following:
         """Apply a micro-batch. Spark repeats the one in which it was killed; what is done already is not done again."""
         try:
             self._in_batch = True
-            self._apply(batch, batch_id)
+            with self.writing():
+                self._apply(batch, batch_id)
             self._in_batch = False
         except BaseException as error:
             if self.error is None and isinstance(error, Exception) and self._is_stopped():

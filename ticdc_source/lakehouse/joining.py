@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -204,7 +205,8 @@ class Joining:
         with self._lock:
             self._waiting += statuses
             if self._waiting and (self._thread is None or not self._thread.is_alive()):
-                self._thread = threading.Thread(target=self._run, name="ticdc-sync loads", daemon=True)
+                run = copy_context().run  # which asks whether this process may still write
+                self._thread = threading.Thread(target=run, args=(self._run,), name="ticdc-sync loads", daemon=True)
                 self._thread.start()
 
     def finished(self) -> dict[str, TableStatus]:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import CheckpointError
+from ticdc_source.spark.permission import check_permission
 
 __all__ = ["Bounds", "KeptBatches", "KeptRecords"]
 
@@ -83,6 +84,7 @@ class KeptRecords:
             _RESOLVED_TS: F.lit(bounds.resolved_ts).cast("bigint"),
             _HELD_FROM: F.lit(bounds.held_from).cast("bigint"),
         })  # fmt: skip
+        check_permission()
         kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 
     def between(self, first: int, last: int, *, begins: bool = False) -> list[KeptBatches]:

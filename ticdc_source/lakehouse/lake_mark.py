@@ -22,6 +22,7 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.json_text import loads
+from ticdc_source.spark.permission import check_permission
 from ticdc_source.targets.sessions import in_thread
 from ticdc_source.targets.sql_targets import existing_target
 
@@ -155,6 +156,7 @@ class LakeMarks:
         conf: Any = self._spark._jsparkSession  # noqa: SLF001 (as above)
         path, new = hadoop.Path(self._path), hadoop.Path(f"{self._path}{_NEW}")
         files = path.getFileSystem(conf.sessionState().newHadoopConf())
+        check_permission()
         stream = files.create(new, True)  # noqa: FBT003 (Java has no names of arguments)
         stream.write(json.dumps(asdict(mark)).encode())
         stream.close()

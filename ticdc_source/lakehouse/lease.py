@@ -19,10 +19,11 @@ from pathlib import Path
 
 from ticdc_source.errors import TargetError
 from ticdc_source.schema.json_text import loads
+from ticdc_source.spark.permission import asking
 from ticdc_source.targets.conflicts import retried
 from ticdc_source.targets.target import Target
 
-__all__ = ["LEASE_S", "Lease", "Owner"]
+__all__ = ["LEASE_S", "Lease", "LeaseLostError", "Owner"]
 
 _LEASE = "ticdc.lease"
 LEASE_S = 300.0  # an owner that is silent for so long is taken for dead
@@ -96,7 +97,7 @@ class Lease:
         self._table, self._owner, self._clock, self._sleep = table, owner, clock, sleep
         self._renewed_at = 0.0
         self._released = threading.Event()
-        self.lock = threading.Lock()  # of all commits of the status table: two of one process must not conflict
+        self.lock = threading.RLock()  # of all commits of the status table: two of one process must not conflict
 
     def of_new_table(self) -> dict[str, str]:
         """Return the properties with which a new status table has this owner: of two that create it, one fails."""
@@ -133,7 +134,7 @@ class Lease:
         """
         if not now and self._clock() - self._renewed_at < LEASE_S / 2:
             return
-        with self.lock:
+        with self.lock, asking(lambda: None):  # a renewal is a commit too
             table = self._table()
             owner, since = _read(table)
             for pause in _PAUSES_S if owner is None else ():  # a catalog that fails may say that there is no such table

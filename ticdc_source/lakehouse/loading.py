@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -203,7 +204,10 @@ def load_tables(
                  lambda: ended.is_set() or stop())  # fmt: skip
     places = [_destination(target_of(name)) for name in names]
     with ThreadPoolExecutor(parallel, thread_name_prefix="load") as threads:
-        futures = [threads.submit(load.table, spark, *one) for one in zip(names, places, strict=True)]
+        futures = [
+            threads.submit(copy_context().run, partial(load.table, spark, *one))
+            for one in zip(names, places, strict=True)
+        ]
         try:
             done = tuple(future.result() for future in futures)
         except BaseException:  # Ctrl-C: what is written is complete, and the rest of it is for the next run

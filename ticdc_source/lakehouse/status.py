@@ -237,7 +237,7 @@ class StatusTable:
         self._file = file
         self._spark = spark
         self._engine = engine
-        self._lock: threading.Lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_new = False  # this process has created it, and written no status yet
         self.written = 0  # how often the statuses have been written, as far as this object has read or written them
 
@@ -245,7 +245,7 @@ class StatusTable:
         """Return the table as it is now: another process may have changed it."""
         return open_target(self._spark, self.name, self._engine)
 
-    def committing(self, lock: threading.Lock) -> None:
+    def committing(self, lock: threading.RLock) -> None:
         """Hold a lock at each commit: two commits of one process must not conflict."""
         self._lock = lock
 

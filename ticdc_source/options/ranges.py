@@ -17,7 +17,7 @@ from ticdc_source import tso
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import PartitionNumbers
-from ticdc_source.options.topics import Assign, TopicPartition, topic_choice
+from ticdc_source.options.topics import Assign, TopicPartition, listed, topic_choice
 
 __all__ = [
     "EARLIEST",
@@ -290,7 +290,7 @@ def by_partition(
 
 
 def _listed(topic_partitions: Iterable[TopicPartition]) -> str:
-    return "[" + ", ".join(map(str, sorted(topic_partitions))) + "]"
+    return f"[{listed(sorted(topic_partitions))}]"
 
 
 _2_63 = 1 << 63  # greater than every commit-ts; the options take any number

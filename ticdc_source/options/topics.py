@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import PartitionLists
 
-__all__ = ["Assign", "Subscribe", "SubscribePattern", "TopicChoice", "TopicPartition", "topic_choice"]
+__all__ = ["Assign", "Subscribe", "SubscribePattern", "TopicChoice", "TopicPartition", "listed", "topic_choice"]
+
+_MOST_LISTED = 20  # a topic may have thousands of partitions
 
 
 class TopicPartition(NamedTuple):
@@ -25,6 +28,13 @@ class TopicPartition(NamedTuple):
     def __str__(self) -> str:
         """Return `topic-partition`, as in Kafka's and Spark's messages."""
         return f"{self.topic}-{self.partition}"
+
+
+def listed(partitions: Iterable[object]) -> str:
+    """Return partitions, or what is said of each, in one text: the first ones, and how many more there are."""
+    texts = [str(each) for each in partitions]
+    more = len(texts) - _MOST_LISTED
+    return ", ".join(texts if more <= 0 else [*texts[:_MOST_LISTED], f"… and {more:,} more"])
 
 
 class Subscribe(NamedTuple):

@@ -14,6 +14,7 @@ from ticdc_source.errors import CheckpointError
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.spark.frames import to_records
+from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.schema import to_spark
 
 __all__ = ["Leftover", "SyncState"]
@@ -113,6 +114,7 @@ class SyncState:
             sf.col(one.name) if one.name in saved.columns else sf.lit(None).cast(one.dataType).alias(one.name)
             for one in _SCHEMA
         ]
+        check_permission()
         saved.select(columns).write.mode("overwrite").parquet(self._folder(progress.batch_id))
         self._saved = leftover
 

@@ -11,7 +11,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from contextvars import copy_context
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pyspark import inheritable_thread_target
@@ -78,12 +79,17 @@ def own_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
-    """Return a function for another thread, where it has the local properties and tags of this one."""
+    """Return a function for other threads, where it has the context, the local properties and the tags of this one."""
+    context = copy_context()
+
+    def in_context(*given: Any) -> object:
+        return context.copy().run(run, *given)  # several threads may run it at once
+
     if spark is None:
-        return run
+        return cast("_Run", in_context)
     inherit: Any = inheritable_thread_target(spark)  # without a session it warns that tags are lost
-    inherited: _Run = inherit(run) if callable(inherit) else run  # the session itself, if threads are not pinned
-    return inherited
+    # It is the session itself if threads are not pinned.
+    return cast("_Run", inherit(in_context) if callable(inherit) else in_context)
 
 
 def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from ticdc_source.errors import TargetError
 from ticdc_source.schema.json_text import loads
+from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.verbatim import run_sql
 from ticdc_source.targets.sessions import REMEMBERED, RememberedBatch, configured
 from ticdc_source.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
@@ -164,6 +165,7 @@ class _SqlTarget:
     def alter(self, statement: str) -> None:
         """Run a statement that changes columns or properties, after which they are read anew."""
         self._schema = self._properties = None
+        check_permission()
         run_sql(self.spark, statement)
 
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
@@ -239,6 +241,7 @@ class _SqlTarget:
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
+        check_permission()
         with configured(self.spark, self.recording(facts)):
             return run_sql(self.spark, statement).collect()
 
@@ -402,6 +405,7 @@ class IcebergTarget(_SqlTarget):
         named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
         catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
         given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
+        check_permission()
         run_sql(self.spark, f"CALL {catalog}.system.{procedure}({given})").collect()
 
     def _current(self) -> DataFrame:

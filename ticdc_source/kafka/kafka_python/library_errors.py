@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import kafka.errors
 
-from ticdc_source.errors import DecodeError, KafkaUnavailableError, OptionError, TiCDCSourceError
+from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.kafka.client import LogTruncatedError, NoAnswerError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.kafka.patience import Cause
 
@@ -172,19 +172,21 @@ def translated(error: Exception, servers: str) -> TiCDCSourceError:
     if isinstance(error, TiCDCSourceError):
         return error
     if isinstance(error, kafka.errors.IllegalSaslStateError):
-        return OptionError(
+        return AccessRefusedError(
             f"Kafka at {servers} knows no login on this listener (IllegalSaslStateError): kafka.security.protocol asks "
             "for SASL. Set it to PLAINTEXT or SSL, or use the address of the SASL listener"
         )
     if isinstance(error, AUTHENTICATION_ERRORS):
-        return OptionError(
+        return AccessRefusedError(
             f"Kafka at {servers} refuses the login: {error}. Check kafka.sasl.mechanism and kafka.sasl.jaas.config"
         )
     if isinstance(error, kafka.errors.AuthorizationError):
         what = ", ".join(map(str, error.args))
-        return OptionError(f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})")
+        return AccessRefusedError(
+            f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})"
+        )
     if _is_untrusted(error):
-        return OptionError(
+        return AccessRefusedError(
             f"The certificate of Kafka at {servers} is not trusted: {error}. Check kafka.ssl.truststore.location"
         )
     return KafkaUnavailableError(

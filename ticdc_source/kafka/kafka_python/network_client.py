@@ -44,7 +44,7 @@ from ticdc_source.kafka.patience import Patience
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import LATEST
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TopicPartition, listed
 
 __all__ = ["NetworkClient"]
 
@@ -257,7 +257,7 @@ class NetworkClient:
             if unknown & unknown_before and (not patience.has_failures or now - unknown_since >= _GONE_SECONDS):
                 raise UnknownPartitionsError(unknown)
             unknown_before = unknown
-            patience.set_missing(f"no leader answers for {', '.join(map(str, sorted(pending)))}")
+            patience.set_missing(f"no leader answers for {listed(sorted(pending))}")
             self._pause(patience)
 
     def _leaders(

@@ -50,7 +50,7 @@ from ticdc_source.kafka.probe import Spoken, probe
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TopicPartition, listed
 
 __all__ = ["PlainClient"]
 
@@ -257,7 +257,7 @@ class PlainClient:
         try:
             return self._in_part(lambda: look_up(topic_partitions, timeout_ms=patience.left_ms), patience)
         except KeyError as error:  # kafka-python's own, for a partition without a leader
-            msg = f"no leader for {', '.join(f'{key.topic}-{key.partition}' for key in topic_partitions)}"
+            msg = f"no leader for {listed(f'{key.topic}-{key.partition}' for key in topic_partitions)}"
             raise kafka.errors.LeaderNotAvailableError(msg) from error
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
