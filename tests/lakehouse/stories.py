@@ -268,7 +268,7 @@ class Story:
             self._remedy(now, backup, names)()
             self.sync.start("shop.a")
 
-    def run(self, rounds: int = 8) -> None:
+    def run(self, rounds: int = 5) -> None:
         """Let it happen, and compare.
 
         Raises:

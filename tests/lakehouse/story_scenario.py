@@ -24,7 +24,7 @@ def main(engine: str, folder: str, seed: str, count: str) -> None:
             place = {"path": f"{path}/lake"} if kind == "delta" else {"path": None, "catalog": f"lake.s{number}"}
             lake = EngineLake(spark, kind)
             sync = MemorySync(lake, path / "checkpoint", format=kind, **place)
-            Story(number, sync, path).run(rounds=5)
+            Story(number, sync, path).run()
             done.append(number)
     sys.stdout.write(f"{json.dumps({'equal': done})}\n")
 
