@@ -122,7 +122,7 @@ class LakeMarks:
             if held is None or status.target_batch is None or held.number >= status.target_batch:
                 return status  # a missing target is an error when the next change comes
             if held.number >= last:
-                return replace(status, target_batch=held.number)
+                return replace(status, target_batch=held.number, columns=())  # it may have had more of them
             is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
             if status.state == "set aside" or is_loaded_again:
                 return status
