@@ -246,7 +246,13 @@ class Story:
         else:
             backup.tables_of(self.sync, *names)
         try:
-            self.sync.start() if what != "target of a running sync" else self.read()
+            if what == "target of a running sync":  # which notices it with the next change
+                self._row("INSERT", row := dict.fromkeys(self.columns, "8"))
+                self.rows[8] = row
+                self.read(is_last=True)
+                self.read(is_last=True)
+            else:
+                self.sync.start()
         except CheckpointError as error:
             self.told.append(str(error))
             self.sync.kill()
