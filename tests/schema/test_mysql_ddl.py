@@ -1,8 +1,5 @@
 """Column types from DDL texts."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from tests.support.captured import Captured, load, make_options
@@ -13,8 +10,8 @@ from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
 from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column
-from ticdc_source.schema.mysql_ddl import drops_primary_key, facts_of, handle_key_of, versions_of
 from ticdc_source.schema.mysql_ddl import history as ddl_history
+from ticdc_source.schema.mysql_ddl import history_of, versions_of
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes, renamed_tables
 from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
 from ticdc_source.schema.types import ColumnType
@@ -222,16 +219,9 @@ def test_a_backslash_in_a_printed_label_stands_for_itself() -> None:
     assert written[name].columns["a"].labels == ("it's", "b")
 
 
-def test_all_tables_of_a_micro_batch_share_one_pass_over_its_ddl(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_tables_of_a_micro_batch_share_one_pass_over_its_ddl() -> None:
     """What DDL says of each of many tables takes one pass over all texts, whoever asks, and the next list another."""
-    passes: list[int] = []
-    whole = ddl_history._folded
-
-    def counted(texts: Sequence[Any], level: int | None) -> Any:
-        passes.append(len(texts))
-        return whole(texts, level)
-
-    monkeypatch.setattr(ddl_history, "_folded", counted)
+    ddl_history._histories.cache_clear()
     names = [TableName("passes", f"t{number}") for number in range(20)]
     changes = [{"table": name.table} for name in names]  # debezium's form, of which no hash can be made
     events = [
@@ -243,14 +233,13 @@ def test_all_tables_of_a_micro_batch_share_one_pass_over_its_ddl(monkeypatch: py
     ]  # fmt: skip
     for number, name in enumerate(names):
         assert list(versions_of(list(events), name)) == ["id", f"v{number}"]
-        assert facts_of(events, name, ["id"])["id"].primary_key is True
-        assert handle_key_of(events, name, ["id"]) == frozenset({"id"})
-        assert not drops_primary_key(events, name)
-    assert handle_key_of(events, TableName("passes", "unknown"), ["id"]) is None
-    assert passes == [20]
+        assert history_of(events, name).facts_of("id").primary_key is True
+        assert history_of(events, name).handle_key(["id"]) == frozenset({"id"})
+    assert history_of(events, TableName("passes", "unknown")).handle_key(["id"]) is None
+    assert ddl_history._histories.cache_info().misses == 1
 
     assert len(versions_of(events[:2], names[0])) == 2
-    assert passes == [20, 2]
+    assert ddl_history._histories.cache_info().misses == 2
 
 
 @pytest.mark.parametrize("statement", [
@@ -262,8 +251,9 @@ def test_a_name_in_other_letters_is_the_same_name(statement: str) -> None:
     rename = ddl_event(2, statement, TableName("DB", "T"))
     events = [ddl_event(1, "CREATE TABLE t (id int primary key, a decimal(9,2))"), rename]
 
-    assert handle_key_of(events, T, {"id", "a"}) == frozenset({"id"})
-    assert handle_key_of([*events, ddl_event(3, "ALTER TABLE t ADD b int")], T, {"id", "a"}) == frozenset({"id"})
+    assert history_of(events, T).handle_key({"id", "a"}) == frozenset({"id"})
+    added = ddl_event(3, "ALTER TABLE t ADD b int")
+    assert history_of([*events, added], T).handle_key({"id", "a"}) == frozenset({"id"})
     assert str(versions_of(events, TableName("Db", "t"))["a"][-1][1]) == "decimal(9,2)"
     assert not [change for change in old_row_changes(rename) if isinstance(change, Renamed)]
     assert name_before(rename, TableName("DB", "T")) is None

@@ -9,7 +9,7 @@ from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.ddl import table_ddl_types
 from ticdc_source.schema.model import Column, Definitions, TableSchema
-from ticdc_source.schema.mysql_ddl import present_types
+from ticdc_source.schema.mysql_ddl import history_of
 from ticdc_source.schema.types import ColumnType
 
 __all__ = ["declared_table"]
@@ -49,4 +49,7 @@ def _types(
     if types:
         return types
     in_form = {} if decoder.facts.types_in_ddl is None else decoder.facts.types_in_ddl(table, ddl)
-    return {name: versions[-1][1] for name, versions in in_form.items()} or present_types(ddl, table)
+    if in_form:
+        return {name: versions[-1][1] for name, versions in in_form.items()}
+    history = history_of(ddl, table)
+    return history.columns if history.has_all_keys else {}  # a text has created it

@@ -38,7 +38,7 @@ class LakeMark:
     Attributes:
         written: how often the statuses had been written.
         targets: by table, the last micro-batch that a commit of its target records.
-        shift: what the sync adds to Spark's number of a micro-batch: after a checkpoint was restored, Spark uses
+        shift: the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses
             numbers again that the lake has for other changes.
     """
 
@@ -48,13 +48,10 @@ class LakeMark:
 
 
 class LakeMarks:
-    """The mark of a checkpoint, and what a start finds by it.
+    """The mark of a checkpoint, compared at each start, and written with each micro-batch.
 
-    Args:
-        spark: the session.
-        config: what is copied, and where to.
-        checkpoint: the checkpoint of the stream.
-        status: the status table.
+    Attributes:
+        shift: what to add to Spark's numbers of micro-batches.
     """
 
     def __init__(
@@ -63,14 +60,14 @@ class LakeMarks:
         self._spark, self._config, self._checkpoint, self._status = spark, config, checkpoint, status
         self._path = f"{config.checkpoint}/lake.json"
         self._last = LakeMark()
-        self.shift = 0  # what is added to the numbers of Spark's micro-batches
+        self.shift = 0
 
     def committed(self) -> int:
-        """Return the number of the last micro-batch that has ended, as the tables have it."""
+        """Return the lake's number of the last micro-batch that has ended."""
         return self._checkpoint.committed() + self.shift
 
     def compared(self, statuses: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
-        """Compare the checkpoint with the lake: one of them, or a part of the lake, may have been restored.
+        """Compare the lake with the checkpoint: one of them, or a part of the lake, may have been restored.
 
         Args:
             statuses: what the status table says now.
@@ -81,7 +78,7 @@ class LakeMarks:
         Raises:
             CheckpointError: the status table is older than the checkpoint.
         """
-        mark = self._read()
+        self._last = mark = self._read()
         if mark.written > self._status.written:
             msg = (
                 f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
@@ -90,63 +87,69 @@ class LakeMarks:
                 "again with new tables and a new checkpoint"
             )
             raise CheckpointError(msg)
-        statuses = {
-            name: replace(each, target_batch=_larger(each.target_batch, mark.targets.get(name)))
+        self.shift = mark.shift
+        last = self.committed()
+        known = {
+            name: replace(each, target_batch=max((each.target_batch, mark.targets.get(name)), key=_number))
             for name, each in statuses.items()
         }
-        self.shift = mark.shift
-        committed, last = self._checkpoint.committed(), self.committed()
-        numbers = [each for one in statuses.values() for each in (one.batch_id, one.target_batch, one.set_aside_batch)]
-        newest = max((each for each in numbers if each is not None), default=-1)
-        if newest > last + 1:  # Spark gives numbers again that the tables have for other changes
-            self.shift = newest - committed
+        held = self._held(known)
+        newest = max([*held.values(), *(_number(one) for each in known.values() for one in each.numbers)], default=-1)
+        if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
+            self.shift += newest - last
             self._status.repeat(newest_ts())
-            self.write(statuses)
-        return {**statuses, **self._compared_targets(statuses, last)}
+            self.write(known)
+        # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.
+        return {
+            name: self._compared_target(each, held[name], last) if name in held else each
+            for name, each in known.items()
+        }
 
-    def _compared_targets(self, statuses: Mapping[str, TableStatus], last: int) -> dict[str, TableStatus]:
-        """Return the statuses of tables with their targets compared.
-
-        A table whose target is an older version is set aside before anything is written, even if no change of it comes;
-        unless the checkpoint is as old, so that the stream reads again what the target lacks.
-
-        Args:
-            statuses: the statuses of the tables.
-            last: the last micro-batch that has ended, by the checkpoint, as the tables number it.
-        """
+    def _held(self, statuses: Mapping[str, TableStatus]) -> dict[str, int]:
+        """Return the last micro-batch that each target has, -1 for none; those of which nobody knows it are left out."""
         writer = self._checkpoint.query_id() or ""
 
-        def of_target(status: TableStatus) -> TableStatus:
-            target = existing_target(self._spark, status.target)
-            held = None if target is None else target.last_batch(writer)
-            if held is None or status.target_batch is None or held.number >= status.target_batch:
-                return status  # a missing target is an error when the next change comes
-            if held.number >= last:
-                return replace(status, target_batch=held.number, columns=())  # it may have had more of them
-            is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
-            if status.state == "set aside" or is_loaded_again:
-                return status
-            reason = (
-                f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held.number} "
-                "now: it is an older version, without the changes in between. Restore its newest version, and resume "
-                f"{status.table_name}. Or restore the whole checkpoint as it was at that version or before, and resume "
-                "the table. Or load the table again with [tidb]: stop the sync, drop the target, and delete the row of "
-                "the table from the status table"
-            )
-            return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
+        def of_target(status: TableStatus) -> tuple[str, int] | None:
+            target = existing_target(self._spark, status.target)  # one that is missing is an error of the next change
+            last = None if target is None else target.last_batch(writer)
+            return None if last is None else (status.table_name, last.number)
 
         written = [
             each
             for name, each in statuses.items()
             if each.state in ("following", "set aside")
-            and each.target_batch is not None
+            and each.kind is not None
             and self._config.selects(parse_table(name))
         ]
         with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
-            return {each.table_name: each for each in pool.map(in_thread(self._spark, of_target), written)}
+            return dict(each for each in pool.map(in_thread(self._spark, of_target), written) if each is not None)
+
+    def _compared_target(self, status: TableStatus, held: int, last: int) -> TableStatus:
+        """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
+
+        Args:
+            status: the status.
+            held: the last micro-batch that its target has.
+            last: the last micro-batch that has ended: the stream reads again what comes after it.
+        """
+        if held >= _number(status.target_batch):
+            return status if held < 0 else replace(status, target_batch=held)
+        if held >= last:
+            return replace(status, target_batch=held, columns=())  # it may have had more of them
+        is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
+        if status.state == "set aside" or is_loaded_again:
+            return status
+        reason = (
+            f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held} "
+            "now: it is an older version, without the changes in between. Restore its newest version, and resume "
+            f"{status.table_name}. Or restore the whole checkpoint as it was at that version or before, and resume "
+            "the table. Or load the table again with [tidb]: stop the sync, drop the target, and delete the row of "
+            "the table from the status table"
+        )
+        return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
-        """Write the mark if it says anything new, without a job of Spark: before each end of a micro-batch."""
+        """Write the mark if it says anything new: at each end of a micro-batch, so without a job of Spark."""
         targets = {name: each.target_batch for name, each in statuses.items() if each.target_batch is not None}
         mark = LakeMark(self._status.written, targets, self.shift)
         if mark == self._last:
@@ -168,24 +171,21 @@ class LakeMarks:
         """Return the mark; an empty one if an older release has written the checkpoint.
 
         Raises:
-            CheckpointError: the file was changed.
+            CheckpointError: somebody has changed the file.
         """
-        whole = text_of_file(self._spark, self._path)
-        text = whole or text_of_file(self._spark, f"{self._path}{_NEW}")  # killed before it was renamed
-        if not text:
-            return self._last
+        text = text_of_file(self._spark, self._path)
+        new = None if text else text_of_file(self._spark, f"{self._path}{_NEW}")  # killed before it was renamed
         try:
-            self._last = LakeMark(**loads(text))
+            return LakeMark(**loads(text or new or "{}"))
         except (TypeError, ValueError):
-            if not whole:  # the first one, and it is not whole: nothing has ended yet
-                return self._last
+            if not text:  # killed while it wrote the first one: no micro-batch has ended
+                return LakeMark()
             msg = (
                 f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
             )
             raise CheckpointError(msg) from None
-        return self._last
 
 
-def _larger(one: int | None, other: int | None) -> int | None:
-    """Return the larger one of two numbers, of those that are known."""
-    return max((each for each in (one, other) if each is not None), default=None)
+def _number(batch: int | None) -> int:
+    """Return a number that is less than all others for a micro-batch that is not known."""
+    return -1 if batch is None else batch

@@ -19,10 +19,8 @@ from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVers
 from ticdc_source.schema.mysql_ddl import (
     Create,
     Step,
-    drops_primary_key,
-    facts_of,
-    handle_key_of,
-    handle_key_of_create,
+    TableHistory,
+    history_of,
     steps,
     versions_of,
     versions_of_tables,
@@ -105,12 +103,13 @@ def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool)
     ddl = [event for event in ddl if event.query]
     if not ddl or not whole:
         return schema
-    facts = facts_of(ddl, schema.table, [column.name.lower() for column in schema.columns])
+    history = history_of(ddl, schema.table)
+    facts = {name: history.facts_of(name) for name in (column.name.lower() for column in schema.columns)}
     columns: Iterable[Column] = schema.columns
     stated = [(column, facts[column.name.lower()]) for column in columns]
     other = any(_is_other_key(column.facts, of_ddl) and column.key != of_ddl.primary_key for column, of_ddl in stated)
-    known = other or handle_key_of(ddl, schema.table, list(facts)) is not None
-    if known and drops_primary_key(ddl, schema.table):  # messages of before name the key that the table had
+    known = other or history.handle_key(facts) is not None
+    if known and history.drops_primary_key:  # earlier messages name the key that the table had
         columns = without_key(columns)
     return replace(schema, columns=tuple(_described(column, facts[column.name.lower()]) for column in columns))
 
@@ -385,9 +384,9 @@ def with_handle_key(schema: TableSchema, ddl: Iterable[DDLEvent], text: str | No
     names = {column.name.lower() for column in schema.columns}
     created = _created(declared_tables(text), schema.table) if text else None
     if created is not None:
-        key = handle_key_of_create(created, names)
+        key = TableHistory.of_create(created).handle_key(names)
     else:
-        key = handle_key_of(ddl, schema.table, names) if whole else None
+        key = history_of(ddl, schema.table).handle_key(names) if whole else None
     if key is None or not key <= names:
         return schema
     return replace(

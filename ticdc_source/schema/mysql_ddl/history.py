@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -33,127 +33,171 @@ from ticdc_source.schema.mysql_ddl.statements import (
 )
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = [
-    "drops_primary_key",
-    "facts_of",
-    "handle_key_of",
-    "handle_key_of_create",
-    "present_types",
-    "versions_of",
-    "versions_of_tables",
-]
+__all__ = ["TableHistory", "history_of", "versions_of", "versions_of_tables"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _History:
-    """The types of one table's columns, by lower-case column name.
+class TableHistory:
+    """What DDL has made of one table so far, by lower-case column name. Histories are shared: do not change one.
 
     Attributes:
         columns: the present types.
-        versions: all types so far, each with the moment after which it began.
-        facts: what is known beside the types; of a column that ended, what was known last.
+        versions: all types so far, of dropped columns too.
+        facts: what is known beside the types; for a dropped column, what was known last.
         others: what is known of columns that no text has named.
-        keys: its indexes, the oldest first; None if not all of them are known.
-        ended: the columns that ended before a text named their type.
+        keys: its indexes, the oldest first.
+        has_all_keys: whether `keys` has every index.
+        untyped: the columns that were dropped before a text named their type.
     """
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
-    versions: dict[str, list[tuple[Moment, ColumnType]]] = field(default_factory=dict)
+    versions: dict[str, TypeVersions] = field(default_factory=dict)
     facts: dict[str, ColumnFacts] = field(default_factory=dict)
     others: ColumnFacts = NO_FACTS
-    keys: list[Key] | None = None
-    ended: set[str] = field(default_factory=set)
+    keys: list[Key] = field(default_factory=list)
+    has_all_keys: bool = False
+    untyped: set[str] = field(default_factory=set)
 
-    def set(self, column: str, type_: ColumnType, moment: Moment, *, new: bool) -> None:
-        """Set a column's type. A new column has no older rows, so rows with the DDL's own commit-ts have its type."""
-        if type_.name not in TYPES:
-            self.drop(column)
-            return
-        self.columns[column] = type_
-        versions = self.versions.setdefault(column, [])
-        if not versions:
-            versions.append((Moment(moment.commit_ts - 1) if new else moment, type_))
-        elif versions[-1][1] != type_:
-            versions.append((moment, type_))
+    @classmethod
+    def of_create(cls, create: Create) -> TableHistory:
+        """Return a table that a `CREATE TABLE` has just created; it has no versions."""
+        return cls(create.columns, facts=create.facts, keys=_named(create.keys, ()), has_all_keys=True)
 
-    def describe(self, column: str, facts: ColumnFacts, *, defines: bool) -> None:
-        """Add what a definition or a key says about a column."""
-        before = self.facts.get(column, self.others)
-        if defines:
-            before = ColumnFacts(primary_key=before.primary_key, unique_key=before.unique_key)
-        merged = facts.or_else(before)
-        self.facts[column] = replace(merged, nullable=False) if merged.primary_key else merged
+    @property
+    def drops_primary_key(self) -> bool:
+        """Whether a text drops the table's primary key, which earlier messages name."""
+        return self.others.primary_key is False
 
-    def begin_column(self, column: str) -> None:
-        """Begin a new column. Indexes of an earlier one of its name ended with it.
-
-        If the earlier one is still there, the two exchange names, or there was no new one: the indexes are not known.
-        """
-        self.facts.pop(column, None)
-        if column in self.columns:
-            self.keys = None
-        if self.keys is not None:
-            self.keys = [key for key in self.keys if column not in key.columns]
-
-    def add_keys(self, keys: Iterable[Key]) -> None:
-        """Add indexes; those without a name get the one that TiDB gives them, and those of a name twice are not new."""
-        if self.keys is not None:
-            existing = [key for key in self.keys if self.columns.keys() >= {*key.columns} - {""}]
-            names = {key.name for key in existing}
-            self.keys = [*existing, *_named([key for key in keys if key.name not in names], existing)]
-
-    def rename_in_keys(self, column: str, to: str) -> None:
-        """Let indexes have the new name of a column. Those of two columns that exchange names are not known then."""
-        if self.keys is not None and any(to in key.columns for key in self.keys):
-            self.keys = None
-        if self.keys is not None:
-            self.keys = [
-                key._replace(columns=tuple(to if name == column else name for name in key.columns)) for key in self.keys
-            ]
-
-    def drop_key(self, name: str, *, primary: bool) -> None:
-        """End the primary key, or an index: of which columns, its name alone does not say."""
-        if self.keys is not None and (primary or name):
-            kept = [key for key in self.keys if not (key.primary if primary else key.name == name)]
-            self.keys = kept if len(kept) < len(self.keys) else None  # an index of which nothing was known
-        if primary:
-            self.facts = {name: replace(facts, primary_key=False) for name, facts in self.facts.items()}
-            self.others = ColumnFacts(primary_key=False)
-        else:
-            self.facts = {
-                name: replace(facts, unique_key=None) if facts.unique_key else facts
-                for name, facts in self.facts.items()
-            }
-
-    def begin_at_once(self, column: str) -> None:
-        """Let a column that is added have its type from the start: no other column had its name before."""
-        versions = self.versions.get(column, ())
-        if len(versions) == 1 and column not in self.ended:
-            self.versions[column] = [(START, versions[0][1])]
-
-    def drop(self, column: str) -> None:
-        """End a column; its old rows keep their types."""
-        self.columns.pop(column, None)
-        if column not in self.versions:
-            self.ended.add(column)
+    def facts_of(self, column: str) -> ColumnFacts:
+        """Return what is known of a column beside its type."""
+        return self.facts.get(column, self.others)
 
     def handle_key(self, sent: Collection[str]) -> frozenset[str] | None:
-        """Return the columns of the handle key; None if it is not known.
+        """Return the columns of the handle key; None if not all indexes are known.
 
         Args:
             sent: the columns that messages have. A generated column that they lack is virtual.
         """
-        if self.keys is None:
+        if not self.has_all_keys:
             return None
-        keys = [key for key in self.keys if all(name in self.columns or not name for name in key.columns)]
-        unfit = {
-            name
-            for name in self.columns
-            if (facts := self.facts.get(name, NO_FACTS)).nullable is not False or (facts.generated and name not in sent)
-        }
-        return handle_key(keys, unfit)
+        facts = {name: self.facts_of(name) for name in self.columns}
+        unfit = {name for name, of in facts.items() if of.nullable is not False or (of.generated and name not in sent)}
+        return handle_key(self._present_keys(), unfit)
+
+    def _present_keys(self) -> list[Key]:
+        return [key for key in self.keys if self.columns.keys() >= {*key.columns} - {""}]
+
+    def begin(self, definition: TableHistory, moment: Moment) -> None:
+        """Begin with the columns and indexes that another table has now; earlier versions stay."""
+        types, self.columns = definition.columns, {}
+        self.facts, self.others = dict(definition.facts), NO_FACTS
+        self.keys, self.has_all_keys = definition.keys, definition.has_all_keys
+        for column, type_ in types.items():
+            self._set_type(column, type_, moment, new=True)
+
+    def end(self) -> None:
+        """Drop the table; a later one of its name has its versions too."""
+        self.columns, self.has_all_keys = {}, False
+
+    def _set_type(self, column: str, type_: ColumnType, moment: Moment, *, new: bool) -> None:
+        if type_.name not in TYPES:
+            self._drop(column)
+            return
+        self.columns[column] = type_
+        versions = self.versions.get(column, ())
+        if not versions or versions[-1][1] != type_:
+            # A new column has no older rows, so rows with the DDL's own commit-ts have its type.
+            since = Moment(moment.commit_ts - 1) if new and not versions else moment
+            self.versions[column] = (*versions, (since, type_))
+
+    def _drop(self, column: str) -> None:
+        self.columns.pop(column, None)
+        if column not in self.versions:
+            self.untyped.add(column)
+
+    def take(self, step: Step, moment: Moment) -> None:
+        """Apply a step that concerns only columns and indexes of this table."""
+        match step:
+            case Add(_, column, type_, new):
+                if new:
+                    self._forget_earlier(column)
+                self._set_type(column, type_, moment, new=new)
+            case Fill(_, column):  # older rows have the default, so the type holds from the start if the name is new
+                versions = self.versions.get(column, ())
+                if len(versions) == 1 and column not in self.untyped:
+                    self.versions[column] = ((START, versions[0][1]),)
+            case Describe(_, column, facts, defines):
+                before = self.facts_of(column)
+                merged = facts.or_else(_of_keys(before) if defines else before)
+                self.facts[column] = replace(merged, nullable=False) if merged.primary_key else merged
+            case SetDefault(_, column, default):
+                self.facts[column] = replace(self.facts_of(column), default=default)
+            case Drop(_, column):
+                self._drop(column)
+            case Rename(_, column, to):
+                self._rename(column, to, moment)
+            case RenameKey(_, column, to):
+                self.facts[to] = _of_keys(self.facts.get(column, NO_FACTS))
+                self._rename_in_keys(column, to)
+            case AddKey(_, key):
+                present = self._present_keys()
+                is_repeated = any(each.name == key.name for each in present)
+                self.keys = present if is_repeated else [*present, *_named([key], present)]
+            case DropKey(_, primary, name):
+                self._drop_key(name, primary=primary)
+            case DropConstraint(_, name):
+                self._drop_key(name if any(key.name == name for key in self.keys) else "", primary=False)
+            case RenameIndex(_, name, to):
+                self.keys = [key._replace(name=to) if key.name == name else key for key in self.keys]
+
+    def _forget_earlier(self, column: str) -> None:
+        """Forget what an earlier column of this name had; its indexes were dropped with it.
+
+        If it still exists, the two exchange names, or the statement added none: nobody knows whose the indexes are.
+        """
+        self.facts.pop(column, None)
+        self.has_all_keys &= column not in self.columns
+        self.keys = [key for key in self.keys if column not in key.columns]
+
+    def _rename(self, column: str, to: str, moment: Moment) -> None:
+        self.has_all_keys &= to not in self.columns  # the two exchange names
+        type_ = self.columns.pop(column, None)
+        if type_ is not None:
+            self._set_type(to, type_, moment, new=True)
+        else:
+            self.versions.pop(to, None)
+        self._rename_in_keys(column, to)
+        self.facts.pop(to, None)
+        if column in self.facts:
+            self.facts[to] = self.facts[column]
+
+    def _rename_in_keys(self, column: str, to: str) -> None:
+        self.has_all_keys &= all(to not in key.columns for key in self.keys)  # the two exchange names
+        self.keys = [
+            key._replace(columns=tuple(to if name == column else name for name in key.columns)) for key in self.keys
+        ]
+
+    def _drop_key(self, name: str, *, primary: bool) -> None:
+        """Drop the primary key, or an index; "" if its name is not known."""
+        if primary or name:
+            kept = [key for key in self.keys if not (key.primary if primary else key.name == name)]
+            self.has_all_keys &= len(kept) < len(self.keys)
+            self.keys = kept
+        if primary:
+            self.facts = {column: replace(facts, primary_key=False) for column, facts in self.facts.items()}
+            self.others = ColumnFacts(primary_key=False)
+        else:  # a column may be part of another unique key
+            self.facts = {
+                column: replace(facts, unique_key=None) if facts.unique_key else facts
+                for column, facts in self.facts.items()
+            }
+
+
+def _of_keys(facts: ColumnFacts) -> ColumnFacts:
+    """Return what facts say of keys: a new definition of the column leaves its keys as they are."""
+    return ColumnFacts(primary_key=facts.primary_key, unique_key=facts.unique_key)
 
 
 def _named(keys: Sequence[Key], existing: Iterable[Key]) -> list[Key]:
@@ -174,164 +218,78 @@ def _named(keys: Sequence[Key], existing: Iterable[Key]) -> list[Key]:
 
 
 class _Histories:
-    """The histories of all tables."""
+    """The histories of all tables.
+
+    Attributes:
+        tables: by name in lower case.
+        unreadable: for each text that cannot be parsed, a table, the error and the text.
+    """
 
     def __init__(self) -> None:
-        self._tables: dict[TableName, _History] = {}
+        self.tables: dict[TableName, TableHistory] = {}
+        self.unreadable: list[tuple[TableName, ValueError, str]] = []
 
-    def of(self, table: TableName) -> _History:
-        return self._tables.setdefault(table.folded, _History())
+    def read(self, text: _Text) -> None:
+        """Apply a DDL text. One that cannot be read may have changed its table, of which nothing is known then."""
+        steps_of_text: Sequence[Step] = (Forget(text.table),)
+        if len(text.query) <= LONGEST_TEXT:  # otherwise the sample has said so
+            try:
+                steps_of_text = _steps(text.query, text.table.database)
+            except ValueError as error:
+                self.unreadable.append((text.table, error, text.query))
+        for step in steps_of_text:
+            if text.table.table and not isinstance(step, (RenameTable, DropTable)):
+                self._take(step._replace(table=text.table), text.moment)  # the text may lack the database
+            else:
+                self._take(step, text.moment)
 
-    def known(self, table: TableName) -> _History:
-        """Return the history of a table, and an empty one if there is none; nothing is changed."""
-        return self._tables.get(table.folded) or _History()
-
-    def take(self, step: Step, moment: Moment) -> None:
-        history = self.of(step.table)
+    def _take(self, step: Step, moment: Moment) -> None:
+        history = self._of(step.table)
         match step:
-            case Create(_, columns, facts, keys):
-                self._begin(history, columns, facts, _named(keys, ()), moment)
-            case Like(_, source):
-                columns = dict(self.of(source).columns)
-                if columns:
-                    self._begin(history, columns, self.of(source).facts, self.of(source).keys, moment)
-                else:
-                    self.forget(step.table)
-            case Add(_, column, type_, new):
-                if new:
-                    history.begin_column(column)
-                history.set(column, type_, moment, new=new)
-            case Fill(_, column):
-                history.begin_at_once(column)
-            case Describe(_, column, facts, defines):
-                history.describe(column, facts, defines=defines)
-            case SetDefault(_, column, default):
-                history.facts[column] = replace(history.facts.get(column, history.others), default=default)
-            case AddKey(_, key):
-                history.add_keys([key])
-            case DropKey(_, primary, name):
-                history.drop_key(name, primary=primary)
-            case DropConstraint(_, name):
-                is_index = any(key.name == name for key in history.keys or ())
-                history.drop_key(name if is_index else "", primary=False)
-            case RenameIndex(_, name, to):
-                if history.keys is not None:
-                    history.keys = [key._replace(name=to) if key.name == name else key for key in history.keys]
-            case Drop(_, column):
-                history.drop(column)
-            case Rename(_, column, to):
-                column_facts = history.facts.get(column)
-                if to in history.columns:  # the two exchange names
-                    history.keys = None
-                renamed = history.columns.pop(column, None)
-                if renamed is not None:
-                    history.set(to, renamed, moment, new=True)
-                else:
-                    history.versions.pop(to, None)
-                history.facts.pop(to, None)
-                history.rename_in_keys(column, to)
-                if column_facts is not None:
-                    history.facts[to] = column_facts
-            case RenameKey(_, column, to):
-                dropped = history.facts.get(column, NO_FACTS)
-                history.facts[to] = ColumnFacts(primary_key=dropped.primary_key, unique_key=dropped.unique_key)
-                history.rename_in_keys(column, to)
+            case Create():
+                history.begin(TableHistory.of_create(step), moment)
+            case Like(table, source):
+                self._copy(self._of(source), table, moment)
             case RenameTable(_, to):
-                if not history.columns:
-                    self.forget(to)
-                else:
-                    self._begin(self.of(to), dict(history.columns), history.facts, history.keys, moment)
-                    history.columns.clear()
-                    history.keys = None
+                self._copy(history, to, moment)
+                history.end()
             case DropTable():
-                history.columns.clear()
-                history.keys = None
-            case Forget():
-                self.forget(step.table)
+                history.end()
+            case Forget(table):
+                self.tables.pop(table.folded)
+            case _:
+                history.take(step, moment)
 
-    @staticmethod
-    def _begin(
-        history: _History,
-        columns: dict[str, ColumnType],
-        facts: Mapping[str, ColumnFacts],
-        keys: Iterable[Key] | None,
-        moment: Moment,
-    ) -> None:
-        history.columns.clear()
-        history.facts, history.others = dict(facts), NO_FACTS
-        history.keys = None if keys is None else [*keys]
-        for column, type_ in columns.items():
-            history.set(column, type_, moment, new=True)
+    def _copy(self, source: TableHistory, to: TableName, moment: Moment) -> None:
+        if source.columns:
+            self._of(to).begin(source, moment)
+        else:
+            self.tables.pop(to.folded, None)
 
-    def forget(self, table: TableName) -> None:
-        self._tables.pop(table.folded, None)
-
-    def versions(self) -> dict[TableName, dict[str, TypeVersions]]:
-        return {table: self.versions_of(table) for table in self._tables}
-
-    def versions_of(self, table: TableName) -> dict[str, TypeVersions]:
-        return {name: tuple(versions) for name, versions in self.known(table).versions.items()}
+    def _of(self, table: TableName) -> TableHistory:
+        return self.tables.setdefault(table.folded, TableHistory())
 
 
-def versions_of(events: Iterable[DDLEvent], table: TableName) -> dict[str, TypeVersions]:
-    """Return, by lower-case name, the types that DDL texts gave a table's columns: (moment, type), oldest first.
+def history_of(events: Iterable[DDLEvent], table: TableName) -> TableHistory:
+    """Return what DDL events of any table have made of one; empty if none names it."""
+    return _histories(_texts(events)).tables.get(table.folded) or TableHistory()
 
-    A row has the last type whose moment is before its own. TiCDC may send a DDL more than once; it counts once. A text
-    that cannot be parsed is skipped and logged, and so is one that is too long. It may have changed the table, so all
-    types of its table so far are dropped with it.
+
+def versions_of(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, TypeVersions]:
+    """Return the types that DDL texts gave a table's columns, by lower-case name.
+
+    TiCDC may send a DDL more than once; it counts once. A text that cannot be parsed, or is too long, is skipped and
+    logged. It may have changed the table, so all types of its table so far are dropped with it.
     """
-    return _histories(events, logging.WARNING).versions_of(table)
+    return versions_of_tables(events).get(table.folded, {})
 
 
-def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, dict[str, TypeVersions]]:
+def versions_of_tables(events: Iterable[DDLEvent]) -> dict[TableName, Mapping[str, TypeVersions]]:
     """Return what `versions_of` returns for each table that DDL texts name; names of tables are in lower case."""
-    return _histories(events, logging.WARNING).versions()
-
-
-def present_types(events: Iterable[DDLEvent], table: TableName) -> Mapping[str, ColumnType]:
-    """Return the types of a table's columns after the last of the DDL texts; none if no text creates the table."""
-    history = _histories(events, logging.DEBUG).known(table)
-    return {} if history.keys is None else history.columns
-
-
-def facts_of(events: Iterable[DDLEvent], table: TableName, columns: Iterable[str]) -> Mapping[str, ColumnFacts]:
-    """Return what DDL texts say of a table's columns beside the types, after the last of them.
-
-    Args:
-        events: DDL events of any table.
-        table: the table.
-        columns: the columns, in lower case.
-    """
-    history = _histories(events, logging.DEBUG).known(table)
-    return {name: history.facts.get(name, history.others) for name in columns}
-
-
-def drops_primary_key(events: Iterable[DDLEvent], table: TableName) -> bool:
-    """Return whether a DDL text drops the primary key that a table had before, so that messages of before name it."""
-    return _histories(events, logging.DEBUG).known(table).others.primary_key is False
-
-
-def handle_key_of(events: Iterable[DDLEvent], table: TableName, sent: Collection[str]) -> frozenset[str] | None:
-    """Return the columns of a table's handle key after DDL texts; None if they do not tell all of its indexes.
-
-    Args:
-        events: DDL events of any table.
-        table: the table.
-        sent: the columns that messages have, in lower case.
-    """
-    return _histories(events, logging.DEBUG).known(table).handle_key(sent)
-
-
-def handle_key_of_create(create: Create, sent: Collection[str]) -> frozenset[str] | None:
-    """Return the columns of the handle key of a table that a `CREATE TABLE` creates."""
-    return _History(create.columns, facts=create.facts, keys=[*create.keys]).handle_key(sent)
-
-
-def _histories(events: Iterable[DDLEvent], level: int) -> _Histories:
-    """Return the histories of all tables; a text that cannot be parsed is logged on this level."""
-    once = dict.fromkeys(_Text(event.moment, event.table, event.query) for event in events if event.query)
-    ordered = tuple(_without_repeats(sorted(once, key=lambda text: text.moment)))
-    return _parsed(ordered) or _folded(ordered, level)
+    histories = _histories(_texts(events))
+    for table, error, query in histories.unreadable:
+        _log.warning("A DDL text of %s is passed over: %s: %.200s", table, error, query)
+    return {table: history.versions for table, history in histories.tables.items()}
 
 
 class _Text(NamedTuple):
@@ -342,59 +300,31 @@ class _Text(NamedTuple):
     query: str
 
 
-def _without_repeats(ordered: Iterable[_Text]) -> Iterator[_Text]:
-    """Leave out a text that comes again at the same time: the place of each copy is another one.
+def _texts(events: Iterable[DDLEvent]) -> tuple[_Text, ...]:
+    """Return DDL texts, the oldest first, each once.
 
-    The same statement cannot succeed twice in a row, or it changes nothing.
+    Copies of an event that has a place differ in it. But the same statement cannot succeed twice in a row, or the
+    second time it changes nothing.
     """
+    once = dict.fromkeys(_Text(event.moment, event.table, event.query) for event in events if event.query)
     last: dict[TableName, tuple[int, str]] = {}
-    for text in ordered:
-        what = text.moment.commit_ts, text.query
-        if last.get(text.table) != what:
-            yield text
-        last[text.table] = what
-
-
-def _folded(texts: Iterable[_Text], level: int | None) -> _Histories:
-    """Return the histories that DDL texts make, oldest first.
-
-    Raises:
-        ValueError: a text cannot be parsed, and there is no level on which to log it.
-    """
-    histories = _Histories()
-    for text in texts:
-        if len(text.query) > LONGEST_TEXT:  # the sample has said so
-            histories.forget(text.table)
-            continue
-        try:
-            statement = _steps(text.query, text.table.database)
-        except ValueError as error:
-            if level is None:
-                raise
-            _log.log(level, "A DDL text of %s is passed over: %s: %.200s", text.table, error, text.query)
-            histories.forget(text.table)
-            continue
-        for step in statement:
-            histories.take(_routed(step, text.table), text.moment)
-    return histories
+    texts = []
+    for text in sorted(once, key=lambda text: text.moment):
+        statement = text.moment.commit_ts, text.query
+        if last.get(text.table) != statement:
+            texts.append(text)
+        last[text.table] = statement
+    return tuple(texts)
 
 
 # Each table of a micro-batch asks several times for the histories that all DDL so far makes.
 @lru_cache(maxsize=4)
-def _parsed(texts: tuple[_Text, ...]) -> _Histories | None:
-    """Return the histories that DDL texts make; None if a text cannot be parsed, which each caller logs."""
-    try:
-        return _folded(texts, None)
-    except ValueError:
-        return None
+def _histories(texts: tuple[_Text, ...]) -> _Histories:
+    histories = _Histories()
+    for text in texts:
+        histories.read(text)
+    return histories
 
 
 # A stream parses its DDL texts again whenever one is added.
 _steps = lru_cache(maxsize=1024)(steps)
-
-
-def _routed(step: Step, table: TableName) -> Step:
-    """Return a step with the table that its event names: the text may lack the database."""
-    if isinstance(step, (RenameTable, DropTable)) or not table.table:
-        return step
-    return step._replace(table=table)
