@@ -46,6 +46,27 @@ def test_a_checkpoint_that_was_put_back_reads_again(lake: Lake, tmp_path: Path) 
     assert sync.status("a").state == "set aside"
 
 
+def test_a_killed_sync_may_have_written_more_than_it_says(lake: Lake, tmp_path: Path) -> None:
+    """Its numbers of micro-batches are used by the targets alone, and no other changes get them."""
+    sync = MemorySync(lake, tmp_path / "checkpoint")
+    sync.start()
+    sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10))
+    first = Backup(sync, tmp_path / "first")
+    sync.batch(1, insert("a", 2, 20))
+    second = Backup(sync, tmp_path / "second")
+    sync.batch(2, insert("a", 3, 30))
+    sync.batch(3, insert("a", 4, 40))
+    sync.kill()
+    first.checkpoint(sync)
+
+    sync.start()
+    sync.batch(1, insert("a", 2, 20), insert("a", 3, 30), insert("a", 4, 40), insert("a", 5, 50), first=100)
+    second.tables_of(sync, target("a"))
+    sync.batch(2, insert("a", 6, 60))
+
+    assert "it is an older version" in str(sync.status("a").reason)
+
+
 def test_the_last_micro_batch_may_come_with_more(lake: Lake, tmp_path: Path) -> None:
     """A checkpoint one micro-batch old plans the same number up to another end."""
     sync, _ = written(lake, tmp_path)

@@ -42,12 +42,14 @@ class Table:
         properties: its properties.
         rows: its rows.
         commits: what each commit recorded, oldest first.
+        undone: what those recorded that were rolled back last.
     """
 
     schema: StructType
     properties: dict[str, str]
     rows: list[Row] = field(default_factory=list)
     commits: list[CommitFacts] = field(default_factory=list)
+    undone: list[CommitFacts] = field(default_factory=list)
 
 
 class Lake:
@@ -111,6 +113,7 @@ class Lake:
         self.tables[name] = deepcopy(state)
         if self.restores_rows_only:
             self.tables[name].schema, self.tables[name].properties = now.schema, now.properties
+            self.tables[name].undone = now.commits[len(state.commits) :]
             target = self.open(self.spark, name)
             target._fill([row.asDict() for row in state.rows])
 
@@ -287,6 +290,7 @@ class MemoryTarget:
 
     def _commit(self, facts: CommitFacts) -> None:
         self.table.commits.append(facts)
+        self.table.undone = []
         self.lake.committed(self.name)
 
     def compact(self) -> None:
@@ -295,6 +299,9 @@ class MemoryTarget:
     def forget_versions(self, keep: datetime.timedelta) -> None:
         self.lake.written("forget_versions", self.name)
         self.lake.kept[self.name] = keep
+
+    def undone(self) -> list[CommitFacts]:
+        return self.table.undone
 
     def commits(self, *, undone: bool = False) -> list[Commit]:  # noqa: ARG002 (nothing is undone)
         return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]

@@ -106,7 +106,7 @@ class LakeMarks:
         }
 
     def _held(self, statuses: Mapping[str, TableStatus]) -> dict[str, int]:
-        """Return the last micro-batch that each target has, -1 for none; those of which nobody knows it are left out."""
+        """Return the last micro-batch of each target, -1 for none; those of which nobody knows it are left out."""
         writer = self._checkpoint.query_id() or ""
 
         def of_target(status: TableStatus) -> tuple[str, int] | None:

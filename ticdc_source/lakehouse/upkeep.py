@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_source.errors import warn
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig
+from ticdc_source.lakehouse.lease import LeaseLostError
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.targets.maintenance import maintain
@@ -114,6 +115,8 @@ class Upkeep:
             log = self._history_of(status)
             if log is not None:
                 maintain(self._spark, log, keep=config.history, compact=config.compact)
+        except LeaseLostError:
+            raise
         except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
             said = self._redact(str(error))[:_LONGEST_ERROR]
             warn(f"{status.target} could not be maintained: {said}. Its copy goes on")
@@ -139,6 +142,8 @@ class Upkeep:
             try:
                 if open_target(self._spark, table, self._config.format).exists():
                     maintain(self._spark, table, keep=_KEPT_OF_OWN, compact=compact)
+            except LeaseLostError:
+                raise
             except Exception as error:  # noqa: BLE001 (as above)
                 warn(f"{table} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}")
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from ticdc_source.errors import OptionError, SchemaError, warn
 from ticdc_source.events import TableName
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.verbatim import run_sql
 from ticdc_source.targets.history import history_query
 from ticdc_source.targets.merge import DELETES
@@ -106,6 +107,7 @@ class Views:
         with self._lock:
             if self._written.get(view) == query + schema:
                 return
+        check_permission()
         run_sql(spark, f"CREATE OR REPLACE VIEW {view} AS {query}")
         with self._lock:
             self._written[view] = query + schema

@@ -5,7 +5,7 @@ Every step does nothing the second time, so a micro-batch that failed in between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -25,6 +25,7 @@ from ticdc_source.targets.widening import common_type, takes
 __all__ = ["OldRows"]
 
 _ROWS = ("insert", "update_postimage")
+_UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has done; then a commit-ts, and the columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class OldRows:
         before: the state in them.
         state: the state after the DDL events of the micro-batch.
         time_zone: the zone of TIMESTAMP defaults.
+        is_undone: whether somebody has undone what was done to rows, and the properties do not know it.
     """
 
     target: Target
@@ -44,6 +46,7 @@ class OldRows:
     before: DDLState
     state: DDLState
     time_zone: str = "UTC"
+    is_undone: bool = False
 
     @classmethod
     def after(
@@ -55,7 +58,6 @@ class OldRows:
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
         places: DDLPlaces = NO_PLACES,
-        ddl_ts: int | None = None,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -67,19 +69,19 @@ class OldRows:
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
-            ddl_ts: the commit-ts up to which the rows have what DDL does to them; None if they have all that the
-                properties know.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
         """
         known = None if remembered is None else DDLState.of_properties(remembered)
-        before = None if known is None else known.before(ddl_ts)
+        has_done = known is not None and (known.assignments or known.truncated_ts is not None)
+        before = known.without(_updates(target.undone())) if known is not None and has_done else known
         state = known if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
         table = events[-1].table if events else TableName("", "")
         new_state = after_ddl(state, events, table, target.name, policy=policy, doubts=doubts)
         places = places.since(new_state.truncated_ts or 0)
-        return cls(target, remembered or {}, before or DDLState(), replace(new_state, places=places), time_zone)
+        new_state = replace(new_state, places=places)
+        return cls(target, remembered or {}, before or DDLState(), new_state, time_zone, before != known)
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the properties of a new target with these columns: it has no rows to fill."""
@@ -163,7 +165,8 @@ class OldRows:
         for one in self.state.assignments:
             if one.source in given and one.column in given and one.column in wanted:
                 old, there = given[one.source], wanted[one.column]
-                if common_type(given[one.column], there) is None and common_type(old, there) is not None:
+                fits = one.source in wanted and common_type(old, wanted[one.source]) is not None
+                if not fits and common_type(given[one.column], there) is None and common_type(old, there) is not None:
                     now[one.column] = old
         return {name: now[name.lower()] for name in types}
 
@@ -234,7 +237,8 @@ class OldRows:
         assigned = {one.column for one in self.state.assignments}
         absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - names}
         replaced = self.state.replaced({name.lower() for name in columns}, names)
-        new = {name: by_name[source] for name, source in replaced.items()}
+        there = {name.lower(): type_ for name, type_ in columns.items()}
+        new = {name: there.get(source, by_name[source]) for name, source in replaced.items()}
         return {**self._renamed_types(types, columns), **absent, **new}
 
     def renamed_columns(self, names: Iterable[str]) -> list[str]:
@@ -280,7 +284,7 @@ class OldRows:
         self, table: Target, values: Mapping[str, str], commit_ts: str, pending_ts: int, facts: CommitFacts
     ) -> None:
         """Set columns of older rows; not again. The names of two columns may be exchanged."""
-        writer = f"{facts.app_id or ''}#ddl-{pending_ts}-{','.join(sorted(values))}"
+        writer = f"{facts.app_id or ''}{_UPDATE}{pending_ts}-{','.join(sorted(values))}"
         if all(commit.facts.app_id != writer for commit in table.commits()):
             table.update_rows(values, f"{commit_ts} <= {pending_ts}", CommitFacts(app_id=writer))
 
@@ -307,6 +311,8 @@ class OldRows:
         columns = self.target.columns()
         commit_ts = self.state.places.row_ts(sequence)
         state, truncated_ts = self.state, self.state.truncated_ts
+        if self.is_undone:  # the next commit hides that
+            self.target.set_properties(state.as_properties())
         if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
             self._empty(f"{commit_ts} <= {truncated_ts}", deleted, facts)
         values = state.on_rows(columns, commit_ts, time_zone=self.time_zone, moved=moved, waits=waits)
@@ -320,12 +326,22 @@ class OldRows:
         """Remove the rows of an emptied table. It is complete then up to the commit-ts of the event."""
         truncated_ts, resolved_ts = self.state.truncated_ts or 0, facts.resolved_ts
         done = CommitFacts(
-            resolved_ts=truncated_ts if resolved_ts is not None and truncated_ts <= resolved_ts else None
+            resolved_ts=truncated_ts if resolved_ts is not None and truncated_ts <= resolved_ts else None,
+            app_id=f"{facts.app_id or ''}{_UPDATE}{truncated_ts}-",
         )
         if deleted is None:
             self.target.delete_rows(where, done)
         else:
             self.target.update_rows({deleted: "true"}, f"{where} AND NOT {quoted(deleted)}", done)
+
+
+def _updates(commits: Iterable[CommitFacts]) -> Iterator[tuple[int, list[str]]]:
+    """Yield up to which commit-ts, and in which columns, commits have done to rows what DDL does."""
+    for facts in commits:
+        _, is_update, what = (facts.app_id or "").rpartition(_UPDATE)
+        ts, _, columns = what.partition("-")
+        if is_update and ts.isdecimal():
+            yield int(ts), [name for name in columns.lower().split(",") if name]
 
 
 def _check(doubt: Doubt, rows: DataFrame, whose: str, remedy: str) -> None:

@@ -296,11 +296,14 @@ def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
 
 
 def comment_of(changes: Changelog, field: StructField) -> str | None:
-    """Return the comment of a column, if the field metadata has one; of a TIME, what its number is."""
+    """Return the comment of a column, if the field metadata has one; of a TIME, what its number is.
+
+    Delta's files have it in their schema, and Hadoop replaces `${name}` in that by its own setting, a secret perhaps.
+    """
     comment = (field.metadata or {}).get(COMMENT)
     is_number = changes.time_as == "micros" and isinstance(field.dataType, DayTimeIntervalType)
     unit = "TIME, in microseconds" if is_number else None
-    return ": ".join(str(text) for text in (unit, comment) if text) or None
+    return ": ".join(str(text).replace("${", "$ {") for text in (unit, comment) if text) or None
 
 
 def keys_as_text(keys: Sequence[str]) -> str:

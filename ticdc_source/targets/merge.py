@@ -223,7 +223,7 @@ class _Merge:
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
-            places, None if last is None else last.ddl_ts,
+            places,
         )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
@@ -257,7 +257,7 @@ class _Merge:
         existing = self.target.columns() if exists else {}
         newest = newest_images(self.changes, keys)
         images, count, gone, content, decided = computed_images(newest, self.changes, existing, self._what)
-        facts = replace(self.facts, content=content, ddl_ts=old_rows.state.ddl_ts)
+        facts = replace(self.facts, content=content)
         repeated = is_same(last, facts)
         prefix = self._prefix(remembered)
         truncated_ts = old_rows.state.truncated_ts
@@ -375,7 +375,7 @@ class _Merge:
             stated = retyping.as_properties()
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
             self._follow_digits(self.target, retyping, row_ts)
-            facts = replace(self.facts, ddl_ts=old_rows.state.ddl_ts)
+            facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
             is_commit = is_same(last, facts) or self._mark(facts)
         elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]

@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import Any
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
@@ -71,6 +72,7 @@ class _SqlTarget:
         self.time_as = "micros"
         self._schema = schema  # what was read, until this object changes it
         self._opened_deleted_keys = False
+        self._is_own = False  # whether this process has made its last version
         self._properties: dict[str, str] | None = None
 
     def renew(self) -> None:
@@ -193,6 +195,7 @@ class _SqlTarget:
     def last_batch(self, app_id: str) -> LastBatch | None:
         last = REMEMBERED.take(self.spark, self.name, app_id)
         if last is not None and last.version == self.version():
+            self._is_own = True
             return LastBatch(last.facts)
         return self.recorded_batch(app_id)
 
@@ -252,6 +255,10 @@ class _SqlTarget:
 
 class DeltaTarget(_SqlTarget):
     """A Delta table."""
+
+    def undone(self) -> list[CommitFacts]:
+        """Return nothing: RESTORE restores the properties too."""
+        return []
 
     engine = "delta"
 
@@ -322,6 +329,7 @@ class DeltaTarget(_SqlTarget):
             wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
         if any(self.properties().get(name) != value for name, value in wanted.items()):
             self.set_properties(wanted)
+        check_permission()
         run_sql(self.spark, f"VACUUM {self.name}").collect()
 
     def commits(self, *, undone: bool = False) -> list[Commit]:
@@ -427,6 +435,16 @@ class IcebergTarget(_SqlTarget):
         its = its.where(F.col("summary").getItem(APP_ID) == app_id).join(current, "snapshot_id", "left")
         rows = its.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
         return _last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
+
+    def undone(self) -> list[CommitFacts]:
+        """Return what the commits recorded that a rollback has undone, unless there is a commit since."""
+        if self._is_own:
+            return []
+        ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
+        rows = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left")
+        newest_first = rows.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
+        return [CommitFacts.of(row["summary"]) for row in takewhile(lambda row: not row["in_effect"], newest_first)]
 
     def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
         """Return whether the snapshot of now is that of the MERGE, if it can be asked; nobody tells its rows."""

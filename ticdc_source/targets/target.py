@@ -18,7 +18,7 @@ __all__ = ["Commit", "CommitFacts", "LastBatch", "Merged", "NewColumn", "Target"
 
 # What a commit records.
 RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
-CONTENT, ENDS, DDL_TS = "ticdc.content", "ticdc.ends", "ticdc.ddl_ts"
+CONTENT, ENDS = "ticdc.content", "ticdc.ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,6 @@ class CommitFacts:
         batch_id: the number of the micro-batch. A stream whose checkpoint was restored uses it again for other changes.
         content: what the micro-batch has of the table: equal texts are the same changes.
         ends: of a log, the largest offset of each topic partition that this writer has written, as JSON.
-        ddl_ts: the commit-ts of the last DDL event whose effects the rows have; 0 if there was none. A rollback in
-            Iceberg leaves the properties of the table as they are, so they cannot say it of the rows.
     """
 
     resolved_ts: int | None = None
@@ -40,22 +38,21 @@ class CommitFacts:
     batch_id: int | None = None
     content: str | None = None
     ends: str | None = None
-    ddl_ts: int | None = None
 
     def as_properties(self) -> dict[str, str]:
         """Return what is known, by the names under which it is recorded."""
         named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id, CONTENT: self.content,
-                 ENDS: self.ends, DDL_TS: self.ddl_ts}  # fmt: skip
+                 ENDS: self.ends}  # fmt: skip
         return {name: str(value) for name, value in named.items() if value is not None}
 
     @staticmethod
     def of(properties: Mapping[str, object]) -> CommitFacts:
         """Return the facts among what a commit recorded."""
-        names = (APP_ID, CONTENT, ENDS, RESOLVED_TS, BATCH_ID, DDL_TS)
+        names = (APP_ID, CONTENT, ENDS, RESOLVED_TS, BATCH_ID)
         texts = [None if properties.get(name) is None else str(properties[name]) for name in names]
         app_id, content, ends = texts[:3]
-        resolved_ts, batch_id, ddl_ts = (None if text is None else int(text) for text in texts[3:])
-        return CommitFacts(resolved_ts, app_id, batch_id, content, ends, ddl_ts)
+        resolved_ts, batch_id = (None if text is None else int(text) for text in texts[3:])
+        return CommitFacts(resolved_ts, app_id, batch_id, content, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +254,12 @@ class Target(Protocol):
 
         Args:
             undone: whether those count that somebody has undone, by a restore or a rollback.
+        """
+
+    def undone(self) -> list[CommitFacts]:
+        """Return what the commits recorded that somebody has undone, if the properties do not know that they are.
+
+        That is so from a rollback in Iceberg until the next commit.
         """
 
     def last_batch(self, app_id: str) -> LastBatch | None:

@@ -135,24 +135,21 @@ class DDLState:
         properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
-    @property
-    def ddl_ts(self) -> int:
-        """The commit-ts of the last event that has done something to rows; 0 if there was none."""
-        return max((one.commit_ts for one in self.assignments), default=self.truncated_ts or 0)
-
-    def before(self, ddl_ts: int | None) -> DDLState:
-        """Return the state of rows to which events after a commit-ts have done nothing yet; None if that is not known.
+    def without(self, undone: Iterable[tuple[int, Collection[str]]]) -> DDLState:
+        """Return the state of rows of which somebody has undone what was done to them.
 
         Args:
-            ddl_ts: the commit-ts.
+            undone: up to which commit-ts, and to which columns, in lower case; none if the rows were removed.
         """
-        if ddl_ts is None or ddl_ts >= self.ddl_ts:
-            return self
-        return replace(
-            self,
-            assignments=tuple(replace(one, filled=one.filled and one.commit_ts <= ddl_ts) for one in self.assignments),
-            truncated_ts=self.truncated_ts if (self.truncated_ts or 0) <= ddl_ts else None,
-        )
+        state = self
+        for ts, columns in undone:
+            assignments = tuple(
+                replace(one, filled=one.filled and not (one.commit_ts <= ts and one.column in columns))
+                for one in state.assignments
+            )
+            is_full = not columns and state.truncated_ts == ts
+            state = replace(state, assignments=assignments, truncated_ts=None if is_full else state.truncated_ts)
+        return state
 
     def emptied(self, commit_ts: int) -> DDLState:
         """Return the state after an event that removes all rows."""
@@ -317,7 +314,9 @@ class DDLState:
             row_ts: the expression of a change's commit-ts.
             time_zone: as in `on_rows`.
         """
-        return _expressions(self.assignments, columns, changes, dict(self.types), row_ts=row_ts, time_zone=time_zone)
+        pending = self._pending(columns)  # the rest is done to changes too once it is done to rows
+        known = [one for one in self.assignments if one.filled or one in pending]
+        return _expressions(known, columns, changes, dict(self.types), row_ts=row_ts, time_zone=time_zone)
 
 
 def _expressions(
