@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow("some starts of a sync")
 CREATE = "CREATE TABLE `a` (`id` int PRIMARY KEY)"
 
 
-def written(lake: Lake, path: Path) -> tuple[MemorySync, Backup]:
-    """Return a sync with four micro-batches that has ended, and a backup of the second."""
+def written(lake: Lake, path: Path, **more: str) -> tuple[MemorySync, Backup]:
+    """Return a sync with four micro-batches that has ended, and a backup of the second; later rows have more columns."""
     sync = MemorySync(lake, path / "checkpoint")
     sync.start()
     sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10))
@@ -25,7 +25,7 @@ def written(lake: Lake, path: Path) -> tuple[MemorySync, Backup]:
     sync.end()
     backup = Backup(sync, path / "backup")
     sync.start()
-    sync.batch(2, insert("a", 3, 30, v="of a new column"))
+    sync.batch(2, insert("a", 3, 30, **more))
     sync.batch(3, insert("a", 4, 40))
     sync.end()
     return sync, backup
@@ -111,7 +111,7 @@ def test_a_status_table_that_was_put_back_is_an_error_with_advice(lake: Lake, tm
 @pytest.mark.parametrize("remedy", ["the target", "the checkpoint"])
 def test_a_target_that_was_put_back_is_set_aside_at_the_start(lake: Lake, tmp_path: Path, remedy: str) -> None:
     """It is told before a change of the table comes, and each thing that the reason advises completes the table."""
-    sync, backup = written(lake, tmp_path)
+    sync, backup = written(lake, tmp_path, v="of a new column")
     newest = Backup(sync, tmp_path / "newest")
     backup.tables_of(sync, target("a"))
 
