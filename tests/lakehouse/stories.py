@@ -107,7 +107,8 @@ class Backup:
         for name in names:
             if name in self.tables:
                 sync.lake.put_back(name, self.tables[name])
-        sync.lake.release(sync.status_table)
+        if sync.status_table in names:
+            sync.lake.release(sync.status_table)
 
 
 class Story:

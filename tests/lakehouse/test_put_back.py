@@ -17,7 +17,7 @@ CREATE = "CREATE TABLE `a` (`id` int PRIMARY KEY)"
 
 
 def written(lake: Lake, path: Path, **more: str) -> tuple[MemorySync, Backup]:
-    """Return a sync with four micro-batches that has ended, and a backup of the second; later rows have more columns."""
+    """Return a sync with four micro-batches that has ended, and a backup of the second; later rows may have more."""
     sync = MemorySync(lake, path / "checkpoint")
     sync.start()
     sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10))

@@ -432,8 +432,19 @@ def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
-    """Return how the tables of a sync are, by name, whether it runs or not."""
-    statuses = status_table(spark, config).read()
+    """Return how the tables of a sync are, by name, whether it runs or not.
+
+    Raises:
+        TargetError: no sync has written tables there.
+    """
+    table = status_table(spark, config)
+    if not table.opened().exists():
+        msg = (
+            f"{table.name} does not exist: no sync has written tables there. Check the folder or the catalog; if it is "
+            "right, the sync has not got to its first micro-batch"
+        )
+        raise TargetError(msg)
+    statuses = table.read()
     return [statuses[name] for name in sorted(statuses)]
 
 

@@ -116,8 +116,8 @@ class _Reader:
         for name, (place, argument) in _REQUIRED.items():
             if not values.get(name) and not (name == "topics" and reads_files):
                 msg = (
-                    f"sync.toml lacks {place}, and {argument} is not given; `ticdc-source sync --example` prints a "
-                    "file with every key"
+                    f"sync.toml lacks {place}, and {argument} is not given: give one of the two; "
+                    "`ticdc-source sync --example` prints a file with every key"
                 )
                 raise OptionError(msg)
         return SyncConfig(**values)  # type: ignore[arg-type]  # each value has been made by the type of its field
