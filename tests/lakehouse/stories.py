@@ -261,8 +261,10 @@ class Story:
             self.sync.start()
         self.mend(now, backup, [self.target])  # which the reason names
 
-    def _remedy(self, now: Backup, backup: Backup, names: list[str]) -> Callable[[], None]:
-        is_first = self.random.random() < 0.5
+    def _remedy(
+        self, now: Backup, backup: Backup, names: list[str], *, only_newest: bool = False
+    ) -> Callable[[], None]:
+        is_first = only_newest or self.random.random() < 0.5
         self.told.append(f"remedy: {'the newest version' if is_first else 'the checkpoint'}")
         return (lambda: now.tables_of(self.sync, *names)) if is_first else lambda: backup.checkpoint(self.sync)
 
@@ -272,7 +274,7 @@ class Story:
         if status is not None and status.state == "set aside":
             self.told.append(str(status.reason))
             self.sync.kill()
-            self._remedy(now, backup, names)()
+            self._remedy(now, backup, names, only_newest="whole checkpoint" not in str(status.reason))()
             self.sync.start("shop.a")
 
     def run(self, rounds: int = 5) -> None:
