@@ -7,6 +7,7 @@ import pytest
 
 from ticdc_source import errors
 from ticdc_source.errors import (
+    AccessRefusedError,
     Address,
     CheckpointError,
     ClaimCheckUnavailableError,
@@ -40,6 +41,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     StorageUnavailableError("'path' s3://b: metadata cannot be read: PermissionError"),
     SchemaRegistryUnavailableError("The schema registry http://r:8081 refuses the login (HTTP 401 Unauthorized)"),
+    AccessRefusedError("Kafka at b:9092 refuses the login: no. Check kafka.sasl.jaas.config"),
     TargetError("Column total of lake.shop.orders: string cannot become int"),
     UnexplainedChangeError("column total is int there and string in the changes"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),

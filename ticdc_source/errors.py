@@ -2,6 +2,7 @@
 
     TiCDCSourceError
     ├── OptionError (also a ValueError)   an option is missing, unknown, misspelt or contradicts another
+    │   └── AccessRefusedError            the brokers refuse the login or the topic, or their certificate is not trusted
     ├── SchemaError                       the messages and the requested schema do not fit together
     │   └── UnsupportedTypeError          a column has a type that no kernel reads
     ├── DecodeError                       a record, or one value of it, cannot be read; carries its address

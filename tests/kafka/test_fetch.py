@@ -15,6 +15,7 @@ import pytest
 from tests.support.captured import make_options
 from ticdc_source.driver.fetchers import fetch_settings
 from ticdc_source.errors import (
+    AccessRefusedError,
     DataLossError,
     DecodeError,
     KafkaUnavailableError,
@@ -234,7 +235,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         (kafka.errors.UnsupportedCodecError("Libraries for zstd compression codec not found"), DecodeError),
         (AssertionError("a parser at its wits' end"), DecodeError),
         (ValueError("a varint without an end"), DecodeError),
-        (kafka.errors.TopicAuthorizationFailedError({"t"}), OptionError),
+        (kafka.errors.TopicAuthorizationFailedError({"t"}), AccessRefusedError),
         (kafka.errors.KafkaConnectionError("gone"), KafkaUnavailableError),
         (RuntimeError("NetworkSelector closed!"), KafkaUnavailableError),
         (ConnectionResetError("gone"), KafkaUnavailableError),
