@@ -42,7 +42,8 @@ class Table:
         properties: its properties.
         rows: its rows.
         commits: what each commit recorded, oldest first.
-        undone: what those recorded that were rolled back last.
+        undone: what those recorded that were rolled back last, and that the properties do not know to be.
+        history: what each commit recorded, also if it was undone.
     """
 
     schema: StructType
@@ -50,6 +51,7 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     commits: list[CommitFacts] = field(default_factory=list)
     undone: list[CommitFacts] = field(default_factory=list)
+    history: list[CommitFacts] = field(default_factory=list)
 
 
 class Lake:
@@ -111,6 +113,7 @@ class Lake:
         """Put back a table as it was."""
         now = self.tables[name]
         self.tables[name] = deepcopy(state)
+        self.tables[name].history = now.history
         if self.restores_rows_only:
             self.tables[name].schema, self.tables[name].properties = now.schema, now.properties
             self.tables[name].undone = now.commits[len(state.commits) :]
@@ -290,6 +293,7 @@ class MemoryTarget:
 
     def _commit(self, facts: CommitFacts) -> None:
         self.table.commits.append(facts)
+        self.table.history.append(facts)
         self.table.undone = []
         self.lake.committed(self.name)
 
@@ -311,7 +315,8 @@ class MemoryTarget:
 
     def last_batch(self, app_id: str) -> LastBatch | None:
         last = [one for one in self.table.commits if one.app_id == app_id and one.batch_id is not None]
-        return LastBatch(last[-1]) if last else None
+        undone = [one.batch_id for one in self.table.history if one.app_id == app_id and one.batch_id is not None]
+        return LastBatch(last[-1]) if last else LastBatch(None, min(undone)) if undone else None
 
 
 def _is_older(image: Row, key: tuple[Any, ...], row: dict[str, Any] | None, upsert: Upsert) -> bool:
