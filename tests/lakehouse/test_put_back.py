@@ -25,7 +25,7 @@ def written(lake: Lake, path: Path, **more: str) -> tuple[MemorySync, Backup]:
     sync.end()
     backup = Backup(sync, path / "backup")
     sync.start()
-    sync.batch(2, insert("a", 3, 30, **more))
+    sync.batch(2, insert("a", 3, 30, key=True, **more))
     sync.batch(3, insert("a", 4, 40))
     sync.end()
     return sync, backup

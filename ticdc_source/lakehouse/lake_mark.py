@@ -99,9 +99,15 @@ class LakeMarks:
             self.shift += newest - last
             self._status.repeat(newest_ts())
             self.write(known)
+
+        def needed(
+            name: str,
+        ) -> int:  # a table that does not change has no newer micro-batch; older releases wrote none
+            return _number(mark.targets.get(name)) if mark.written else last
+
         # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.
         return {
-            name: self._compared_target(each, held[name], last) if name in held else each
+            name: self._compared_target(each, held[name], needed(name)) if name in held else each
             for name, each in known.items()
         }
 
@@ -124,18 +130,18 @@ class LakeMarks:
         with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
             return dict(each for each in pool.map(in_thread(self._spark, of_target), written) if each is not None)
 
-    def _compared_target(self, status: TableStatus, held: int, last: int) -> TableStatus:
+    def _compared_target(self, status: TableStatus, held: int, needed: int) -> TableStatus:
         """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
 
         Args:
             status: the status.
             held: the last micro-batch that its target has.
-            last: the last micro-batch that has ended: the stream reads again what comes after it.
+            needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
         """
         if held >= _number(status.target_batch):
             return status if held < 0 else replace(status, target_batch=held)
-        if held >= last:
-            return replace(status, target_batch=held, columns=())  # it may have had more of them
+        if held >= needed:
+            return replace(status, target_batch=None if held < 0 else held, columns=())  # it may have had more of them
         is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
         if status.state == "set aside" or is_loaded_again:
             return status

@@ -335,10 +335,11 @@ class _Merge:
 
         So whoever restores a version from before is noticed.
         """
-        if facts.batch_id is None:
+        if facts.batch_id is None or facts.app_id is None:
             return False
         self.target.append(self._rows("false"), facts)
-        return True
+        last = self.target.last_batch(facts.app_id)  # an engine may leave out a commit without rows
+        return last is not None and last.facts == facts
 
     def _types(self, old_rows: OldRows, decided: Collection[str]) -> dict[str, str]:
         """Return the property with the MySQL types of all columns, as far as field metadata has told them."""

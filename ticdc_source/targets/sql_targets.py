@@ -260,6 +260,11 @@ class DeltaTarget(_SqlTarget):
         """Return nothing: RESTORE restores the properties too."""
         return []
 
+    def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
+        """Append rows; if there are none, the commit records its facts all the same."""
+        with configured(self.spark, {"spark.databricks.delta.skipRecordingEmptyCommits": "false"}):
+            return super().append(rows, facts)
+
     engine = "delta"
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
