@@ -100,9 +100,8 @@ class LakeMarks:
             self._status.repeat(newest_ts())
             self.write(known)
 
-        def needed(
-            name: str,
-        ) -> int:  # a table that does not change has no newer micro-batch; older releases wrote none
+        def needed(name: str) -> int:
+            """Return what the target had when the checkpoint was as it is; older releases did not write that."""
             return _number(mark.targets.get(name)) if mark.written else last
 
         # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.

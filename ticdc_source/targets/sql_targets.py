@@ -434,22 +434,23 @@ class IcebergTarget(_SqlTarget):
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
-        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
-        current = current.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
-        its = self.spark.table(f"{self.name}.snapshots").where(f"summary['{BATCH_ID}'] IS NOT NULL")
-        its = its.where(F.col("summary").getItem(APP_ID) == app_id).join(current, "snapshot_id", "left")
-        rows = its.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
+        its = f"summary['{BATCH_ID}'] IS NOT NULL"
+        rows = self._newest_first(its).where(F.col("summary").getItem(APP_ID) == app_id).collect()
         return _last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
 
     def undone(self) -> list[CommitFacts]:
         """Return what the commits recorded that a rollback has undone, unless there is a commit since."""
         if self._is_own:
             return []
+        newest_first = self._newest_first().collect()
+        return [CommitFacts.of(row["summary"]) for row in takewhile(lambda row: not row["in_effect"], newest_first)]
+
+    def _newest_first(self, where: str = "true") -> DataFrame:
+        """Return the summaries of snapshots, and which of them are in effect: the others were rolled back."""
         ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
-        rows = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left")
-        newest_first = rows.orderBy("committed_at", ascending=False).select("summary", "in_effect").collect()
-        return [CommitFacts.of(row["summary"]) for row in takewhile(lambda row: not row["in_effect"], newest_first)]
+        snapshots = self.spark.table(f"{self.name}.snapshots").where(where).join(ancestors, "snapshot_id", "left")
+        return snapshots.orderBy("committed_at", ascending=False).select("summary", "in_effect")
 
     def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
         """Return whether the snapshot of now is that of the MERGE, if it can be asked; nobody tells its rows."""
