@@ -2,7 +2,7 @@
 
     TiCDCSourceError
     ├── OptionError (also a ValueError)   an option is missing, unknown, misspelt or contradicts another
-    │   └── AccessRefusedError            the brokers refuse the login or the topic, or their certificate is not trusted
+    │   └── AccessRefusedError            the brokers refuse the login or the topic, or TLS or the login lacks something
     ├── SchemaError                       the messages and the requested schema do not fit together
     │   └── UnsupportedTypeError          a column has a type that no kernel reads
     ├── DecodeError                       a record, or one value of it, cannot be read; carries its address
@@ -103,7 +103,10 @@ class OptionError(TiCDCSourceError, ValueError):
 
 
 class AccessRefusedError(OptionError):
-    """The brokers refuse the login or the topic, or their certificate is not trusted. No table is the cause."""
+    """The brokers refuse the login or the topic, or a certificate, a token, a ticket or a package for it is missing.
+
+    No table is the cause.
+    """
 
 
 class SchemaError(TiCDCSourceError):

@@ -18,15 +18,13 @@ CONFIG = SyncConfig(
 )
 
 
-@pytest.mark.slow("a JVM for each engine")
+@pytest.mark.long("a JVM for each engine")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)
-@pytest.mark.parametrize(
-    "engine", [pytest.param("delta", marks=pytest.mark.long("as with Iceberg, minutes longer")), "iceberg"]
-)
+@pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_what_analysts_choose(tmp_path: Path, broker: Kafka, engine: str) -> None:
     """Topics of a pattern join while it runs; views equal their tables, and a log has each change once after a kill."""
     python = interpreter(NEWEST[engine].pyspark)

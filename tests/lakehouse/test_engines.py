@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [
-    pytest.mark.slow("a JVM for each engine"),
+    pytest.mark.long("a JVM for each engine; in memory, test_loading.py"),
     pytest.mark.xdist_group("versions"),
     pytest.mark.spark,
     pytest.mark.versions,
     pytest.mark.timeout(1800),  # the first time pip and Maven fetch the engine
 ]
-ONE_IN_CI = ["iceberg-1.12", pytest.param("delta-4.4", marks=pytest.mark.long("as with Iceberg, minutes longer"))]
+NEWEST = ["iceberg-1.12", "delta-4.4"]
 
 
 def run(name: str, folder: Path, kill_after: int, *tidb: object) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def run(name: str, folder: Path, kill_after: int, *tidb: object) -> dict[str, An
     return report
 
 
-@pytest.mark.parametrize("name", ONE_IN_CI)
+@pytest.mark.parametrize("name", NEWEST)
 def test_a_killed_load_continues(tmp_path: Path, name: str) -> None:
     """After a SIGKILL no range is read that a target has; each row is there once, and each commit has its number."""
     run(name, tmp_path, 3)
@@ -63,7 +63,7 @@ def test_a_killed_load_continues(tmp_path: Path, name: str) -> None:
     assert sum(found["had"] for found in report["tables"].values()) >= 4  # two groups of two ranges, or more
 
 
-@pytest.mark.parametrize("name", ONE_IN_CI)
+@pytest.mark.parametrize("name", NEWEST)
 def test_a_database_of_a_real_tidb(spark: "SparkSession", tidb: TiDB, tmp_path: Path, name: str) -> None:
     """Tables with keys of several kinds, changed after the TSO and loaded with a SIGKILL, equal TiDB's at the TSO."""
     database = f"loaded_{name.partition('-')[0]}"

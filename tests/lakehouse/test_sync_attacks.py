@@ -4,12 +4,11 @@ import json
 import os
 import random
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -34,21 +33,35 @@ pytestmark = [
 ]
 
 FREEZES = int(os.environ.get("TICDC_KILLS", "1"))
+COMMITS = 240
 
 MakeSync = Callable[..., DeltaSync]
 AT = 445_000_000_000_000_000  # a commit-ts of 2023
 
 
-def update(table: str, number: int, name: str, commit_ts: int) -> Message:
-    """Return an update of shop.<table>."""
+def update(number: int, name: str, commit_ts: int) -> Message:
+    """Return an update of shop.a."""
     types = {"id": "int", "name": "varchar(10)"}
     return canal("UPDATE", [{"id": str(number), "name": name}], [{"name": "before"}], types, database="shop",
-                 table=table, pkNames=["id"], _tidb={"commitTs": AT + commit_ts})  # fmt: skip
+                 table="a", pkNames=["id"], _tidb={"commitTs": AT + commit_ts})  # fmt: skip
 
 
 def new(table: str, number: int, name: str, commit_ts: int) -> Message:
     """Return an insert into shop.<table>."""
     return insert(table, number, AT + commit_ts, name=name)
+
+
+def toml(**settings: str) -> str:
+    """Return settings as lines of sync.toml; `_` in a name stands for a dot."""
+    return "\n".join(f"{json.dumps(name.replace('_', '.'))} = {json.dumps(text)}" for name, text in settings.items())
+
+
+def obstruct(sync: DeltaSync, table: str) -> Path:
+    """Put a folder that is no table where shop.<table> belongs, and return it."""
+    obstacle = sync.folder / "lake" / "shop" / table
+    obstacle.mkdir(parents=True)
+    (obstacle / "part-0.csv").write_text("no table")
+    return obstacle
 
 
 @pytest.fixture
@@ -76,10 +89,10 @@ def test_partitions_are_added_and_the_topic_is_created_again(make: MakeSync, bro
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         admin.create_partitions({name: 3})
         admin.wait_for_topics([name])
-    sync.write(update("a", 1, "newest", 40), new("b", 1, "new table", 41), partition=2)
+    sync.write(update(1, "newest", 40), new("b", 1, "new table", 41), partition=2)
     sync.wait(live, _0=2, _2=2)
-    sync.write(update("a", 1, "older", 30), update("a", 2, "second", 31), partition=0)
-    sync.write(update("a", 2, "third", 50), partition=1)
+    sync.write(update(1, "older", 30), update(2, "second", 31), partition=0)
+    sync.write(update(2, "third", 50), partition=1)
     sync.wait(live, _0=4, _1=1, _2=2)
     assert sync.rows("a", "id", "name") == [(1, "newest"), (2, "third")]
     assert sync.rows("b", "id", "name") == [(1, "new table")]
@@ -95,11 +108,8 @@ def test_partitions_are_added_and_the_topic_is_created_again(make: MakeSync, bro
 @pytest.mark.long("two hundred tables")
 def test_two_hundred_new_tables_come_at_once(make: MakeSync, broker: Kafka, topic: MakeTopic) -> None:
     """One micro-batch creates them side by side; one that cannot be created stops no other, and is resumed later."""
-    servers, name, numbers = broker.bootstrap_servers, topic(), range(200)
-    sync = make(servers, name)
-    obstacle = sync.folder / "lake" / "shop" / "t7"
-    obstacle.mkdir(parents=True)
-    (obstacle / "part-0.csv").write_text("no table")
+    sync, numbers = make(broker.bootstrap_servers, topic()), range(200)
+    obstacle = obstruct(sync, "t7")
     create = "CREATE TABLE `t{}` (`id` int PRIMARY KEY, `name` varchar(10))"
     created = [ddl(f"t{one}", create.format(one), AT + one, "CREATE") for one in numbers]
     sync.write(*created, *(new(f"t{one}", row, "first", 1000 + row) for one in numbers for row in range(5)))
@@ -143,11 +153,10 @@ def test_a_login_that_is_refused_in_a_running_sync(make: MakeSync, with_login: L
     kafka = with_login
     servers, password = kafka.bootstrap_servers, str(kafka.password)
     create_topic(servers, "t")
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    jaas = f'{module} required username=\\"{kafka.user}\\" password=\\"{password}\\";'
-    login = (
-        f'"kafka.security.protocol" = "SASL_PLAINTEXT"\n"kafka.sasl.mechanism" = "SCRAM-SHA-256"\n'
-        f'"kafka.sasl.jaas.config" = "{jaas}"'
+    login = toml(
+        kafka_security_protocol="SASL_PLAINTEXT",
+        kafka_sasl_mechanism="SCRAM-SHA-256",
+        kafka_sasl_jaas_config=f'x.ScramLoginModule required username="{kafka.user}" password="{password}";',
     )
     sync = make(str(kafka.sasl_bootstrap_servers), "t", login)
     sync.environment = log_of_spark(tmp_path)
@@ -196,23 +205,19 @@ CANARY, OF_SPARK, OF_HADOOP, OF_JAAS = (
 ODD = "${env:TICDC_CANARY}", "${spark.hadoop.fs.s3a.secret.key}", "${spark.ticdc.canary}", "${system:user.home}"
 
 
-def odd_table(number: int) -> tuple[str, list[Message]]:
-    """Return a table whose names, comments, labels and values are what Spark would replace, and its messages."""
-    name = f"t{ODD[number]}"
-    columns = {"id": "int", f"c{ODD[0]}": "varchar(50)", f"e{ODD[1]}": f"enum('{ODD[0]}','{ODD[1]}')"}
-    query = (
-        f"CREATE TABLE `{name}` (`id` int PRIMARY KEY COMMENT '{ODD[0]}', `c{ODD[0]}` varchar(50) DEFAULT '{ODD[1]}' "
-        f"COMMENT '{ODD[2]}', `e{ODD[1]}` enum('{ODD[0]}','{ODD[1]}') COMMENT '{ODD[3]}') COMMENT '{ODD[1]}'"
-    )
-    cells = {"id": "1", f"c{ODD[0]}": ODD[number], f"e{ODD[1]}": "2"}
-    more = f"ALTER TABLE `{name}` ADD COLUMN `n{ODD[2]}` varchar(50) DEFAULT '{ODD[0]}' COMMENT '{ODD[1]}'"
-    return name, [
-        ddl(name, query, AT + 1, "CREATE"),
-        canal("INSERT", [cells], None, columns, database="shop", table=name, pkNames=["id"],
-              _tidb={"commitTs": AT + 2}),
-        ddl(name, more, AT + 3, "ALTER"),
-        canal("INSERT", [{**cells, "id": "2", f"n{ODD[2]}": ODD[3]}], None, {**columns, f"n{ODD[2]}": "varchar(50)"},
-              database="shop", table=name, pkNames=["id"], _tidb={"commitTs": AT + 4}),
+def odd_table(odd: str) -> list[Message]:
+    """Return the messages of a table that has a text which Spark would replace wherever MySQL takes one."""
+    types = {"id": "int", f"c{odd}": "varchar(50)", f"e{odd}": f"enum('{odd}','other')"}
+    more = {**types, f"n{odd}": "varchar(50)"}
+    cells = {"id": "1", f"c{odd}": odd, f"e{odd}": "1"}
+    facts: dict[str, Any] = {"database": "shop", "table": f"t{odd}", "pkNames": ["id"]}
+    return [
+        ddl(f"t{odd}", f"CREATE TABLE `t{odd}` (`id` int PRIMARY KEY, `c{odd}` varchar(50) DEFAULT '{odd}' COMMENT "
+            f"'{odd}', `e{odd}` enum('{odd}','other') COMMENT '{odd}') COMMENT '{odd}'", AT + 1, "CREATE"),
+        canal("INSERT", [cells], None, types, **facts, _tidb={"commitTs": AT + 2}),
+        ddl(f"t{odd}", f"ALTER TABLE `t{odd}` ADD COLUMN `n{odd}` varchar(50) DEFAULT '{odd}' COMMENT '{odd}'", AT + 3,
+            "ALTER"),
+        canal("INSERT", [{**cells, "id": "2", f"n{odd}": odd}], None, more, **facts, _tidb={"commitTs": AT + 4}),
     ]  # fmt: skip
 
 
@@ -221,23 +226,16 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
 
     Names, comments, labels and values ask for them; there is a bad record, and a table that is set aside.
     """
-    servers, name = broker.bootstrap_servers, topic()
-    login = (
-        f'"kafka.sasl.jaas.config" = "x.PlainLoginModule required username=\\"u\\" password=\\"{OF_JAAS}\\";"\n'
-        f'"kafka.sasl.mechanism" = "PLAIN"'
+    login = toml(
+        kafka_sasl_mechanism="PLAIN",
+        kafka_sasl_jaas_config=f'x.PlainLoginModule required username="u" password="{OF_JAAS}";',
     )
-    spark = (
-        f'[spark]\n"spark.hadoop.fs.s3a.secret.key" = "{OF_HADOOP}"\n"spark.ticdc.canary" = "{OF_SPARK}"\n'
-        '[maintain]\nevery = "1h"\n'
-    )
-    sync = make(servers, name, login, more=spark)
+    spark = toml(spark_hadoop_fs_s3a_secret_key=OF_HADOOP, spark_ticdc_canary=OF_SPARK)
+    sync = make(broker.bootstrap_servers, topic(), login, f'[spark]\n{spark}\n[maintain]\nevery = "1h"\n')
     sync.environment = {**log_of_spark(tmp_path), "TICDC_CANARY": CANARY}
-    tables = dict(odd_table(number) for number in range(len(ODD)))
-    sync.write(*(message for messages in tables.values() for message in messages))
+    sync.write(*(message for odd in ODD for message in odd_table(odd)))
     sync.write((None, f'{{"database": "{ODD[0]}", "table'.encode()))
-    obstacle = tmp_path / "lake" / "shop" / "blocked"
-    obstacle.mkdir(parents=True)
-    (obstacle / "part-0.csv").write_text("no table")
+    obstruct(sync, "blocked")
     sync.write(new("blocked", 1, ODD[0], 10))
     secrets = [CANARY, OF_HADOOP, OF_JAAS]
 
@@ -248,41 +246,12 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
 
     assert holding(tmp_path, secrets, sync.config) == set()
     assert holding(tmp_path / "lake", [OF_SPARK, str(Path.home())]) == set()
-    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
-    assert "SparkListenerSQLExecutionStart" in written
-    for table in tables:
-        place = sync.statuses()[f"shop.`{table}`"]["target"].split("`")[1]
-        rows = sync.rows(Path(place).name, "id", f"c{ODD[0]}", f"e{ODD[1]}", f"n{ODD[2]}")
-        assert rows == [(1, table[1:], ODD[1], ODD[0]), (2, table[1:], ODD[1], ODD[3])], rows
-
-
-class Feed:
-    """Changes of a table with a key and of one without, written until a test ends them."""
-
-    def __init__(self, sync: DeltaSync) -> None:
-        self.sync = sync
-        self.rows: dict[int, str] = {}  # of the table with a key
-        self.logged: list[int] = []
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        chance = random.Random(1)
-        for number in count(1):
-            keys = [chance.randrange(50) for _ in range(5)]
-            self.rows |= dict.fromkeys(keys, f"n{number}")
-            self.logged.append(number)
-            self.sync.write(*(update("a", key, f"n{number}", number) for key in keys))
-            self.sync.write(insert("b", number, AT + number, key=False), partition=1)
-            if self._ends.wait(0.2):
-                return
-
-    def end(self) -> dict[str, int]:
-        """Write no more; return how many records each partition has."""
-        self._ends.set()
-        self._thread.join()
-        return {"_0": 5 * len(self.logged), "_1": len(self.logged)}
+    (events,) = (tmp_path / "events").iterdir()
+    assert "SparkListenerSQLExecutionStart" in events.read_text()
+    for odd in ODD:
+        place = sync.statuses()[f"shop.`t{odd}`"]["target"].split("`")[1]
+        rows = sync.rows(Path(place).name, "id", f"c{odd}", f"e{odd}", f"n{odd}")
+        assert rows == [(1, odd, odd, odd), (2, odd, odd, odd)]
 
 
 @pytest.mark.long("a process waits for the end of another one's lease")
@@ -292,8 +261,10 @@ def test_a_frozen_sync_writes_nothing_once_it_goes_on(
 ) -> None:
     """While one sync runs, or is stopped for a moment, another is refused; after the lease it takes over for good."""
     chance = random.Random(seed)
-    sync = make(broker.bootstrap_servers, topic(2))
-    feed = Feed(sync)
+    sync = make(broker.bootstrap_servers, topic(2), toml(maxOffsetsPerTrigger="12"))  # many micro-batches
+    changed = [[chance.randrange(50) for _ in range(5)] for _ in range(COMMITS)]
+    sync.write(*(update(key, f"n{at}", at) for at, keys in enumerate(changed) for key in keys))
+    sync.write(*(insert("b", at, AT + at, key=False) for at in range(COMMITS)), partition=1)
     frozen = sync.start("--trigger=0 seconds", module="tests.lakehouse.short_lease")
     sync.wait(frozen, _0=1, _1=1)
     refused = sync.start(module="tests.lakehouse.short_lease")
@@ -313,27 +284,22 @@ def test_a_frozen_sync_writes_nothing_once_it_goes_on(
     assert "are being written by another sync" in frozen.log
     after = State.of(sync.checkpoint).committed
     heir.wait_for(lambda: State.of(sync.checkpoint).committed >= after + 3, seconds=SECONDS)
-    sync.wait(heir, **feed.end())
+    sync.wait(heir, _0=5 * COMMITS, _1=COMMITS)
     heir.kill()
-    assert sync.rows("a", "id", "name") == sorted(feed.rows.items())
-    assert sync.rows("b__log", "id") == [(number,) for number in feed.logged]
+    newest = {key: f"n{at}" for at, keys in enumerate(changed) for key in keys}
+    assert sync.rows("a", "id", "name") == sorted(newest.items())
+    assert sync.rows("b__log", "id") == [(at,) for at in range(COMMITS)]
     for table in ("a", "b__log"):
         numbers = batches_of(sync.folder / "lake" / "shop" / table)
         assert numbers == sorted(set(numbers)), numbers  # no micro-batch is committed after a later one
     assert {one["state"] for one in sync.statuses().values()} == {"following"}
     last = sync.start()
     assert last.end(SECONDS) == 0, last.log
-    print(f"seed {seed}: stopped {before}; micro-batches {State.of(sync.checkpoint)}; rows {len(feed.rows)}, "  # noqa: T201
-          f"{len(feed.logged)}")  # fmt: skip
+    print(f"seed {seed}: stopped {before}; micro-batches {State.of(sync.checkpoint)}")  # noqa: T201
 
 
 def batches_of(table: Path) -> list[int]:
     """Return the numbers of the micro-batches that the commits of a Delta table record, oldest first."""
-    every = [
-        one["commitInfo"].get("userMetadata")
-        for commit in delta_commits(table)
-        for one in commit
-        if "commitInfo" in one
-    ]
-    told = [json.loads(one) for one in every if one is not None]
-    return [int(one["ticdc.batch_id"]) for one in told if "ticdc.batch_id" in one]
+    actions = (action for commit in delta_commits(table) for action in commit)
+    facts = (json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}") for action in actions)
+    return [int(each["ticdc.batch_id"]) for each in facts if "ticdc.batch_id" in each]

@@ -13,7 +13,6 @@ from tests.versions.environments import PipError, dependencies, interpreter, run
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
-LESS_OFTEN = OTHERS[:2]  # CI has 4.0 with Delta (tests/targets/test_engines.py)
 VERSIONS = tuple(dict.fromkeys((*OTHERS, pyspark.__version__)))  # the last is installed already
 CONNECT = (pyspark.__version__, None)
 CONNECT_WITH_DELTA = (ENGINES["delta-4.4"].pyspark, "delta-4.4")  # there is none for PySpark 4.3
@@ -22,9 +21,9 @@ SECONDS = 580  # 40 on two idle cores
 
 
 def marked(*versions: str) -> list[Any]:
-    """Return versions as parameters; those of `LESS_OFTEN` are long."""
+    """Return versions as parameters; those that are not the newest or the oldest are long."""
     long = pytest.mark.long("a JVM for each version")
-    return [pytest.param(each, marks=long if each in LESS_OFTEN else ()) for each in versions]
+    return [pytest.param(each, marks=long if each in OTHERS else ()) for each in versions]
 
 
 @pytest.mark.slow("a JVM for each version")

@@ -6,7 +6,7 @@ import contextlib
 import ssl
 import tempfile
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import AccessRefusedError
 from ticdc_source.options.security import TLSSettings
 from ticdc_source.tls.stores import StoreError, certificates_of, is_java, key_of
 
@@ -21,7 +21,7 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
         prefix: begins the names of the options that they come from, for errors.
 
     Raises:
-        OptionError: a certificate or key cannot be loaded, or a package is missing that reads its store.
+        AccessRefusedError: a certificate or key cannot be loaded, or a package is missing that reads its store.
     """
     context = _context(tls, prefix)
     if not (tls.cafile or tls.truststore_pem):
@@ -36,7 +36,7 @@ def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
         tls: as for `tls_context`; only the trusted certificates count.
 
     Raises:
-        OptionError: as for `tls_context`.
+        AccessRefusedError: as for `tls_context`.
     """
     brokers = tls or TLSSettings()
     context = _context(
@@ -67,14 +67,14 @@ def _context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
         option = "kafka.ssl_ciphers"
         if tls.ciphers:
             context.set_ciphers(tls.ciphers)
-    except OptionError:  # a ValueError
+    except AccessRefusedError:  # a ValueError
         raise
     except (OSError, ValueError, StoreError) as error:  # ssl.SSLError is an OSError
         reason = str(error) if isinstance(error, StoreError) else "not PEM"
         if isinstance(error, OSError):
             reason = error.strerror or type(error).__name__
         msg = f"{option}: the certificates or the key cannot be loaded: {reason}"
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
     return context
 
 

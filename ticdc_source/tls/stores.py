@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import AccessRefusedError
 from ticdc_source.options.secret import Secret
 from ticdc_source.tls import jks
 
@@ -72,7 +72,7 @@ def certificates_of(path: str, password: Secret | None) -> str:
     """Return the certificates of a trust store as PEM.
 
     Raises:
-        OptionError: a package is missing that reads it.
+        AccessRefusedError: a package is missing that reads it.
         StoreError: it cannot be read, or has no certificate.
         OSError: the file cannot be read.
     """
@@ -87,7 +87,7 @@ def key_of(path: str, password: Secret | None, key_password: Secret | None) -> K
     """Return the key of a key store, with its certificates.
 
     Raises:
-        OptionError: a package is missing that reads it.
+        AccessRefusedError: a package is missing that reads it.
         StoreError: it cannot be read, or has no key.
         OSError: the file cannot be read.
     """
@@ -124,7 +124,7 @@ def _read(path: str, store: str, password: Secret | None, key_password: Secret |
             )
             + f" the store ({_CONVERSIONS[store]}), then set kafka.ssl.{store}.type=PEM and kafka.ssl.{store}.location"
         )
-        raise OptionError(msg)
+        raise AccessRefusedError(msg)
     data = Path(path).read_bytes()
     text = None if password is None else password.reveal()
     if kind == "PKCS12":

@@ -19,7 +19,7 @@ from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
-from ticdc_source.errors import KafkaUnavailableError, OptionError
+from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError
 from ticdc_source.kafka.patience import Cause, Patience
 from ticdc_source.options.security import KerberosLogin
 
@@ -45,7 +45,7 @@ class KerberosSession:
         patience: how long to wait for a ticket.
 
     Raises:
-        OptionError: `gssapi` is missing, or Kerberos gives no ticket.
+        AccessRefusedError: `gssapi` is missing, or Kerberos gives no ticket.
         KafkaUnavailableError: Kerberos does not answer in time.
     """
 
@@ -54,7 +54,7 @@ class KerberosSession:
         self.login = login
         if login.keytab is not None and not Path(login.keytab).is_file():
             msg = f"Option 'kafka.sasl.jaas.config': there is no keytab {login.keytab} on this machine"
-            raise OptionError(msg)
+            raise AccessRefusedError(msg)
         self._await_ticket(patience.apart("there is no ticket for the login"))
         register_sasl_mechanism("GSSAPI", _mechanism, overwrite=True)
 
@@ -65,7 +65,7 @@ class KerberosSession:
             except self.gssapi.exceptions.GSSError as error:
                 if not _is_unreachable(error):
                     msg = f"Kerberos gives no ticket for the login: {error}. {_ADVICE}"
-                    raise OptionError(msg) from None
+                    raise AccessRefusedError(msg) from None
                 patience.failed("Kerberos", Cause(str(error), is_permanent=True))
             else:
                 patience.answered()
@@ -103,7 +103,7 @@ def _gssapi() -> ModuleType:
             "kafka.sasl.mechanism=GSSAPI needs the package gssapi where the driver and the executors run (pip install "
             "gssapi, which needs the development files of Kerberos)"
         )
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
 
 
 def _mechanism(**config: object) -> SaslMechanism:

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Iterable
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import AccessRefusedError
 from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
 from ticdc_source.options.secret import Secret
@@ -37,7 +37,7 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
         seconds: how long AWS's services may take to answer.
 
     Raises:
-        OptionError: a package, credentials or the region are missing, or AWS refuses.
+        AccessRefusedError: a package, credentials or the region are missing, or AWS refuses.
         TokenUnavailableError: AWS does not answer now.
     """
     try:
@@ -56,7 +56,7 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
             f"A login with AWS's IAM needs the package {_PACKAGE} where the driver and the executors run (pip install "
             f"{_PACKAGE})"
         )
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
     for name in _TALKATIVE:
         logging.getLogger(name).addFilter(_not_debug)
     try:
@@ -67,7 +67,7 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
                 "The names of the brokers do not tell AWS's region: use those that MSK gives for "
                 "kafka.bootstrap.servers, or set AWS_REGION or a profile with a region"
             )
-            raise OptionError(msg)
+            raise AccessRefusedError(msg)
         if login.role_arn is None:
             credentials = session.get_credentials()
         else:
@@ -79,7 +79,7 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
             credentials = Credentials(role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
         if credentials is None:
             msg = f"AWS's configuration has no credentials. Check {ADVICE}"
-            raise OptionError(msg)
+            raise AccessRefusedError(msg)
 
         class Provider(CredentialProvider):  # type: ignore[misc]  # botocore has no types
             def load(self) -> object:
@@ -89,11 +89,11 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
     except (ConnectionError, HTTPClientError) as error:
         raise TokenUnavailableError(Cause(f"AWS does not answer ({type(error).__name__})")) from None
     except (BotoCoreError, ClientError, ValueError) as error:
-        if isinstance(error, OptionError):
+        if isinstance(error, AccessRefusedError):
             raise
         code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
         msg = f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {ADVICE}"
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
     return Token(Secret(signed), _SECONDS)
 
 

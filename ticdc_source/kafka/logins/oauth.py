@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
-from ticdc_source.errors import OptionError
+from ticdc_source.errors import AccessRefusedError
 from ticdc_source.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.kafka.patience import Cause
 from ticdc_source.options.secret import Secret
@@ -56,7 +56,7 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
         seconds: how long it may take.
 
     Raises:
-        OptionError: the endpoint refuses, or is none.
+        AccessRefusedError: the endpoint refuses, or is none.
         TokenUnavailableError: the endpoint does not answer now.
     """
     if login.endpoint.startswith("file:"):
@@ -108,7 +108,7 @@ def _token(answer: bytes, name: str) -> Token:
     if not isinstance(value, str) or not value.strip():
         what = "is not JSON" if content is None else "has no access_token"
         msg = f"The token endpoint {name} answers, but what it says {what}. Check {ADVICE}: is it the URL of tokens?"
-        raise OptionError(msg)
+        raise AccessRefusedError(msg)
     return Token(Secret(value.strip()), _lifetime(value.strip(), content.get("expires_in")))
 
 
@@ -140,7 +140,7 @@ def _read(login: EndpointLogin) -> Token:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "not a token"
         msg = f"The token's file {path} cannot be read: {reason}. Check kafka.sasl.oauthbearer.token.endpoint.url"
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
     if not value:
         raise TokenUnavailableError(Cause("the file is empty"))
     return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
@@ -166,10 +166,10 @@ def _raise_status(status: int, said: str, name: str) -> NoReturn:
     what = f"HTTP {status} {http.client.responses.get(status, '')}".strip() + said
     if status in _REFUSALS:
         msg = f"The token endpoint {name} refuses the login ({what}). Check {_CREDENTIALS}"
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
     if status in _FINAL or status in _REDIRECTIONS:
         msg = f"The token endpoint {name} does not answer as one ({what}). Check {ADVICE}"
-        raise OptionError(msg) from None
+        raise AccessRefusedError(msg) from None
     raise TokenUnavailableError(Cause(what)) from None
 
 
@@ -180,6 +180,6 @@ def _raise_failure(error: OSError | http.client.HTTPException, name: str) -> NoR
             f"The certificate of the token endpoint {name} is not trusted: {reason.verify_message}. Check "
             "kafka.ssl.truststore.location"
         )
-        raise OptionError(msg) from error
+        raise AccessRefusedError(msg) from error
     text, is_permanent = failure(error)
     raise TokenUnavailableError(Cause(text, is_permanent)) from error
