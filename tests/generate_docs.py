@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
-from ticdc_source.audit.canonical import FORMS
+from ticdc_lakehouse.audit.canonical import FORMS
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from ticdc_source import __version__
 
 

@@ -22,7 +22,7 @@ from benchmarks.load import record_batch
 from benchmarks.processes import PROC, cpu_seconds, memory_of, python_processes
 from benchmarks.results import Chart, Result
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.support.captured import rows
 
 QUICK_START = "-XX:TieredStopAtLevel=1"  # of Java: its optimising compiler does not pay off in a short run

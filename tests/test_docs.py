@@ -10,7 +10,7 @@ import pytest
 
 import ticdc_source
 from benchmarks.results import FOLDER, caption
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
 from tests.versions.environments import dependencies, extras

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
 from ticdc_source.cli.main import parser
-from ticdc_source.lakehouse.sync_toml import read_toml
+from ticdc_lakehouse.sync.sync_toml import read_toml
 from website.pictures import COMMAND, INSPECT, draw
 
 RUN = ("python", "sql")
@@ -148,7 +148,7 @@ def test_the_sync_toml_of_the_page_is_a_configuration() -> None:
     """The command of the page takes the file of the page."""
     both = list(blocks(ROOT / "docs/guides/lakehouse.md"))
     config = read_toml(next(block.text for block in both if block.language == "toml"))
-    command = next(block.text for block in both if "ticdc-source sync sync.toml" in block.text)
+    command = next(block.text for block in both if "ticdc-lakehouse sync sync.toml" in block.text)
     arguments = shlex.split(command.partition("ticdc-source ")[2].splitlines()[0])
 
     assert (config.format, config.topics) == ("delta", ("tidb-shop",))

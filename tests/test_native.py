@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from examples.data import read_messages
-from tests.conftest import CARGO, ROOT
+from tests.fixtures import CARGO, ROOT
 from tests.support.captured import Captured, make_options
 from ticdc_source.driver import load
 from ticdc_source.driver.fetchers import fetch_settings

@@ -18,7 +18,7 @@ from pyarrow import feather
 
 from examples.data import read_messages, read_truth
 from examples.local_kafka import produce
-from tests.conftest import CARGO, ROOT, Kafka
+from tests.fixtures import CARGO, ROOT, Kafka
 from tests.support.read_captured import tables
 from tests.versions.environments import environment, interpreter, listed
 from ticdc_source import __version__

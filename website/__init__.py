@@ -3,4 +3,4 @@
 import ticdc_source
 
 # The modules that users import from: the names in `__all__` are public.
-PUBLIC = (ticdc_source, ticdc_source.lakehouse, ticdc_source.errors)
+PUBLIC = (ticdc_source, ticdc_lakehouse, ticdc_source.errors)

@@ -1,4 +1,4 @@
-"""What a skilled user writes instead of `ticdc-source sync`: Spark's Kafka source, and one MERGE a table.
+"""What a skilled user writes instead of `ticdc-lakehouse sync`: Spark's Kafka source, and one MERGE a table.
 
 `from_json` parses the messages with schemas that are written by hand. `foreachBatch` keeps the records of a
 micro-batch, asks which tables are among them, and merges these one after another: the newest change of each key, by

@@ -13,7 +13,7 @@ import pytest
 from examples.local_kafka import produce
 from examples.local_kafka.topics import Record
 from tests.cli.conftest import Command
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.support.messages import canal
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.capture import CapturedRecord, Selection, capture, read_capture, write_capture

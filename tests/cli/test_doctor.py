@@ -12,7 +12,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, 
 from examples.local_kafka import create_topic, produce
 from examples.local_kafka.broker import free_ports
 from tests.cli.conftest import Command, Done
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.encoders.avro import Avro
 from tests.encoders.tables import Column, Table
 from tests.support.messages import TSO, canal

@@ -11,7 +11,7 @@ import pytest
 
 from examples.local_kafka import produce
 from tests.cli.conftest import Command
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.support.messages import TSO, canal
 from ticdc_source.cli.main import COMMANDS
 

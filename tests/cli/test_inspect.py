@@ -19,7 +19,7 @@ from rich.console import Console
 import ticdc_source.inspection
 from examples.local_kafka import produce
 from tests.cli.conftest import Command
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled

@@ -9,7 +9,7 @@ import pytest
 
 from examples.local_kafka import produce
 from tests.cli.conftest import Command
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.support.messages import TSO, Message, canal
 from ticdc_source.errors import CheckpointError
 from ticdc_source.events import Chunk

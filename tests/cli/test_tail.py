@@ -12,7 +12,7 @@ import pytest
 from examples.local_kafka import produce
 from examples.local_kafka.topics import Record
 from tests.cli.conftest import Command, Done
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.support.messages import TSO, Message, canal, open_message
 
 pytestmark = pytest.mark.broker

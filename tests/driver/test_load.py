@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, produce
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.support.messages import TSO, canal
 from tests.test_architecture import BLOCKED_IMPORT
 from ticdc_source.driver.frame_sample import frame_options

@@ -28,7 +28,7 @@ from examples.local_kafka import (
     produce,
 )
 from examples.local_kafka.__main__ import run
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 
 pytestmark = pytest.mark.broker
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.plot_lag import Moment, moments, read_lines
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.monitoring.test_lag import NOW, ts
 from tests.monitoring.test_progress import Query, line
 from tests.support.pages import blocks

@@ -19,7 +19,7 @@ from examples.data import read_messages, read_truth
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from examples.tour.__main__ import PROTOCOL, TABLE, records
 from examples.tour.page import SECTIONS
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 
 SECONDS = 400  # 60 on two idle cores
 PICTURES = {section.picture for section in SECTIONS if section.picture}

@@ -16,7 +16,7 @@ import pytest
 from kafka.consumer.fetcher import Fetcher
 from kafka.protocol.parser import KafkaProtocol
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.kafka.reshaped import SAID, reshaped
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits

@@ -20,7 +20,7 @@ from ticdc_source.monitoring.checkpoints import committed_in_checkpoint
 def test_a_folder_around_a_checkpoint_names_it(
     tmp_path: Path, location: type[str], streams: list[str], hint: str
 ) -> None:
-    """`ticdc-source sync` keeps the stream's checkpoint in a folder of its own, beside what else it remembers."""
+    """`ticdc-lakehouse sync` keeps the stream's checkpoint in a folder of its own, beside what else it remembers."""
     (tmp_path / "shop" / "state" / "0").mkdir(parents=True)
     for stream in streams:
         (tmp_path / stream / "offsets").mkdir(parents=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.support.captured import Captured, Sizes, make_options, single, whole
 from tests.support.cases import Case, load_case, shown
 from ticdc_source.errors import TiCDCSourceError

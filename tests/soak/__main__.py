@@ -33,7 +33,7 @@ from subprocess import TimeoutExpired
 from rich.console import Console
 
 from examples.local_kafka import LocalKafkaCluster, create_topic
-from tests.conftest import PRELOAD, QUICK_JAVA
+from tests.fixtures import PRELOAD, QUICK_JAVA
 from tests.soak.changes import DATABASE, PARTITIONS, READ, Feed, feeds
 from tests.soak.checks import SLACK, completed, flat_faults, row_faults, rows_of, table_faults, topic_of, types_of
 from tests.soak.producer import Producer

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.spark.streams import Stream
 
 MakeStream: TypeAlias = Callable[..., Stream]

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import LocalKafka, create_topic
-from tests.conftest import PRELOAD, ROOT
+from tests.fixtures import PRELOAD, ROOT
 from tests.spark.standalone import HOST, Cluster, cluster, descendants
 from tests.spark.streams import write_rows
 from tests.support.proxy import CountingProxy, counted_kafka

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import produce
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
 
 MakeTopic = Callable[..., str]

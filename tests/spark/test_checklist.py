@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 
 CHECKLIST = "tests/spark/README.md"
 PAGES = (CHECKLIST, "docs/guarantees.md")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import produce
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.spark.standalone import HOST, SECONDS, SPARK, WORKERS, Cluster, cluster, descendants, environment, processes
 from tests.support.messages import TSO, canal
 

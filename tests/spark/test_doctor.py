@@ -7,7 +7,7 @@ import pytest
 
 from examples.local_kafka import produce
 from examples.local_kafka.broker import free_ports
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
 from ticdc_source.cli.main import main

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import produce
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.kernels.test_variants import SEED, random_document
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of, insert, write_rows

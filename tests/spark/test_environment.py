@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.streams import write_rows
 

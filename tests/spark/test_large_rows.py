@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import produce
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.support.captured import load
 
 SCENARIOS = [

@@ -18,7 +18,7 @@ from examples.demo.added_columns import added_columns
 from examples.demo.compare import compare
 from examples.demo.pipeline import fill_added_columns
 from examples.local_kafka import Record, produce
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Child, Query, State, offset_of, steps_of
 from tests.support import parquet_copy

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from examples.local_kafka import create_topic
-from tests.conftest import PRELOAD, ROOT
+from tests.fixtures import PRELOAD, ROOT
 from tests.spark.standalone import SPARK, environment
 from tests.spark.streams import write_rows
 from tests.support.secure_kafka import KEY_PASSWORD, certificates_in, oauth_kafka, secure_kafka

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import Record, create_topic, delete_topic, produce
-from tests.conftest import Kafka
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, insert, sizes, wait_for, write_rows
 from tests.support.messages import canal

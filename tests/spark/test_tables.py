@@ -19,7 +19,7 @@ from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
-from tests.targets.cost_scenario import counted_jobs
+from lakehouse.tests.targets.cost_scenario import counted_jobs
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD

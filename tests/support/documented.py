@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.support.messages import Message, framed
 
 FOLDER = ROOT / "tests" / "data" / "documented"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 from tests.generate_docs import documents
 
 README = ROOT / "README.md"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 
-from tests.conftest import ROOT
+from tests.fixtures import ROOT
 
 # Spark starts Python anew for each source, plan and stream: without bytecode, each time is seconds of CPU.
 _MADE_HOW = "with bytecode"

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from examples.data import read_messages
 from examples.local_kafka import produce
-from tests.conftest import ROOT, Kafka
+from tests.fixtures import ROOT, Kafka
 from tests.versions.environments import dependencies, environment, extras, listed, lowest, run_module
 
 SECONDS = 1800

@@ -1,0 +1,73 @@
+"""An audit of a table in Delta, compared with reading the table from TiDB by JDBC. It needs `make tidb`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.results import ROOT, Result
+from tests.tidb.server import driver_jars, missing, running
+from lakehouse.tests.engines.engines import ENGINES
+from tests.versions.environments import interpreter
+
+NAME = "audit"
+TITLE = "An audit of a table in Delta that is equal, beside reading the table by JDBC: seconds"
+ENGINE = "delta-4.4"
+MOST = 1 / 3  # of the time of reading the table
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        rows: the rows of the table, which has ten columns.
+        rounds: how often each is measured, in turns.
+    """
+
+    rows: int
+    rounds: int
+
+
+SIZES = {"full": Size(1_000_000, 3), "quick": Size(100_000, 2), "tiny": Size(1000, 1)}
+
+
+def run(_bootstrap: str, size_name: str, command: str) -> Result:
+    """Measure both, in turns, in one session."""
+    why = missing()
+    if why is not None:
+        raise SystemExit(why)
+    size = SIZES[size_name]
+    result = Result(NAME, TITLE, command, asdict(size))
+    python = str(interpreter(ENGINES[ENGINE].pyspark))
+    with tempfile.TemporaryDirectory(prefix="ticdc-bench-") as folder, running(Path(folder)) as tidb:
+        arguments = [tidb.jdbc_url, str(driver_jars()[0]), folder, str(size.rows), str(size.rounds)]
+        done = subprocess.run(
+            [python, "-m", "lakehouse.benchmarks.audit_side", ENGINE, *arguments],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python},
+            stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+    samples = json.loads(done.stdout.splitlines()[-1])
+    result.samples = {"rounds": samples}
+    names = {
+        "audit": "audit",
+        "of_tidb": "the checksum of TiDB alone",
+        "of_spark": "the checksum of Spark alone",
+        "jdbc": "read by JDBC, one task",
+        "jdbc_ranges": "read by JDBC, two tasks",
+    }
+    figures = {name: round(median(one[name] for one in samples), 2) for name in names}
+    ratios = {name: round(figures["audit"] / figures[name], 2) for name in names}
+    result.figures = {**figures, "rows_read": samples[-1]["rows_read"], "ratios": ratios}
+    result.columns = (f"{size.rows:,} rows, 10 columns", "s", "audit / this", "rows that TiDB sent")
+    sent = dict.fromkeys(names, 0) | {"audit": samples[-1]["rows_read"], "jdbc": size.rows, "jdbc_ranges": size.rows}
+    result.rows = [(names[name], f"{figures[name]:.2f}", f"{ratios[name]:.2f}", f"{sent[name]:,}") for name in names]
+    for name in ("jdbc", "jdbc_ranges"):
+        verdict = "met" if ratios[name] <= MOST else "missed"
+        result.notes.append(f"target: audit, by {names[name]}: {ratios[name]:.2f}, at most {MOST:.2f}: {verdict}")
+    return result

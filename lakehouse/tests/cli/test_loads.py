@@ -1,0 +1,68 @@
+"""What the command shows of loads: lines where there is no terminal, bars on one, JSON for scripts."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from ticdc_source.cli import loads
+from ticdc_lakehouse.cli.loads import Loads, as_line
+from ticdc_source.events import TableName
+from ticdc_lakehouse.sync.loading import LoadProgress
+
+ORDERS = TableName("shop", "orders")
+
+
+@pytest.mark.parametrize(("progress", "line"), [
+    ({"rows": 0, "of": 9000}, "shop.orders: loading, 0 of about 9,000 rows"),
+    ({"rows": 3000, "of": 9000}, "shop.orders: loading, 3,000 of about 9,000 rows, 2 min 0 s left"),
+    ({"rows": 8000, "of": 9000, "had": 7000}, "shop.orders: loading, 8,000 of about 9,000 rows, 1 min 0 s left"),
+    ({"rows": 9000, "of": 9000, "complete": True}, "shop.orders: loaded, 9,000 rows in 1 min 0 s"),
+    ({"rows": 0, "of": 0, "failed": True}, "shop.orders: the load has failed"),
+])  # fmt: skip
+def test_a_line_says_how_far_a_load_is(progress: dict[str, int], line: str) -> None:
+    """It has the rows, and the time left by the speed of this run."""
+    assert as_line(LoadProgress(table=ORDERS, seconds=60.0, **progress)) == line  # type: ignore[arg-type]
+
+
+def test_lines_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal a table gets a line when it begins and ends, and one in ten seconds between."""
+    shown = Loads()
+    for rows in range(0, 100, 10):
+        shown.show(LoadProgress(table=ORDERS, rows=rows, of=100, seconds=rows / 10))
+    shown.show(LoadProgress(table=ORDERS, rows=100, of=100, seconds=10.0, complete=True))
+    shown.close()
+
+    assert capsys.readouterr().err.splitlines() == [
+        "shop.orders: loading, 0 of about 100 rows", "shop.orders: loaded, 100 rows in 10.0 s",
+    ]  # fmt: skip
+
+
+def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json each line is an object on standard output."""
+    Loads(json=True).show(LoadProgress(table=ORDERS, rows=1, of=2, seconds=0.5))
+
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "table": "shop.orders", "rows": 1, "of": 2, "seconds": 0.5, "had": 0, "complete": False, "failed": False,
+    }  # fmt: skip
+
+
+def test_a_terminal_has_a_bar_per_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bars show each table with its rows; when all have ended they stay as they are, and what comes later is new."""
+    text = io.StringIO()
+    monkeypatch.setattr(loads, "errors", lambda: Console(file=text, force_terminal=True, width=100))
+    shown = Loads()
+    for name in ("orders", "items"):
+        shown.show(LoadProgress(table=TableName("shop", name), rows=5, of=10, seconds=1.0))
+    shown.show(LoadProgress(table=ORDERS, rows=10, of=10, seconds=2.0, complete=True))
+    shown.show(LoadProgress(table=TableName("shop", "items"), rows=0, of=0, seconds=0, failed=True))
+    first = text.getvalue()
+    shown.show(LoadProgress(table=TableName("shop", "late"), rows=1, of=10, seconds=1.0))
+    shown.close()
+
+    assert "shop.orders" in first
+    assert "10/10" in first
+    assert "shop.late" in text.getvalue()[len(first) :]
+    assert "shop.orders" not in text.getvalue()[len(first) :]

@@ -1,0 +1,196 @@
+"""What `ticdc-lakehouse sync` prints of micro-batches and tables; without Spark."""
+
+import argparse
+import json
+import re
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from tests.cli.conftest import Command
+from ticdc_source.cli import sync as command
+from ticdc_lakehouse import session, status
+from ticdc_lakehouse.sync.config import SyncConfig
+from ticdc_lakehouse.sync.reports import BatchReport
+from ticdc_lakehouse.sync.status import Pause, TableStatus
+from ticdc_lakehouse.sync.status_file import StatusFile
+from ticdc_lakehouse.sync.sync_toml import EXAMPLE, read_toml
+from ticdc_source.pipeline.metric_files import MetricFiles
+from ticdc_source.tso import of_ms
+
+AT = of_ms(1_790_000_107_000)
+MOMENT = "2026-09-21 14:15:07 UTC"
+TABLES = [
+    TableStatus(table_name="shop.orders", target="t", kind="table", resolved_ts=AT, complete_since=AT, images=2273),
+    TableStatus(table_name="shop.events", target="l", kind="log"),
+    TableStatus(table_name="shop.items", target="i", kind="table").set_aside(4, "x" * 200),
+    TableStatus(table_name="shop.notes", target="n", kind="table").set_aside(2, "it was full").resumed(),
+]
+
+
+def test_a_micro_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """However many tables and columns of a terminal there are, it is one line; and one for each that is set aside."""
+    changed = {f"shop.a_table_with_a_long_name_{number}": 2 for number in range(500)}
+    report = BatchReport(
+        batch_id=7, changed=changed, created=tuple(changed)[:3], bad_records=1, resolved_ts=AT, seconds=2
+    )
+    command._show_batch(report)
+    command._show_batch(BatchReport(batch_id=8, changed={}, set_aside={"shop.x": "why " * 60}))
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"micro-batch 7: 1,000 rows in 500 tables (3 new), complete up to {MOMENT}, 1 bad record in quarantine, 2.0 s",
+        "micro-batch 8: 0 rows in 0 tables, 0.0 s",
+        f"  shop.x is set aside: {'why ' * 60}",
+    ]
+
+
+def config_of(folder: Path, **other: str) -> SyncConfig:
+    """A sync whose tables are in a folder, with its file."""
+    place = {"path": str(folder / "lake"), "checkpoint": str(folder / "checkpoint"), **other}
+    (folder / "sync.toml").write_text(
+        f'checkpoint = "{place["checkpoint"]}"\n[source]\ntopics = ["t"]\n"kafka.bootstrap.servers" = "127.0.0.1:1"\n'
+        f'[target]\nformat = "delta"\npath = "{place["path"]}"\n'
+    )
+    return read_toml((folder / "sync.toml").read_text())
+
+
+@pytest.fixture
+def statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of a sync, which no Spark reads."""
+    monkeypatch.setattr(session, "session_of", lambda _: None)
+    monkeypatch.setattr(status, "statuses_of", lambda *_: TABLES)
+    monkeypatch.setattr(status, "written_statuses", lambda _: None)
+
+
+@pytest.mark.usefixtures("statuses")
+def test_the_status_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both have the lag, times, rows, since when a table is set aside, and its last error."""
+    code = command._show_status(None, argparse.Namespace(json=False))  # type: ignore[arg-type]
+    text = capsys.readouterr().out
+    command._show_status(None, argparse.Namespace(json=True))  # type: ignore[arg-type]
+    orders, events, items, notes = json.loads(capsys.readouterr().out)
+
+    assert code == 1
+    head, *lines = text.splitlines()
+    assert head.split("  ")[0] == "table"
+    assert "2026-09-21 14:15:07 UTC" in lines[0]
+    assert lines[0].endswith("2,273")
+    since = items["set_aside_since"][:19].replace("T", " ")
+    assert f"shop.items, set aside since {since} UTC, in micro-batch 4: {'x' * 200}" in lines
+    assert "shop.notes, last error: it was full" in lines
+    assert orders["resolved_time"].startswith("2026-09-21T14:15:07")
+    assert (orders["images"], events["lag_seconds"]) == (2273, None)
+    lag = orders["lag_seconds"]
+    assert f"  {lag // 86400:,.0f} d {lag % 86400 // 3600:.0f} h  " in lines[0]
+    assert (items["state"], notes["state"], notes["reason"]) == ("set aside", "following", "it was full")
+
+
+@pytest.mark.parametrize("command", [("sync",), ("audit",)])
+def test_without_java_it_says_so_before_it_starts(
+    command: tuple[str, ...], ticdc_source: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where Spark finds no Java, the command ends with one line that says what to do."""
+    for name in ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    file = tmp_path / "sync.toml"
+    file.write_text(EXAMPLE.replace("# [tidb]", "[tidb]").replace("# url", "url"))
+
+    done = ticdc_source(*command, str(file))
+
+    assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
+    assert done.err.startswith("error: Spark needs Java, and JAVA_HOME is not set")
+    assert "install Java 17 or newer" in done.err
+
+
+def test_a_wrong_port_is_told_before_spark_starts(
+    ticdc_source: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A sync looks for its brokers first: five seconds are less than Spark needs to start."""
+    monkeypatch.setattr(session, "session_of", lambda _: pytest.fail("Spark was started"))
+    place = ["--format", "delta", "--path", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "checkpoint")]
+    began = time.monotonic()
+
+    done = ticdc_source("sync", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t", *place)
+
+    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+    assert "127.0.0.1:1: ECONNREFUSED (nothing listens there)" in done.err
+    assert time.monotonic() - began < 5
+
+
+def test_the_status_needs_no_spark(ticdc_source: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The file that a sync keeps beside its tables has all that the table has; the output says as of when it is."""
+    monkeypatch.setattr(session, "session_of", lambda _: pytest.fail("Spark was started"))
+    config = config_of(tmp_path)
+    StatusFile(config).write(map(asdict, TABLES))
+    file = tmp_path / "lake" / "_ticdc_sync.json"
+    file.write_text(re.sub(r'(?<="written": ")[^"]*', "2026-09-21T14:15:30+00:00", file.read_text()))
+    began = time.monotonic()
+
+    shown = ticdc_source("sync", str(tmp_path / "sync.toml"), "--status")
+    as_json = ticdc_source("sync", str(tmp_path / "sync.toml"), "--status", "--json")
+
+    assert time.monotonic() - began < 3
+    assert (shown.code, as_json.code) == (1, 1)
+    assert shown.out.splitlines()[-1].startswith("as of 2026-09-21 14:15:30 UTC, ")
+    assert shown.out.splitlines()[-1].endswith(f" ago, by {file}")
+    assert "shop.notes, last error: it was full" in shown.out
+    now = [{**each.as_json(0), "as_of": "2026-09-21T14:15:30+00:00"} for each in TABLES]
+    assert [{**each, "lag_seconds": None} for each in as_json.json] == [
+        {**each, "lag_seconds": None} for each in json.loads(json.dumps(now))
+    ]
+
+
+def test_each_write_of_the_table_writes_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The file follows the table; what it says comes back as it was, pauses and columns too."""
+    monkeypatch.setattr(status.StatusTable, "opened", lambda _: MagicMock())
+    config = config_of(tmp_path)
+    pause = Pause(reason="it stopped", ended="2026-09-21T14:15:30+00:00", complete_since=AT, from_ts=AT, to_ts=AT + 1)
+    orders = replace(TABLES[0], columns=("id", "\U0001f600"), pauses=(pause,))
+
+    for each in (TABLES[0], orders):
+        status.status_table(MagicMock(), config).write({"shop.orders": each})
+
+        assert status.written_statuses(config)[0] == [each]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "table": "elsewhere", "written": "", "statuses": []}']
+)
+def test_a_file_of_something_else_is_no_status(text: str, tmp_path: Path) -> None:
+    """A file that is damaged, or of another sync or release, is as none: the table is asked."""
+    config = config_of(tmp_path)
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "_ticdc_sync.json").write_text(text)
+
+    assert status.written_statuses(config) is None
+
+
+def test_no_secret_is_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Credentials in the place of the tables are not in the file, nor in what is logged if it cannot be written."""
+    written: list[bytes] = []
+    monkeypatch.setattr(MetricFiles, "put", lambda _, __, data: written.append(data))
+    config = config_of(tmp_path, path="s3://key:hunter2@bucket/lake", checkpoint="s3://key:hunter2@bucket/c")
+    file = StatusFile(config)
+
+    row = replace(TABLES[0], target="delta.`s3://key:hunter2@bucket/lake/shop/orders`")
+    file.write([asdict(row.set_aside(1, "s3://key:hunter2@bucket/lake is full"))])
+
+    assert b"bucket/lake is full" in written[0]
+    assert b"hunter2" not in written[0]
+    assert "hunter2" not in file.place
+
+
+def test_a_store_that_cannot_be_written_ends_no_sync(tmp_path: Path) -> None:
+    """The file is a convenience: a failure is logged once, and not tried again."""
+    (tmp_path / "lake").write_text("a file, and no folder")
+    file = StatusFile(config_of(tmp_path))
+
+    file.write(map(asdict, TABLES))
+    (tmp_path / "lake").unlink()
+    file.write(map(asdict, TABLES))
+
+    assert not (tmp_path / "lake").exists()

@@ -1,0 +1,69 @@
+"""Fetch the jars of an engine as `ticdc-lakehouse collect` does, or use them in a session that fetches none.
+
+    python -m lakehouse.tests.engines.engine_jars fetch|use ENGINE FOLDER
+
+Needs PySpark and the dependencies of the package, but no pytest. Its last line of output is a report in JSON.
+"""
+
+import argparse
+import json
+import os
+import re
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.versions.decoding import equal
+from ticdc_lakehouse.sync.engine_jars import fetch_jars
+from ticdc_lakehouse.sync.session import SETTINGS
+
+
+def coordinates(jar: Path) -> str:
+    """Return the Maven coordinates of a jar, from the name that Ivy gives it: group_artifact-version.jar."""
+    found = re.fullmatch(r"([^_]+)_(.+?)-(\d[^_]*)", jar.stem)
+    equal(found is not None, True)
+    return ":".join(found.groups()) if found else ""
+
+
+def use(engine: str, folder: Path) -> int:
+    """Write and read a table in a session that has the jars, and nowhere to fetch others from."""
+    os.environ["DEFAULT_ARTIFACT_REPOSITORY"] = (folder / "nothing").as_uri()
+    settings = {
+        **SETTINGS[engine],
+        "spark.jars": str(folder / "jars" / "*.jar"),
+        "spark.jars.ivy": str(folder / "ivy"),
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[1]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    table = f"delta.`{folder / 'table'}`" if engine == "delta" else "lake.db.t"
+    spark.sql(f"CREATE TABLE {table} (id int) USING {engine}")
+    spark.range(1, 3).selectExpr("CAST(id AS int) AS id").writeTo(table).append()
+    spark.sql(f"MERGE INTO {table} t USING (SELECT 1 id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    rows = spark.table(table).count()
+    spark.stop()
+    return rows
+
+
+def main() -> None:
+    """Do one of the two, and print a report."""
+    parser = argparse.ArgumentParser(prog="python -m lakehouse.tests.engines.engine_jars")
+    parser.add_argument("what", choices=("fetch", "use"))
+    parser.add_argument("engine", help="delta or iceberg")
+    parser.add_argument("folder", type=Path, help="where the jars are")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    if arguments.what == "fetch":
+        report: object = sorted(map(coordinates, fetch_jars(arguments.engine, folder / "jars")))
+    else:
+        report = use(arguments.engine, folder)
+    print(json.dumps({arguments.what: report}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

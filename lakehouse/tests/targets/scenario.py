@@ -1,0 +1,554 @@
+"""What must hold of merge_into with a real engine: rows, columns, types, commits and bad input.
+
+    python -m lakehouse.tests.targets.scenario ENGINE FOLDER
+
+Needs PySpark and the dependencies of the package, but no pytest. Its last line of output is a report in JSON.
+"""
+
+import argparse
+import datetime
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from lakehouse.tests.targets.cost_scenario import CostScenario
+from lakehouse.tests.targets.ddl_scenario import DDLScenario
+from lakehouse.tests.targets.maintenance_scenario import MaintenanceScenario
+from lakehouse.tests.targets.types_scenario import TypesScenario
+from lakehouse.tests.engines.engines import ENGINES, Engine
+from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
+from ticdc_source.events import TableName
+from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
+from ticdc_lakehouse.sync.names import Layout, Suffix
+from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.types import TYPES, VARIANT
+from ticdc_source.spark.schema import to_spark
+from ticdc_lakehouse.targets.sessions import REMEMBERED
+from ticdc_lakehouse.targets.sql_targets import ENGINES as ENGINES_OF_TARGETS
+from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
+from ticdc_lakehouse.targets.target_names import deleted_keys_of
+
+Change = tuple[Any, ...]  # change type, commit-ts, offset, then the values of the columns
+
+
+class Scenario:
+    """What must hold, with an engine, a session and a folder."""
+
+    def __init__(self, engine: Engine, spark: SparkSession, folder: Path) -> None:
+        self.engine = engine
+        self.spark = spark
+        self.folder = folder
+
+    # Rows
+
+    def soft_deletes(self) -> None:
+        """Deleted rows stay with a flag; the others are TiDB's, whatever comes twice or late."""
+        target = self._name("soft")
+        created = self._merge(target, HISTORY[:3], deletes="soft")
+        equal((created.created, created.images, created.repeated), (True, 3, False))
+        for part in (HISTORY[3:6], HISTORY[6:]):
+            self._merge(target, part)
+        equal(self._rows(target, "NOT _is_deleted"), AT_THE_END)
+        equal(self._rows(target, "_is_deleted"), [(2, "b"), (4, "d")])
+        for part in (HISTORY, [*HISTORY[:5], ("insert", 5, 90, 2, "late"), ("insert", 5, 91, 4, "late")]):
+            self._merge(target, part)
+        equal(self._rows(target, "NOT _is_deleted"), AT_THE_END)
+        self._merge(target, [("insert", 40, 50, 2, "again")])
+        equal(self._rows(target, "NOT _is_deleted"), sorted([*AT_THE_END, (2, "again")]))
+        self._merge(target, [("delete", 41, 51, 2, None)])  # of a changefeed whose deletes have the key only
+        equal(self._rows(target, "_is_deleted"), [(2, "again"), (4, "d")])
+        purge_deleted(self.spark, target, before=41)
+        equal(self._rows(target, "_is_deleted"), [(2, "again")])
+
+    def hard_deletes(self) -> None:
+        """Deleted rows leave the target; their keys keep late inserts out, until they are purged."""
+        target, aside = self._name("hard"), deleted_keys_of(self._name("hard"))
+        self._merge(target, HISTORY, deletes="hard")
+        equal(self._rows(target), AT_THE_END)
+        equal(self.spark.table(target).columns, ["id", "v", "_sequence"])
+        self._merge(target, [*HISTORY[:5], ("insert", 5, 90, 2, "late"), ("insert", 5, 91, 4, "late")])
+        equal(self._rows(target), AT_THE_END)
+        equal(sorted(row["id"] for row in self.spark.table(aside).collect()), [2, 4])
+        self._merge(target, [("insert", 40, 50, 2, "again")])
+        equal(self._rows(target), sorted([*AT_THE_END, (2, "again")]))
+        self._merge(target, [("delete", 41, 51, 2, None)])
+        equal(self._rows(target), AT_THE_END)
+        purge_deleted(self.spark, target, before=41)
+        equal([tuple(row) for row in self.spark.table(aside).select("id", "_sequence.commit_ts").collect()], [(2, 41)])
+        self._merge(target, [("insert", 5, 91, 4, "late")])  # nobody remembers it now
+        equal(self._rows(target), sorted([*AT_THE_END, (4, "late")]))
+
+    def a_crash_before_the_rows(self) -> None:
+        """If the keys of deleted rows were written and the rows were not, the repeated micro-batch completes both."""
+        target = self._name("crash")
+        self._merge(target, HISTORY[:3], deletes="hard", app_id="a", batch_id=1)
+        batch = [("delete", 30, 60, 1, "a"), ("insert", 31, 61, 7, "g")]
+        with crashing_before_rows(self.engine.name, target):
+            refused(TargetError, CRASH, lambda: self._merge(target, batch, app_id="a", batch_id=2))
+        equal(self._rows(target), [(1, "a"), (2, "b"), (4, "d")])
+        equal([row["id"] for row in self.spark.table(deleted_keys_of(target)).collect()], [1])
+        report = self._merge(target, batch, app_id="a", batch_id=2)
+        equal((self._rows(target), report.repeated), ([(2, "b"), (4, "d"), (7, "g")], False))
+        equal(self._merge(target, batch, app_id="a", batch_id=2).repeated, True)
+
+    def repeated_batches(self) -> None:
+        """The last micro-batch makes no commit if it comes again; other changes are merged, whatever their number."""
+        target = self._name("repeated")
+        facts = [(1, 100), (2, None), (3, 300)]
+        for batch_id, resolved_ts in facts:
+            changes = [("insert", 10 + batch_id, batch_id, batch_id, "x")]
+            report = self._merge(target, changes, app_id="me", batch_id=batch_id, resolved_ts=resolved_ts)
+            equal(report.repeated, False)
+        before = commits_of(self.spark, target)
+        report = self._merge(target, [("insert", 13, 3, 3, "x")], app_id="me", batch_id=3, resolved_ts=300)
+        equal((report.repeated, report.rows), (True, 0))
+        equal(commits_of(self.spark, target), before)
+        recorded = [(one.facts.batch_id, one.facts.resolved_ts) for one in reversed(before) if one.facts.app_id]
+        equal(recorded, facts)
+        equal(resolved_ts_of(self.spark, target), 300)
+        settings = ("spark.databricks.delta.write.txnVersion", "spark.sql.iceberg.snapshot-property.ticdc.batch_id")
+        equal([self.spark.conf.get(name, None) for name in settings], [None, None])
+        self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
+        equal(self._rows(target, "id = 1"), [(1, "y")])
+        for number in (3, 1, 0):  # its checkpoint was put back, so that a number stands for other changes
+            new = [("insert", 60, 60 + number, 60 + number, "new")]
+            equal(self._merge(target, new, app_id="me", batch_id=number).repeated, False)
+            equal(self._merge(target, new, app_id="me", batch_id=number).repeated, True)
+        equal([row[0] for row in self._rows(target, "id >= 60")], [60, 61, 63])
+        self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
+        remembered = REMEMBERED.take(self.spark, target, "me")  # with the version that the engine itself tells
+        equal((remembered and remembered.facts.batch_id, remembered and bool(remembered.version)), (4, True))
+
+    def a_log_whose_micro_batches_come_again(self) -> None:
+        """Each Kafka record is in a log once, in whatever micro-batch it comes again, also after a restore."""
+        log = self._name("log_again")
+
+        def append(batch_id: int, first: int, last: int) -> None:
+            changes = [("insert", 10 + place, place, place, "x") for place in range(first, last)]
+            append_log(self._frame(changes, "id int, v string"), log, format=self.engine.name, app_id="me",
+                       batch_id=batch_id)  # fmt: skip
+
+        append(1, 0, 2)
+        append(2, 2, 4)
+        version = commits_of(self.spark, log)[1].version
+        for batch_id, first, last in [(2, 2, 4), (2, 2, 6), (1, 0, 3), (3, 6, 7), (1, 1, 8)]:
+            append(batch_id, first, last)
+        found = sorted(row["id"] for row in self.spark.table(log).select("id").collect())
+        equal(found, [*range(8)])
+        self._restore(log, version)
+        append(1, 1, 8)  # the first one that is undone
+        equal(sorted(row["id"] for row in self.spark.table(log).select("id").collect()), [*range(8)])
+
+    def a_restored_table(self) -> None:
+        """After a restore, a micro-batch that was lost is applied again, and one behind it is refused."""
+        target = self._name("restored")
+        for batch_id in (1, 2):
+            self._merge(target, [("insert", batch_id, batch_id, batch_id, "x")], app_id="me", batch_id=batch_id)
+        version = commits_of(self.spark, target)[1].version
+        lost: list[Change] = [("insert", 2, 2, 2, "x")]
+        self._restore(target, version)
+        new = [("insert", 3, 3, 3, "x")]
+        self._refused(target, new, "it was restored to an older version", app_id="me", batch_id=3)
+        self._refused(target, new, "has had micro-batch 2", app_id="me", batch_id=3, after_batch=2)
+        self._merge(target, lost, app_id="me", batch_id=2)
+        self._merge(target, new, app_id="me", batch_id=3, after_batch=2)
+        equal(self._rows(target), [(1, "x"), (2, "x"), (3, "x")])
+
+    def _restore(self, target: str, version: int) -> None:
+        """Put a version back, as a user does it while this process keeps its session."""
+        if self.engine.name == "delta":
+            self.spark.sql(f"RESTORE TABLE {target} TO VERSION AS OF {version}").collect()
+        else:
+            self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{target.removeprefix('lake.')}', {version})")
+
+    def a_target_of_another_table(self) -> None:
+        """The changes of one table are refused in the target of another, also with the same micro-batch."""
+        target = self._name("of_orders")
+        types = {name: StructType([StructField("id", IntegerType(), metadata={"ticdc.key": "true",
+                 "ticdc.table": f"shop.{name}"})]) for name in ("orders", "Orders", "items")}  # fmt: skip
+        self._merge(target, [("insert", 10, 0, 1)], types["orders"], app_id="me", batch_id=1)
+        self._refused(target, [("insert", 11, 1, 2)], "belongs to shop.orders", types["items"], app_id="me", batch_id=1)
+        self._merge(target, [("insert", 12, 2, 3)], types["Orders"], app_id="me", batch_id=2)
+        equal(self._rows(target), [(1,), (3,)])
+
+    # Columns
+
+    def new_columns(self) -> None:
+        """Columns come as changes bring them; what changes lack stays as it is."""
+        target = self._name("columns")
+        self._merge(target, [("insert", 10, 0, 1, "a"), ("insert", 10, 1, 2, "b")])
+        wider = [("update_postimage", 11, 2, 1, "A", Decimal("1.50")), ("insert", 11, 3, 3, "c", None)]
+        report = self._merge(target, wider, "id int, v string, `new one` decimal(10,2)")
+        equal(report.added, ("new one",))
+        equal(self._rows(target), [(1, "A", Decimal("1.50")), (2, "b", None), (3, "c", None)])
+        self._merge(target, [("update_postimage", 12, 4, 1, "AA"), ("insert", 12, 5, 4, "d")])
+        equal(self._rows(target), [(1, "AA", Decimal("1.50")), (2, "b", None), (3, "c", None), (4, "d", None)])
+
+    def wider_columns(self) -> None:
+        """Types widen as far as the engine can; narrower values are cast; nothing else is tried."""
+        target = self._name("wider")
+        self._merge(target, [("insert", 10, 0, 1, 7, 0.5, Decimal("1.25"))], "id int, n int, f float, d decimal(10,2)")
+        wide = [("insert", 11, 1, 2**40, 2**40, 0.1, Decimal("123456789012.25"))]
+        report = self._merge(target, wide, "id bigint, n bigint, f double, d decimal(14,2)")
+        equal(report.widened, ("id", "n", "f", "d"))
+        self._merge(
+            target, [("insert", 12, 2, 3, 9, 0.25, Decimal("2.50"))], "id int, n smallint, f float, d decimal(5,2)"
+        )
+        ones = [(1, 7, 0.5, Decimal("1.25")), (3, 9, 0.25, Decimal("2.50"))]
+        equal(self._rows(target), [*ones, (2**40, 2**40, 0.1, Decimal("123456789012.25"))])
+        scaled: list[Change] = [("insert", 13, 3, 4, 1, 1.0, Decimal("1.2345"))]
+        if self.engine.name == "delta":
+            unsigned: list[Change] = [("insert", 13, 3, 4, Decimal(1), 1.0, Decimal("1.2345"))]
+            report = self._merge(target, unsigned, "id bigint, n decimal(20,0), f double, d decimal(10,4)")
+            equal(report.widened, ("n", "d"))
+            equal(self._rows(target, "id = 4"), [(4, 1, 1.0, Decimal("1.2345"))])
+        else:
+            self._refused(
+                target,
+                scaled,
+                "decimal(14,2) there and decimal(10,4)",
+                "id bigint, n bigint, f double, d decimal(10,4)",
+            )
+        self._refused(
+            target,
+            [("insert", 14, 4, 5, "x", 1.0, None)],
+            "column n is",
+            "id bigint, n string, f double, d decimal(14,2)",
+        )
+
+    def every_type(self) -> None:
+        """A value of every type of the table of types comes back as it was; a TIME as its microseconds."""
+        arrows = {f"c_{name}": row.arrow for name, row in TYPES.items()}
+        arrows |= {f"u_{name}": row.unsigned for name, row in TYPES.items() if row.unsigned is not None}
+        arrows |= {"c_bit1": pa.bool_(), "c_decimal38": pa.decimal128(38, 10), "c_labels": pa.string()}
+        missing = {str(arrow) for arrow in arrows.values()} - VALUES.keys()
+        equal(missing, set())
+        values = {name: VALUES[str(arrow)] for name, arrow in arrows.items()}
+        types = to_spark(pa.schema([pa.field("id", pa.int32()), *(pa.field(*one) for one in arrows.items())]))
+        target = self._name("types")
+        rows = [("insert", 10, 0, 1, *values.values()), ("insert", 10, 1, 2, *(None for _ in values))]
+        self._merge(target, rows, types)
+        by_id = {row["id"]: plain(row) for row in self.spark.table(target).collect()}
+        expected = {
+            name: value // MICROSECOND if isinstance(value, datetime.timedelta) else value
+            for name, value in values.items()
+        }
+        equal({name: by_id[1][name] for name in values}, expected)
+        equal([name for name in values if by_id[2][name] is not None], [])
+        interval = "make_dt_interval(0, 0, 0, CAST(c_time / 1000000 AS DECIMAL(18, 6)))"
+        back = self.spark.table(target).where("id = 1").select(F.expr(interval)).collect()
+        equal(back[0][0], values["c_time"])
+        later = [("insert", 11, 2, 3, *values.values())]
+        self._merge(target, later, types)
+        one = plain(self.spark.table(target).where("id = 3").collect()[0])
+        equal({name: one[name] for name in values}, expected)
+
+    def columns_of_every_type_come_later(self) -> None:
+        """Each type can also be that of a new column of an old table."""
+        target = self._name("later")
+        self._merge(target, [("insert", 10, 0, 1, "a")])
+        arrows = {
+            f"c_{number}": arrow for number, arrow in enumerate(dict.fromkeys(row.arrow for row in TYPES.values()))
+        }
+        types = to_spark(pa.schema([pa.field("id", pa.int32()), *(pa.field(*one) for one in arrows.items())]))
+        report = self._merge(target, [("insert", 11, 1, 2, *(VALUES[str(arrow)] for arrow in arrows.values()))], types)
+        equal(report.added, tuple(arrows))
+
+    def variants(self) -> None:
+        """VARIANT is stored where the engine has it; Iceberg says from which format version on."""
+        target = self._name("variant")
+        frame = self._frame([("insert", 10, 0, 1, '{"a": [1]}')]).withColumn("v", F.parse_json("v"))
+        properties = {"format-version": "3"} if self.engine.name == "iceberg" else {}
+        if properties:
+            refused(TargetError, "format version 3", lambda: merge_into(frame, target, keys=["id"]))
+            equal(open_target(self.spark, target, self.engine.name).exists(), False)
+        merge_into(frame, target, keys=["id"], format=self.engine.name, properties=properties)
+        equal([row[0] for row in self.spark.table(target).select(F.to_json("v")).collect()], ['{"a":[1]}'])
+        equal(VARIANT in [row.arrow for row in TYPES.values()], False)
+
+    def a_key_of_several_columns(self) -> None:
+        """Field metadata names several keys, of a TIME too, and NULL; the changes may have another prefix."""
+        target = self._name("keys")
+        fields = [
+            StructField("a b", to_spark(pa.schema([pa.field("x", pa.duration("us"))]))["x"].dataType, metadata=MARKED),
+            StructField("`q`", to_spark(pa.schema([pa.field("x", pa.string())]))["x"].dataType, metadata=MARKED),
+            StructField(
+                "v", to_spark(pa.schema([pa.field("x", pa.string())]))["x"].dataType, metadata={"comment": "It's"}
+            ),
+        ]
+        hour = datetime.timedelta(hours=-1, microseconds=-1)
+        rows = [("insert", 10, 0, hour, None, "1"), ("insert", 10, 1, hour, "x", "2")]
+        frame = self._frame(rows, StructType(fields))
+        renamed = frame.toDF(
+            *(name.replace("_", "cdc_", 1) if name.startswith("_") else name for name in frame.columns)
+        )
+        for column, field in zip(renamed.schema, frame.schema, strict=True):
+            equal(column.metadata, field.metadata)
+        merge_into(renamed, target, format=self.engine.name)
+        merge_into(self._frame([("update_postimage", 11, 2, hour, None, "3")], StructType(fields)), target)
+        stored = sorted((row["a b"], row["`q`"] or "", row["v"]) for row in self.spark.table(target).collect())
+        equal(stored, [(-3_600_000_001, "", "3"), (-3_600_000_001, "x", "2")])
+        described = {row["col_name"]: row["comment"] for row in self.spark.sql(f"DESCRIBE {target}").collect()}
+        equal((described["v"], described["a b"]), ("It's", "TIME, in microseconds"))
+        properties = open_target(self.spark, target).properties()
+        equal(json.loads(properties["ticdc.keys"]), ["a b", "`q`"])
+
+    def from_a_table(self) -> None:
+        """Changes may come from a table of the same engine."""
+        source, target = self._name("bronze"), self._name("silver")
+        self._frame(HISTORY).writeTo(source).using(self.engine.name).create()
+        for _ in range(2):
+            merge_into(self.spark.table(source), target, keys=["id"], deletes="hard", format=self.engine.name)
+        equal(self._rows(target), AT_THE_END)
+
+    # Bad input
+
+    def bad_input(self) -> None:
+        """What cannot be merged is refused before anything is written, and the error says what to do."""
+        good = self._frame([("insert", 10, 0, 1, "a")])
+        target = self._name("bad")
+        self.spark.sql("CREATE TABLE IF NOT EXISTS plain (id int, v string) USING parquet")
+        stream = self.spark.readStream.format("rate").load()
+        name = self.engine.name
+        named_alike = good.toDF(*(one.replace("_", "cdc_", 1) for one in good.columns[:-1]), "_SEQUENCE")
+        unmade: list[tuple[type[TiCDCSourceError], str, Callable[[], object]]] = [
+            (SchemaError, "foreachBatch", lambda: merge_into(stream, target)),
+            (SchemaError, "outputFormat=changelog", lambda: merge_into(good.drop("_sequence"), target)),
+            (SchemaError, r"keys=['id']", lambda: merge_into(good, target, format=self.engine.name)),
+            (SchemaError, "lack the key column nr", lambda: self._merge(target, [], keys=["nr"])),
+            (OptionError, "'soft' or 'hard'", lambda: self._merge(target, [], deletes="later")),
+            (TargetError, "column_prefix", lambda: merge_into(named_alike, target, keys=["id"], format=name)),
+            (TargetError, "one of delta, iceberg", lambda: merge_into(good, target, keys=["id"], format="hudi")),
+            (TargetError, "a table of parquet", lambda: merge_into(good, "spark_catalog.default.plain", keys=["id"])),
+            (TargetError, "cannot be opened", lambda: merge_into(good, "nowhere.a.b.c", keys=["id"], format="delta")),
+            (TargetError, "There is no table", lambda: resolved_ts_of(self.spark, target)),
+            (TargetError, "There is no table", lambda: purge_deleted(self.spark, target, before=1)),
+        ]
+        if self.engine.name == "delta":
+            folder = self.folder / "no table"
+            self.spark.range(3).write.parquet(str(folder))
+            path = f"delta.`{folder}`"
+            unmade.append((TargetError, "files that are no Delta table", lambda: merge_into(good, path, keys=["id"])))
+        else:
+            unmade.append((TargetError, "format='delta' or", lambda: merge_into(good, "default.nothing", keys=["id"])))
+        for error, text, attempt in unmade:
+            refused(error, text, attempt)
+        equal(open_target(self.spark, target, self.engine.name).exists(), False)
+        self._merge(target, [("insert", 10, 0, 1, "a")], deletes="soft")
+        self._refused(target, [], "deletes='hard' was given", deletes="hard")
+        self._refused(target, [], "column_prefix='x' was given", column_prefix="x")
+        self._refused(target, [], "its keys are id, and those of the changes are v", keys=["v"])
+        self._refused(target, [("insert", 11, 1, "b", "b")], "column id is int there and string", "id string, v string")
+        numbers = [("insert", 11, 1, 1, 2, 1)]
+        self._refused(target, numbers, "column v is string there and bigint", "id int, v bigint, w int")
+        other = self._name("other")
+        self.spark.sql(f"CREATE TABLE {other} (id int, v string) USING {self.engine.name}")
+        self._refused(other, [("insert", 10, 0, 1, "a")], "needs to order changes")
+        refused(TargetError, "did not create it", lambda: purge_deleted(self.spark, other, before=1))
+        naive = datetime.datetime(2026, 1, 1)  # noqa: DTZ001 (that is the mistake)
+        refused(OptionError, "time zone", lambda: purge_deleted(self.spark, target, before=naive))
+        unordered = good.withColumn("_sequence", F.lit(None).cast(good.schema["_sequence"].dataType))
+        refused(SchemaError, "without a _sequence", lambda: merge_into(unordered, target, keys=["id"]))
+        equal(self._rows(target), [(1, "a")])
+
+    def hostile_names(self) -> None:
+        """Tables and columns may have any name; a target that could be outside its warehouse is refused."""
+        delta = self.engine.name == "delta"
+        layout = Layout("delta", root=str(self.folder / "named")) if delta else Layout("iceberg", catalog="lake")
+        table = TableName("../../esc", "a`b.c/d:😀")
+        fields = [StructField("id", IntegerType(), metadata={"ticdc.key": "true", "ticdc.table": str(table)})]
+        fields += [StructField(name, StringType(), metadata={"ticdc.table": str(table)}) for name in HOSTILE_COLUMNS]
+        rows: list[Change] = [("insert", 10, 0, 1, *HOSTILE_COLUMNS), ("delete", 10, 1, 2, *HOSTILE_COLUMNS)]
+        target = layout.target(table)
+        self._merge(target, rows, StructType(fields), deletes="hard")
+        append_log(self._frame(rows, StructType(fields)), layout.target(table, "__log"), format=self.engine.name)
+        ids_of: dict[Suffix, list[int]] = {"": [1], "__deleted": [2], "__log": [1, 2]}
+        for suffix, ids in ids_of.items():
+            name = layout.target(table, suffix)
+            equal(sorted(row["id"] for row in self.spark.table(name).collect()), ids)
+            equal(open_target(self.spark, name).properties()["ticdc.table"], str(table))
+            equal(layout.table_of(name), (table, suffix))
+        stored = self.spark.table(target).collect()[0]
+        equal([stored[name] for name in HOSTILE_COLUMNS], HOSTILE_COLUMNS)
+
+        sql = 'lake.shop.`it\'s a "t``"`' if not delta else f'delta.`{self.folder}/it\'s a "t``"`'
+        others = [layout.target(TableName("2024", name)) for name in ("2024", "_hidden", "a__log")]
+        for name in (sql, layout.own("_ticdc_sync"), *others):
+            open_target(self.spark, name, self.engine.name).create([NewColumn("id", IntegerType())], {"a": "b"})
+            equal(open_target(self.spark, name).columns(), {"id": IntegerType()})
+        before = sorted(self.folder.parent.glob("*"))
+        frame = self._frame([("insert", 10, 0, 1, "a")])
+        names = ["lake.`../../esc`", "lake.shop.`../../esc`", "lake.shop.`..`", "lake.shop.`a/b`", "lake.shop.`a:b`",
+                 "delta.`shop/orders`", "lake.shop.a-b", "lake.shop.t; SELECT 1", "lake.shop.t -- t",
+                 "lake..t", ""]  # fmt: skip
+        for name in (*names, "spark_catalog.`my-shop`.t"):
+            refused(TargetError, "The target ", partial(merge_into, frame, name, keys=["id"], format="delta"))
+        for name in names:
+            refused(TargetError, "The target ", partial(append_log, frame, name, format="iceberg"))
+        equal(sorted(self.folder.parent.glob("*")), before)
+        equal([row[0] for row in self.spark.sql("SHOW NAMESPACES IN spark_catalog").collect()], ["default"])
+
+    # Tools
+
+    def _name(self, name: str) -> str:
+        return f"delta.`{self.folder}/delta/{name}`" if self.engine.name == "delta" else f"lake.shop.{name}"
+
+    def _frame(self, changes: Iterable[Change], columns: str | StructType = "id int, v string") -> DataFrame:
+        fields = StructType.fromDDL(columns) if isinstance(columns, str) else columns
+        schema = StructType([*METADATA.fields, *getattr(fields, "fields", ())])
+        rows = []
+        for change in changes:
+            kind, ts, offset = change[:3]
+            rank = 0 if kind in ("delete", "update_preimage") else 1
+            rows.append((kind, ts, None, (ts, rank, 0, offset, 0), *change[3:]))
+        return self.spark.createDataFrame(rows, schema)
+
+    def _merge(
+        self, target: str, changes: Iterable[Change], columns: str | StructType = "id int, v string", **options: Any
+    ) -> MergeReport:
+        frame = self._frame(changes, columns)
+        return merge_into(frame, target, **{"keys": ["id"], "format": self.engine.name, **options})
+
+    def _refused(
+        self,
+        target: str,
+        changes: Iterable[Change],
+        text: str,
+        columns: str | StructType = "id int, v string",
+        **options: Any,
+    ) -> None:
+        """Merging raises a TargetError with a text, and leaves the target as it was."""
+        before = (commits_of(self.spark, target), self.spark.table(target).schema)
+        refused(TargetError, text, lambda: self._merge(target, changes, columns, **options))
+        equal((commits_of(self.spark, target), self.spark.table(target).schema), before)
+
+    def _rows(self, target: str, where: str = "true") -> list[tuple[Any, ...]]:
+        frame = self.spark.table(target).where(where)
+        names = [f"`{name}`" for name in frame.columns if not name.startswith("_")]
+        return sorted((tuple(row) for row in frame.select(*names).collect()), key=lambda row: row[0])
+
+
+METADATA = to_spark(
+    pa.schema([
+        ("_change_type", pa.string()), ("_commit_version", pa.int64()),
+        ("_commit_timestamp", pa.timestamp("us", "UTC")), ("_sequence", SEQUENCE),
+    ])
+)  # fmt: skip
+HOSTILE_COLUMNS = [
+    "${env:PATH}", "${system:java.home}", "${spark.app.name}",
+    "`", "a`b", "a.b", "a,b", "a'b", 'a"b', "😀", " a", "a%b", "a;b", "a{b}", "(a)", "a\nb", "a\tb", "a=b", "2024",
+    "select", "a/b", "a:b", "é", "k0", "c0", "seq", "gone", "s", "t",
+]  # fmt: skip
+MARKED = {"ticdc.key": "true", "ticdc.table": "shop.orders"}
+CRASH = "as though the driver died"
+MICROSECOND = datetime.timedelta(microseconds=1)
+
+# Rows 1 to 6 of a table: an update, deletes, a key update, an insert after a delete. The offsets are not in order.
+HISTORY: list[Change] = [
+    ("insert", 10, 0, 1, "a"), ("insert", 10, 1, 2, "b"), ("insert", 10, 2, 4, "d"),
+    ("update_preimage", 11, 3, 1, "a"), ("update_postimage", 11, 3, 1, "A"), ("delete", 12, 9, 2, "b"),
+    ("insert", 13, 4, 6, "f"), ("delete", 14, 5, 6, "f"), ("insert", 14, 6, 6, "F"),
+    ("update_preimage", 15, 7, 4, "d"), ("update_postimage", 15, 7, 5, "e"),
+    (None, 20, 8, None, None),
+]  # fmt: skip
+AT_THE_END = [(1, "A"), (5, "e"), (6, "F")]
+
+# A value of each Arrow type in the table of types.
+VALUES: dict[str, Any] = {
+    "int8": -128, "int16": -(2**15), "int32": -(2**31), "int64": 2**63 - 1, "bool": True,
+    "float": 0.10000000149011612, "double": 1e300, "string": "é'\\",
+    "binary": b"\x00\xff", "date32[day]": datetime.date(1000, 1, 1),
+    "timestamp[us]": datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001 (a DATETIME has no zone)
+    "timestamp[us, tz=UTC]": datetime.datetime(2038, 1, 19, 3, 14, 7, 999999),  # noqa: DTZ001 (the session's zone)
+    "duration[us]": -datetime.timedelta(hours=838, minutes=59, seconds=59, microseconds=1),
+    "decimal128(20, 0)": Decimal(2**64 - 1), "decimal128(38, 18)": Decimal("-99999999999999999999.999999999999999999"),
+    "decimal128(38, 10)": Decimal("-0.0000000001"), "list<element: float>": [0.5, -1.0],
+}  # fmt: skip
+
+
+@contextmanager
+def crashing_before_rows(engine: str, target: str) -> Iterator[None]:
+    """Let a MERGE into this target fail, as though the driver died; into its table of deleted keys it works."""
+    kind = ENGINES_OF_TARGETS[engine]
+    merge = kind.merge
+
+    def crash(self: Target, upsert: Upsert, facts: CommitFacts) -> Merged:
+        if self.name == target:
+            raise TargetError(CRASH)
+        return merge(self, upsert, facts)  # type: ignore[arg-type]
+
+    with mock.patch.object(kind, "merge", crash):
+        yield
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """Return a row with its binary values as Python's own."""
+    return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.asDict().items()}
+
+
+def refused(error: type[TiCDCSourceError], text: str, attempt: Callable[[], object]) -> None:
+    """Raise AssertionError unless the attempt raises this error with this text."""
+    try:
+        attempt()
+    except error as raised:
+        if text in str(raised):
+            return
+        message = f"found {raised!r}, expected {text!r} in it"
+    else:
+        message = f"nothing was raised, expected {error.__name__} with {text!r}"
+    raise AssertionError(message)
+
+
+def equal(actual: object, expected: object) -> None:
+    """Raise AssertionError unless both are equal."""
+    if actual != expected:
+        message = f"found {actual!r}, expected {expected!r}"
+        raise AssertionError(message)
+
+
+def main() -> None:
+    """Run everything and print a report."""
+    parser = argparse.ArgumentParser(prog="python -m lakehouse.tests.targets.scenario")
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("folder", type=Path, help="where the tables are")
+    parser.add_argument("--only", nargs="*", help="the names of some parts")
+    arguments = parser.parse_args()
+    engine = ENGINES[arguments.engine]
+    seconds: dict[str, float] = {}
+    with engine.session(arguments.folder) as spark:
+        scenario = Scenario(engine, spark, arguments.folder)
+        parts: list[Callable[[], None]] = [
+            scenario.soft_deletes, scenario.hard_deletes, scenario.a_crash_before_the_rows, scenario.repeated_batches,
+            scenario.a_restored_table, scenario.a_log_whose_micro_batches_come_again,
+            scenario.a_target_of_another_table, scenario.new_columns, scenario.wider_columns, scenario.every_type,
+            scenario.columns_of_every_type_come_later, scenario.variants, scenario.a_key_of_several_columns,
+            scenario.from_a_table, scenario.bad_input, scenario.hostile_names,
+            *TypesScenario(engine.name, spark, scenario._name, arguments.folder, equal).parts(),
+            *CostScenario(engine.name, spark, scenario._name, equal).parts(),
+            *MaintenanceScenario(engine.name, spark, scenario._name, equal, refused).parts(),
+            *DDLScenario(engine.name, spark, scenario._name, equal, refused).parts(),
+        ]  # fmt: skip
+        for part in parts:
+            if not arguments.only or part.__name__ in arguments.only:
+                began = time.monotonic()
+                part()
+                seconds[part.__name__] = round(time.monotonic() - began, 1)
+                print(part.__name__, seconds[part.__name__], flush=True)  # noqa: T201
+    print(json.dumps({"pyspark": pyspark.__version__, "engine": arguments.engine, "seconds": seconds}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""What DDL events do to rows of a target, without Spark: SQLite evaluates the expressions."""
+
+import json
+import random
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import pytest
+from pyspark.sql import types as spark
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, after_ddl
+from ticdc_lakehouse.targets.target_ddl import DDLState
+
+T = TableName("db", "t")
+LONG = spark.LongType()
+NEW = DDLState()
+Image: TypeAlias = dict[str, int | None]
+
+
+def ddl(commit_ts: int | None, query: str, table: TableName = T) -> DDLEvent:
+    """Return a DDL event."""
+    return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
+
+
+def after(*events: DDLEvent, state: DDLState | None = NEW, policy: DestructiveDDL = DestructiveDDL.APPLY) -> DDLState:
+    """Return the state of the target `lake.t` after events."""
+    return after_ddl(state, events, T, "lake.t", policy=policy)
+
+
+def computed(expressions: Mapping[str, str], row: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return a row after the expressions, all of them computed from the row as it was."""
+    names = list(expressions)
+    columns = ", ".join(f"? AS `{name}`" for name in row)
+    chosen = ", ".join(expressions.values()) or "1"
+    with sqlite3.connect(":memory:") as database:
+        (values,) = database.execute(f"SELECT {chosen} FROM (SELECT {columns})", list(row.values()))  # noqa: S608
+    return {**row, **dict(zip(names, values, strict=False))} if names else dict(row)
+
+
+def on_rows(state: DDLState, row: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return a stored row after what is pending; the columns of the target are those of the row."""
+    return computed(state.on_rows({name: LONG for name in row if name != "ts"}, "ts"), row)
+
+
+def test_an_added_column_has_its_default_in_older_rows_only() -> None:
+    """Rows up to the commit-ts of ADD COLUMN get the default; younger ones keep what they have."""
+    state = after(ddl(10, "ALTER TABLE t ADD COLUMN C bigint NOT NULL DEFAULT '7'"))
+
+    assert [on_rows(state, {"ts": ts, "C": own})["C"] for ts, own in ((9, None), (10, 1), (11, None), (12, 2))] == [
+        7, 7, None, 2,
+    ]  # fmt: skip
+
+
+def test_a_default_waits_for_its_column() -> None:
+    """A target gets the column with the first micro-batch that has it; until then nothing is to be set."""
+    state = after(ddl(10, "ALTER TABLE t ADD c bigint DEFAULT 7"))
+
+    assert on_rows(state, {"ts": 1, "a": 1}) == {"ts": 1, "a": 1}
+    assert state.filled(["a"]).pending_ts(["a", "c"]) == 10
+    assert on_rows(state.filled(["a"]), {"ts": 1, "a": 1, "c": None})["c"] == 7
+    assert state.filled(["a", "C"]).pending_ts(["a", "c"]) == 0
+
+
+def test_changes_that_come_late_have_the_default_too() -> None:
+    """An older image that comes after the event lacks the column, or has that of a dropped column of the name."""
+    state = after(ddl(10, "ALTER TABLE t ADD c bigint DEFAULT 7")).filled(["c"])
+    columns = {"a": LONG, "c": LONG}
+
+    assert computed(state.on_changes(columns, {"a": LONG}, "ts"), {"ts": 9, "a": 1}) == {"ts": 9, "a": 1, "c": 7}
+    assert computed(state.on_changes(columns, columns, "ts"), {"ts": 9, "a": 1, "c": 3})["c"] == 7
+    assert computed(state.on_changes(columns, columns, "ts"), {"ts": 11, "a": 1, "c": 3})["c"] == 3
+
+
+def test_a_column_that_was_dropped_begins_anew() -> None:
+    """A column that is added again is NULL in older rows if it has no default."""
+    state = after(ddl(10, "ALTER TABLE t DROP COLUMN c"), ddl(20, "ALTER TABLE t ADD COLUMN c bigint"))
+
+    assert on_rows(state, {"ts": 5, "c": 1})["c"] is None
+
+
+def test_a_renamed_column_has_the_values_of_the_old_name() -> None:
+    """RENAME COLUMN and CHANGE copy the values of older rows, also several at once that exchange their names."""
+    renamed = after(ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"))
+    changed = after(ddl(10, "ALTER TABLE t CHANGE a b bigint"), state=DDLState(types=(("a", "bigint"),)))
+    swapped = after(ddl(10, "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"))
+
+    assert on_rows(renamed, {"ts": 9, "a": 1, "b": None}) == {"ts": 9, "a": 1, "b": 1}
+    assert on_rows(changed, {"ts": 9, "a": 1, "b": None}) == {"ts": 9, "a": 1, "b": 1}
+    assert on_rows(renamed, {"ts": 11, "a": None, "b": 2})["b"] == 2
+    assert on_rows(swapped, {"ts": 9, "a": 1, "b": 2}) == {"ts": 9, "a": 2, "b": 1}
+
+
+def test_a_column_keeps_what_another_one_waits_for() -> None:
+    """A column that is added under the name that another one had is not filled before that one has its values."""
+    events = (ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"), ddl(20, "ALTER TABLE t ADD a bigint DEFAULT 5"))
+    state = after(*events).filled(["a"])
+
+    assert on_rows(state, {"ts": 5, "a": 1}) == {"ts": 5, "a": 1}
+    assert on_rows(state, {"ts": 5, "a": 1, "b": None}) == {"ts": 5, "a": 5, "b": 1}
+
+
+def test_values_pass_through_a_name_that_no_row_has_had() -> None:
+    """Of two renames without a row in between, the target never gets the first name, and the second has the values."""
+    state = after(
+        ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"),
+        ddl(20, "ALTER TABLE t RENAME COLUMN b TO c"),
+        ddl(30, "ALTER TABLE t RENAME COLUMN c TO d"),
+    )
+
+    assert on_rows(state, {"ts": 9, "a": 7, "d": None}) == {"ts": 9, "a": 7, "d": 7}
+    assert on_rows(state, {"ts": 9, "a": 7, "b": None}) == {"ts": 9, "a": 7, "b": 7}
+    assert all(one.filled for one in state.filled(["a", "d"]).assignments)
+    assert [one.filled for one in state.filled(["a", "b"]).assignments] == [True, False, False]
+
+
+def test_a_new_column_of_an_old_name_does_not_pass_on_what_waits() -> None:
+    """A name that is used again passes on the values of its own time."""
+    state = after(
+        ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"),
+        ddl(20, "ALTER TABLE t RENAME COLUMN b TO c"),
+        ddl(30, "ALTER TABLE t ADD COLUMN b bigint DEFAULT 5"),
+        ddl(40, "ALTER TABLE t RENAME COLUMN b TO d"),
+    )
+
+    assert on_rows(state, {"ts": 9, "a": 7, "d": None}) == {"ts": 9, "a": 7, "d": 5}
+    later = state.filled(["a", "d"])
+    assert on_rows(later, {"ts": 9, "a": 7, "d": 5, "c": None}) == {"ts": 9, "a": 7, "d": 5, "c": 7}
+
+
+def test_what_is_known_is_not_done_again() -> None:
+    """TiCDC may send a DDL event again, and a micro-batch may be repeated: the state stays, through properties too."""
+    events = (ddl(10, "ALTER TABLE t ADD c bigint DEFAULT 7"), ddl(12, "ALTER TABLE t RENAME COLUMN c TO d"))
+    once = after(*events).filled(["c", "d"])
+    kept = DDLState.of_properties(json.loads(json.dumps(once.as_properties())))
+
+    assert kept == once
+    assert after(*events, *events, state=kept) == once
+    assert set(once.as_properties()) == {"ticdc.column_defaults"}
+
+
+def test_an_event_that_comes_after_a_later_one() -> None:
+    """What the later event has set in the rows of the target stays."""
+    state = after(ddl(20, "ALTER TABLE t ADD c bigint DEFAULT 8")).filled(["c"])
+
+    assert on_rows(after(ddl(10, "ALTER TABLE t ADD c bigint DEFAULT 7"), state=state), {"ts": 5, "c": 8})["c"] == 8
+
+
+@pytest.mark.parametrize("statement", ["TRUNCATE TABLE t", "DROP TABLE t", "truncate t"])
+def test_an_emptied_table(statement: str) -> None:
+    """The largest commit-ts counts, and what was to be set in rows before it is forgotten."""
+    state = after(
+        ddl(5, "ALTER TABLE t ADD c bigint DEFAULT 7"), ddl(10, statement), ddl(20, "ALTER TABLE t ADD d bigint")
+    )
+
+    assert (state.truncated_ts, [one.column for one in state.assignments]) == (10, ["d"])
+    assert after(ddl(8, statement), ddl(5, "ALTER TABLE t ADD c bigint DEFAULT 7"), state=state) == state
+    assert DDLState.of_properties(state.as_properties()) == state
+
+
+@pytest.mark.parametrize("action", ["DROP PARTITION p", "TRUNCATE PARTITION p", "EXCHANGE PARTITION p WITH TABLE u"])
+def test_a_partition_cannot_be_removed(action: str) -> None:
+    """Which rows go is not known: `apply` fails and says what to do; the property says that it was done."""
+    event = ddl(10, f"ALTER TABLE t {action}")
+
+    with pytest.raises(SchemaError, match=rf"{action}.*db\.t.*lake\.t.*'ticdc.handled_ddl_ts' = '10'"):
+        after(event)
+    with pytest.warns(UserWarning, match=rf"{action} of db\.t removes rows without events; lake\.t is not changed"):
+        assert after(event, policy=DestructiveDDL.WARN) == DDLState()
+    assert after(event, state=DDLState(handled_ts=10)) == DDLState(handled_ts=10)
+
+
+def test_the_policy_fail() -> None:
+    """With `fail`, also an event that could be applied ends the stream."""
+    with pytest.raises(SchemaError, match=r"TRUNCATE TABLE t of db\.t removes rows.*ticdc.handled_ddl_ts"):
+        after(ddl(10, "TRUNCATE TABLE t"), policy=DestructiveDDL.FAIL)
+
+
+def test_events_without_a_commit_ts() -> None:
+    """Which rows are older is not known, so nothing is set, and that is said."""
+    with pytest.warns(UserWarning, match=r"ADD c bigint DEFAULT 7 of db\.t is not applied.*no commit-ts"):
+        assert after(ddl(None, "ALTER TABLE t ADD c bigint DEFAULT 7")) == DDLState()
+    with pytest.raises(SchemaError, match="the message has no commit-ts"):
+        after(ddl(None, "TRUNCATE TABLE t"))
+
+
+@pytest.mark.parametrize(("statement", "reason"), [
+    ("ALTER TABLE t ADD c datetime DEFAULT CURRENT_TIMESTAMP", "older rows of lake.t get NULL in c.*CURRENT_TIMESTAMP"),
+    ("ALTER TABLE t ADD c varchar(36) DEFAULT (uuid())", "get NULL in c.*the expression"),
+    ("ALTER TABLE t ADD c bigint AS (a + 1)", "get NULL in c, because it is a generated column"),
+    ("ALTER TABLE t ADD c 'x", "not applied to older rows of lake.t"),
+])  # fmt: skip
+def test_what_cannot_be_told_is_said(statement: str, reason: str) -> None:
+    """A default that TiDB computed, and a text that cannot be read, give NULL and a warning."""
+    with pytest.warns(UserWarning, match=reason):
+        state = after(ddl(10, statement))
+
+    assert on_rows(state, {"ts": 9, "c": None})["c"] is None
+
+
+def test_a_renamed_table() -> None:
+    """A target that does not exist begins with rows of the old name's target; one that exists was renamed."""
+    event = ddl(10, "RENAME TABLE db.old TO db.t")
+
+    with pytest.raises(SchemaError, match=r"rows of db\.t are in the target of db\.old.*Rename that one to lake\.t"):
+        after(event, state=None)
+    with pytest.warns(UserWarning, match=r"lake\.t begins with the rows that change"):
+        after(event, state=None, policy=DestructiveDDL.WARN)
+
+
+def test_a_column_whose_values_tidb_converts() -> None:
+    """It is a warning, and an error with `fail`, unless the new type holds all values or somebody has done it."""
+    state = DDLState(types=(("c", "decimal(10,2)"), ("v", "varchar(5)")))
+    event = ddl(10, "ALTER TABLE t MODIFY COLUMN c decimal(10,1)")
+
+    with pytest.warns(UserWarning, match=r"makes column c decimal\(10,1\), which was decimal\(10,2\).*lake\.t keep"):
+        assert after(event, state=state) == state
+    with pytest.raises(SchemaError, match=r"'ticdc.handled_ddl_ts' = '10'"):
+        after(event, state=state, policy=DestructiveDDL.FAIL)
+    with pytest.raises(SchemaError, match=r"column v tinytext.*varchar\(100\)"):
+        after(ddl(10, "ALTER TABLE t CHANGE v w tinytext"), state=replace(state, types=(("v", "varchar(100)"),)),
+              policy=DestructiveDDL.FAIL)  # fmt: skip
+    assert after(event, state=replace(state, handled_ts=10), policy=DestructiveDDL.FAIL).handled_ts == 10
+    wider = ddl(11, "ALTER TABLE t MODIFY c decimal(12,3), MODIFY v varchar(6), MODIFY not_there int")
+    assert after(wider, state=state, policy=DestructiveDDL.FAIL) == state
+    assert after(wider, state=None, policy=DestructiveDDL.FAIL) == DDLState()
+
+
+def test_a_table_is_renamed_onto_another_target() -> None:
+    """A target of another table is refused with every policy but `warn`, until somebody renames the targets."""
+    event = ddl(10, "RENAME TABLE db.t TO db.t_old, db.t_new TO db.t")
+    other, own = DDLState(table="db.t"), DDLState(table="`db`.`t_new`")
+
+    for policy in (DestructiveDDL.APPLY, DestructiveDDL.FAIL):
+        with pytest.raises(SchemaError, match=r"with the rows of db\.t.*of db\.t_new.*'ticdc.handled_ddl_ts' = '10'"):
+            after(event, state=other, policy=policy)
+    with pytest.warns(UserWarning, match=r"lake\.t has the rows of both tables"):
+        assert after(event, state=other, policy=DestructiveDDL.WARN) == other
+    assert after(event, state=replace(other, handled_ts=10)) == replace(other, handled_ts=10)
+    renamed = after(event, state=own)
+    assert renamed == DDLState(table="db.t", renamed_ts=10)
+    assert after(event, state=DDLState.of_properties(renamed.as_properties())) == renamed
+
+
+# Any order of arrival
+
+FEW, MANY = "abc", "abcdefgh"  # of few, most have had rows; of many, some are gone before a row has them
+
+
+def history(
+    seed: int,
+) -> tuple[list[tuple[int, str, dict[str, int | None]]], list[DDLEvent], dict[str, Image]]:
+    """Return the row images (ts, key, columns) and the DDL events of a random table, and its rows at the end."""
+    chance = random.Random(seed)
+    named = FEW if seed % 2 else MANY
+    columns = ["a"]
+    rows: dict[str, Image] = {}
+    images, events = [], []
+    for ts in range(1, 40):
+        absent = [name for name in named if name not in columns]
+        action = chance.choice(["row"] * 5 + ["add", "rename", "drop", "swap"])
+        if action == "add" and absent:
+            name, value = chance.choice(absent), chance.choice([None, ts])
+            events.append(ddl(ts, f"ALTER TABLE t ADD {name} bigint{'' if value is None else f' DEFAULT {value}'}"))
+            columns.append(name)
+            for row in rows.values():
+                row[name] = value
+        elif action == "drop" and len(columns) > 1:
+            name = chance.choice(columns)
+            events.append(ddl(ts, f"ALTER TABLE t DROP COLUMN {name}"))
+            columns.remove(name)
+            for row in rows.values():
+                row.pop(name)
+        elif action == "rename" and absent:
+            old, new = chance.choice(columns), chance.choice(absent)
+            events.append(ddl(ts, f"ALTER TABLE t RENAME COLUMN {old} TO {new}"))
+            columns[columns.index(old)] = new
+            for row in rows.values():
+                row[new] = row.pop(old)
+        elif action == "swap" and len(columns) > 1:
+            one, two = chance.sample(columns, 2)
+            events.append(ddl(ts, f"ALTER TABLE t RENAME COLUMN {one} TO {two}, RENAME COLUMN {two} TO {one}"))
+            for row in rows.values():
+                row[one], row[two] = row[two], row[one]
+        else:
+            key = chance.choice("kmnop")
+            rows[key] = {name: chance.randrange(100, 1000) for name in columns}
+            images.append((ts, key, dict(rows[key])))
+    rows["z"] = dict.fromkeys(columns, 0)  # a column that no row has had is not in the target
+    images.append((40, "z", dict(rows["z"])))
+    return images, events, rows
+
+
+def arrivals(
+    seed: int, images: Sequence[tuple[int, str, Image]], events: Sequence[DDLEvent]
+) -> Iterator[tuple[list[tuple[int, str, Image]], list[DDLEvent]]]:
+    """Yield micro-batches: rows in any order, some of them twice, and DDL events in theirs."""
+    chance = random.Random(seed)
+    waiting = [*images, *chance.sample(images, len(images) // 3)]
+    chance.shuffle(waiting)
+    events = list(events)
+    while waiting or events:
+        count, ddls = chance.randrange(4), chance.randrange(3)
+        yield waiting[:count], events[:ddls]
+        waiting, events = waiting[count:], events[ddls:]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_order_of_arrival_gives_the_table_of_tidb(seed: int) -> None:
+    """However rows and DDL events are mixed over micro-batches, the target ends with the rows that TiDB has."""
+    images, events, rows = history(seed)
+    target: dict[str, Image] = {}
+    columns: list[str] = []
+    properties: dict[str, str] = {}
+    for batch, ddls in arrivals(seed, images, events):
+        state = after(*ddls, state=DDLState.of_properties(properties))
+        seen = list(dict.fromkeys(name for _, _, image in batch for name in image))
+        columns += [name for name in seen if name not in columns]
+        columns += [*state.replaced(columns, seen)]
+        sets = state.on_rows(dict.fromkeys(columns, LONG), "ts")
+        for key, row in target.items():
+            target[key] = computed(sets, {**dict.fromkeys(columns), **row})
+        state = state.filled(columns)
+        properties = state.as_properties()
+        typed = dict.fromkeys(columns, LONG)
+        changes = state.on_changes(typed, dict.fromkeys(seen, LONG), "ts")
+        for ts, key, image in batch:
+            if key not in target or ts > (target[key]["ts"] or 0):
+                target[key] = computed(changes, {"ts": ts, **dict.fromkeys(seen), **image})
+
+    own_rows = {key: {name: row.get(name) for name in rows[key]} for key, row in target.items()}
+    assert own_rows == rows, f"seed {seed}"

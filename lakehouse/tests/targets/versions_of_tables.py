@@ -1,0 +1,80 @@
+"""Write every version of tables to Parquet files: `python -m lakehouse.tests.targets.versions_of_tables request.json`.
+
+It runs in the environment of the engine. The request has `config` (a `sync.toml`), `tables`, `folder`,
+`all_versions`, and as `states` how many moments are asked of `as_of`. The answer, `versions.json` in that folder, has
+of each table the versions with their resolved ts and file, oldest first; and of each moment the commit-ts and the files
+of all tables, or why there is none.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_lakehouse.sync.config import SyncConfig
+from ticdc_lakehouse.sync.session import session_of
+from ticdc_lakehouse.sync.sync_toml import read_toml
+from ticdc_lakehouse.sync.time_travel import as_of, diff
+from ticdc_source.options.table_filter import parse_table
+from ticdc_lakehouse.targets.sql_targets import open_target
+
+
+def main(path: str) -> None:
+    """Write the versions."""
+    request: dict[str, Any] = json.loads(Path(path).read_text())
+    config = read_toml(Path(request["config"]).read_text())
+    spark = session_of(config)
+    spark.sparkContext.setLogLevel("ERROR")
+    answer: dict[str, list[dict[str, Any]]] = {}
+    known: set[int] = set()
+    for number, table in enumerate(request["tables"]):  # a name may be none of a file
+        copied = parse_table(table.removesuffix("__log"))
+        name = config.layout.target(copied, "__log" if table.endswith("__log") else "")
+        commits = open_target(spark, name).commits()[::-1]
+        newest = commits[-1].version
+        known |= {one.facts.resolved_ts for one in commits if one.facts.resolved_ts is not None}
+        wanted = [one for one in commits if one.facts.resolved_ts is not None and request["all_versions"]]
+        answer[table] = []
+        for version, resolved_ts in [*((one.version, one.facts.resolved_ts) for one in wanted), (newest, None)]:
+            file = f"{request['folder']}/{number}-{len(answer[table])}.parquet"
+            frame = spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}").coalesce(1)  # noqa: S608
+            frame.write.mode("overwrite").parquet(file)
+            answer[table].append({"version": version, "resolved_ts": resolved_ts, "file": file})
+        answer[table][-1]["commits"] = len(commits)
+    whole = {"tables": answer, "states": states(spark, config, Path(request["folder"]), sorted(known), request)}
+    (Path(request["folder"]) / "versions.json").write_text(json.dumps(whole))
+    spark.stop()
+
+
+def states(
+    spark: SparkSession, config: SyncConfig, folder: Path, known: list[int], request: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Write the database as of some moments, and what changed in the first table since the moment before."""
+    count = request.get("states", 0)
+    chosen = sorted({*known[:: max(1, len(known) // count)], known[-1] + 1}) if count else []
+    answers: list[dict[str, Any]] = []
+    for number, moment in enumerate(chosen):
+        try:
+            state = as_of(spark, config, moment)
+        except TiCDCSourceError as error:
+            answers.append({"moment": moment, "error": str(error)})
+            continue
+        files = {}
+        for table, rows in enumerate(sorted(state.tables)):
+            files[rows] = f"{folder}/state-{number}-{table}.parquet"
+            state.tables[rows].coalesce(1).write.mode("overwrite").parquet(files[rows])
+        answer = {"moment": moment, "commit_ts": state.commit_ts, "files": files}
+        before = next((one for one in reversed(answers) if "files" in one), None)
+        if before is not None:
+            changed = diff(spark, config, request["tables"][0], before["moment"], moment)
+            counts = {row[0]: row[1] for row in changed.groupBy("_change_type").count().collect()}
+            answer["diff"] = {"since": before["commit_ts"], **counts}
+        answers.append(answer)
+    return answers
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

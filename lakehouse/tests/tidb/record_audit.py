@@ -1,0 +1,65 @@
+"""Records what TiDB answers to the two questions of an audit, for tests without TiDB: `lakehouse/tests/audit/test_recorded.py`.
+
+    python -m lakehouse.tests.tidb.record_audit          # writes tests/data/audit/
+
+The table is `types_a.t_all` of the corpus, after the updates. `rows.parquet` has its rows as `merge_into` stores them.
+"""
+
+import gzip
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from lakehouse.tests.audit.recorded import FOLDER, comparison_of
+from tests.tidb.matrix import filled, quoted
+from tests.tidb.server import driver_jars, running
+from tests.tidb.sql import SAFE_POINT, session
+from ticdc_lakehouse.audit.table_audit import TiDBSide
+from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
+from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
+
+TABLE = ("types_a", "t_all")
+
+
+def main() -> None:
+    """Start a TiDB, ask it, and write the answers."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", str(driver_jars()[0]))
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, session(spark, tidb.jdbc_url) as sql:
+        sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
+        at, _ = filled(sql).states[1]
+        address = TiDBAddress(tidb.jdbc_url, "root")
+        snapshot = SnapshotRows.of(spark, address, quoted(*TABLE), at=at)
+        changes = read_changelog(snapshot.frame())
+        stored = (stored_column(changes, field).alias(field.name) for field in changes.columns)
+        rows = changes.frame.select(*stored)
+        comparison = comparison_of(snapshot.table.columns, rows.schema)
+        side = TiDBSide(snapshot, comparison)
+        answers = {
+            "columns": [[column.name, str(column.type)] for column in snapshot.table.columns],
+            "total": list(side.total()),
+            "buckets": [[bucket, *each] for bucket, each in sorted(side.buckets().items())],
+            "rows": [row.asDict() for row in side.rows(range(comparison.buckets)).collect()],
+        }
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        (FOLDER / "answers.json.gz").write_bytes(gzip.compress(json.dumps(answers).encode(), mtime=0))
+        pq.write_table(rows.toArrow(), FOLDER / "rows.parquet", compression="zstd")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

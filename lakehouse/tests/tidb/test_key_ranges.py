@@ -1,0 +1,207 @@
+"""`snapshot(num_partitions=…)` on a real TiDB: each row once, for keys of every kind; and garbage collection."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tidb.server import TiDB
+from tests.tidb.sql import SAFE_POINT, Session, session
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_lakehouse.snapshots.queries import TiDBAddress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow("starts a TiDB")
+ROWS = 60
+_LETTERS = ("a", "B", "c", "É", "ß", "ж", "Z", "😀", "''", "\\\\", "", "中", "_", "%", " x", "?")
+_TEXTS = [f"'{letter}{number}'" for letter in _LETTERS for number in range(4)][:ROWS]
+_GBK = [f"'{letter}{number}'" for letter in ("中", "a", "国", "B", "", "阿") for number in range(10)]
+_NUMBERS = [str((-1) ** number * number**5) for number in range(ROWS)]
+_UNSIGNED = [str(2**64 - 1 - number * 307445734561825860) for number in range(ROWS)]
+_DECIMALS = [f"{(-1) ** number * number}.{'0' * 27}{number:03d}" for number in range(1, ROWS + 1)]
+_DAYS = [f"'20{number:02d}-{number % 12 + 1:02d}-{number % 28 + 1:02d}'" for number in range(ROWS)]
+_MOMENTS = [f"'2024-03-31 {number % 24:02d}:59:59.{number:06d}'" for number in range(ROWS)]
+_BYTES = ["x''", "x'00'", "x'0000'", "x'27'", "x'5C'", "x'FF'", *(f"x'80{number:02X}27'" for number in range(ROWS - 6))]
+_LABELS = ", ".join(f"'l{99 - number}'" for number in range(ROWS))
+_MEMBERS = ", ".join(f"'m{9 - number}'" for number in range(6))
+_GENERAL = "VARCHAR(20) COLLATE utf8mb4_general_ci"
+
+# Kind of key: the columns and the key, and the values of the first columns in each row.
+KINDS: dict[str, tuple[str, list[str]]] = {
+    "int": ("a INT, PRIMARY KEY (a)", [str(number - 30) for number in range(ROWS)]),
+    "bigint": ("a BIGINT, PRIMARY KEY (a)", _NUMBERS),
+    "bigint unsigned": ("a BIGINT UNSIGNED, PRIMARY KEY (a)", _UNSIGNED),
+    "auto random": ("a BIGINT AUTO_RANDOM(5), PRIMARY KEY (a)", [str(number << 50) for number in range(1, ROWS)]),
+    "decimal": ("a DECIMAL(65,30), PRIMARY KEY (a) CLUSTERED", _DECIMALS),
+    "fractions": ("a DECIMAL(5,5), PRIMARY KEY (a) CLUSTERED", [f"-0.{number:05d}" for number in range(ROWS)]),
+    "double": ("a DOUBLE, PRIMARY KEY (a) CLUSTERED", [f"{(-1) ** one}.1e{one * 5 - 150}" for one in range(ROWS)]),
+    "small doubles": ("a DOUBLE, PRIMARY KEY (a) CLUSTERED", [f"{(-1) ** one * one}.5e-99" for one in range(ROWS)]),
+    "float": ("a FLOAT, PRIMARY KEY (a) CLUSTERED", [f"{one - 30}.1" for one in range(ROWS)]),
+    "text": ("a VARCHAR(20) COLLATE utf8mb4_bin, PRIMARY KEY (a) CLUSTERED", _TEXTS),
+    "text of general_ci": (f"a {_GENERAL}, PRIMARY KEY (a) CLUSTERED", _TEXTS),
+    "text of unicode_ci": ("a CHAR(20) COLLATE utf8mb4_unicode_ci, PRIMARY KEY (a) CLUSTERED", _TEXTS),
+    "text of 0900_ai_ci": ("a VARCHAR(20) COLLATE utf8mb4_0900_ai_ci, PRIMARY KEY (a) CLUSTERED", _TEXTS),
+    "text of gbk": ("a VARCHAR(20) CHARSET gbk, PRIMARY KEY (a) CLUSTERED", _GBK),
+    "text of latin1": ("a VARCHAR(20) CHARSET latin1, PRIMARY KEY (a) CLUSTERED", [f"'{n}é'" for n in range(ROWS)]),
+    "prefix of a text": (f"a {_GENERAL}, PRIMARY KEY (a(3)) CLUSTERED", [f"'{number}'" for number in range(ROWS)]),
+    "varbinary": ("a VARBINARY(9), PRIMARY KEY (a) CLUSTERED", _BYTES),
+    "binary": ("a BINARY(3), PRIMARY KEY (a) CLUSTERED", [f"x'{number * 4:02X}0027'" for number in range(ROWS)]),
+    "date": ("a DATE, PRIMARY KEY (a) CLUSTERED", _DAYS),
+    "zero dates": (
+        "a DATE, b INT, PRIMARY KEY (a, b) CLUSTERED",
+        [f"{day}, {one}" for one in range(20) for day in ("'0000-00-00'", "'2024-02-31'", "'2024-03-01'")],
+    ),
+    "datetime": ("a DATETIME(6), PRIMARY KEY (a) CLUSTERED", _MOMENTS),
+    "timestamp": ("a TIMESTAMP(6), PRIMARY KEY (a) CLUSTERED", _MOMENTS),
+    "time": ("a TIME(3), PRIMARY KEY (a) CLUSTERED", [f"'{one * 27 - 810}:10:10.125'" for one in range(ROWS)]),
+    "year": ("a YEAR, PRIMARY KEY (a) CLUSTERED", [str(1950 + number) for number in range(ROWS)]),
+    "enum": (f"a ENUM({_LABELS}), PRIMARY KEY (a) CLUSTERED", [str(number + 1) for number in range(ROWS)]),
+    "set": (f"a SET({_MEMBERS}), PRIMARY KEY (a) CLUSTERED", [str(number) for number in range(ROWS)]),
+    "bit": ("a BIT(64), PRIMARY KEY (a) CLUSTERED", _UNSIGNED),
+    "tenant and number": (
+        "a INT, b BIGINT UNSIGNED, PRIMARY KEY (a, b)",
+        [f"{number % 3}, {unsigned}" for number, unsigned in enumerate(_UNSIGNED)],
+    ),
+    "text, number, bytes": (
+        f"a {_GENERAL}, b DECIMAL(10,2), c VARBINARY(9), PRIMARY KEY (a, b, c) CLUSTERED",
+        [f"'{'aAbB'[one % 4]}', {one % 5}.5, {bytes_}" for one, bytes_ in enumerate(_BYTES)],
+    ),
+    "key in another order": (
+        "a VARCHAR(9), b TIMESTAMP, PRIMARY KEY (b, a) CLUSTERED",
+        [f"'{one}', '2024-03-31 02:30:0{one % 3}'" for one in range(ROWS)],
+    ),
+    "not clustered": ("a VARCHAR(9), PRIMARY KEY (a) NONCLUSTERED", [f"'{one}'" for one in range(ROWS)]),
+    "only a unique key": ("a INT NOT NULL, UNIQUE KEY (a)", [str(one) for one in range(ROWS)]),
+    "no key, NULLs and equal rows": ("a INT", ["NULL", "1", "1", "2"] * 15),
+    "row ids that are spread": ("a INT", [str(one % 7) for one in range(ROWS)]),
+    "partitioned by {a}": ("a INT, PRIMARY KEY (a)", [str(one) for one in range(ROWS)]),
+}
+AFTER = {"row ids that are spread": "SHARD_ROW_ID_BITS = 4", "partitioned by {a}": "PARTITION BY HASH (a) PARTITIONS 4"}
+
+
+@pytest.fixture(scope="module")
+def sql(spark: "SparkSession", tidb: TiDB) -> Iterator[Session]:
+    """A session of root, which may read the past."""
+    with session(spark, tidb.jdbc_url) as opened:
+        opened.run(SAFE_POINT.format("20200101-00:00:00 +0000"), "CREATE DATABASE ranges", "USE ranges")
+        opened.run("SET allow_auto_random_explicit_insert = 1")
+        yield opened
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_row_is_in_one_range(spark: "SparkSession", tidb: TiDB, sql: Session, kind: str) -> None:
+    """Seven ranges that TiDB chose have each row of their moment once, and no range has more than its share."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from ticdc_lakehouse.snapshots.jdbc import snapshot
+
+    columns, values = KINDS[kind]
+    table = f"ranges.`{kind}`"
+    sql.run(f"CREATE TABLE {table} ({columns}, n INT) {AFTER.get(kind, '')}")
+    rows = ", ".join(f"({value}, {number})" for number, value in enumerate(values))
+    sql.run(f"INSERT INTO {table} VALUES {rows}")  # noqa: S608 (a test's own)
+    at = sql.tso()
+    sql.run(f"DELETE FROM {table} WHERE n % 2 = 0", f"UPDATE {table} SET n = -1")  # noqa: S608
+
+    frame = snapshot(spark, tidb.jdbc_url, table, at=at, user="root", num_partitions=7)
+    found = frame.select("n", F.spark_partition_id().alias("range")).collect()
+
+    assert sorted(row.n for row in found) == list(range(len(values)))
+    sizes = Counter(row.range for row in found)
+    if kind != "zero dates":  # invalid dates are no bounds, so ranges are fewer
+        assert frame.rdd.getNumPartitions() == len(sizes) == 7
+        assert max(sizes.values()) <= 10  # TiDB's text of a negative DECIMAL(5,5) lacks a digit
+    assert len(sizes) > 2
+
+
+def test_tidb_reads_only_the_range(spark: "SparkSession", tidb: TiDB, sql: Session) -> None:
+    """For a clause of a composite key, TiDB scans a range of the table, and not all of it."""
+    from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
+
+    sql.run(f"CREATE TABLE ranges.scanned (a {_GENERAL}, b BIGINT, n INT, PRIMARY KEY (a, b) CLUSTERED)")
+    values = ", ".join(f"('t{one % 5}', {one}, 1)" for one in range(100))
+    sql.run(f"INSERT INTO ranges.scanned VALUES {values}")  # noqa: S608 (a test's own)
+    rows = SnapshotRows.of(spark, TiDBAddress(tidb.jdbc_url, "root"), "ranges.scanned", at=sql.tso())
+
+    clauses = [one.clause for one in rows.ranges(8)]
+
+    assert len(clauses) == 8
+    key = "a AS k0, b AS k1"
+    for clause in clauses:
+        query = f"SELECT n FROM (SELECT n, {key} FROM ranges.scanned) AS snapshot WHERE {clause}"  # noqa: S608
+        plan = " ".join(str(cell) for row in sql.rows(f"EXPLAIN {query}") for cell in row)
+        assert "TableRangeScan" in plan, plan
+        assert "TableFullScan" not in plan, plan
+
+
+def test_regions_are_ranges(spark: "SparkSession", tidb: TiDB, sql: Session) -> None:
+    """A table of sixteen regions needs no look at all of its keys: ranges begin where regions begin."""
+    from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
+
+    sql.run("CREATE TABLE ranges.split (id BIGINT PRIMARY KEY, n INT)")
+    values = ", ".join(f"({one}000, {one})" for one in range(1600))
+    sql.run(f"INSERT INTO ranges.split VALUES {values}")  # noqa: S608 (a test's own)
+    sql.run("SPLIT TABLE ranges.split BETWEEN (0) AND (1600000) REGIONS 16")
+    rows = SnapshotRows.of(spark, TiDBAddress(tidb.jdbc_url, "root"), "ranges.split", at=sql.tso())
+
+    few, many = rows.ranges(4), rows.ranges_of(10**6)
+
+    assert few[1].clause == "k0 >= 400000 AND k0 < 800000"
+    assert len(many) == 16
+    assert rows.frame([one.clause for one in many]).count() == 1600
+    first_and_last = rows.frame([few[0].clause, few[3].clause]).agg({"n": "sum"}).collect()
+    assert [total for (total,) in first_and_last] == [sum([*range(400), *range(1200, 1600)])]
+
+
+def test_an_empty_table_and_a_view(spark: "SparkSession", tidb: TiDB, sql: Session) -> None:
+    """A table without rows has no ranges; a view is refused with what to give instead."""
+    from ticdc_lakehouse.snapshots.jdbc import snapshot
+
+    sql.run(
+        "CREATE TABLE ranges.empty (a VARCHAR(9) PRIMARY KEY)", "CREATE VIEW ranges.v AS SELECT * FROM ranges.empty"
+    )
+    at = sql.tso()
+
+    assert snapshot(spark, tidb.jdbc_url, "ranges.empty", at=at, user="root", num_partitions=3).collect() == []
+    with pytest.raises(TiCDCSourceError, match=r"ranges\.v is a view.*give partition_column"):
+        snapshot(spark, tidb.jdbc_url, "ranges.v", at=at, user="root", num_partitions=3)
+
+
+def test_the_tables_of_a_moment(spark: "SparkSession", tidb: TiDB, sql: Session) -> None:
+    """Patterns select tables as they were: no views, sequences or local temporary tables, and nothing of TiDB's own."""
+    from ticdc_lakehouse.snapshots.jdbc import tables_at
+
+    sql.run("CREATE DATABASE listed", "CREATE TABLE listed.a (id INT)", "CREATE TABLE listed.`B.c` (id INT)")
+    sql.run("CREATE VIEW listed.v AS SELECT * FROM listed.a", "CREATE SEQUENCE listed.s")
+    sql.run("CREATE TEMPORARY TABLE listed.t (id INT)")
+    at = sql.tso()
+    sql.run("DROP TABLE listed.a", "CREATE TABLE listed.later (id INT)")
+    address = TiDBAddress(tidb.jdbc_url, "root")
+
+    assert [one.table for one in tables_at(spark, address, TableFilter((("Listed", "*"),)), at=at)] == ["a", "B.c"]
+    databases = {one.database.lower() for one in tables_at(spark, address, TableFilter(), at=at)}
+    assert not databases & {"mysql", "information_schema", "performance_schema", "sys", "metrics_schema"}
+
+
+def test_garbage_collection_is_asked(spark: "SparkSession", tidb: TiDB, sql: Session) -> None:
+    """check_gc knows the life time and the safe point of TiDB; a user who may not see the latter gets the former."""
+    from ticdc_lakehouse.snapshots.jdbc import check_gc
+
+    sql.run("CREATE USER IF NOT EXISTS looker", "SET GLOBAL tidb_gc_life_time = '30m'")
+    at = sql.tso()
+
+    state, blind = (check_gc(spark, tidb.jdbc_url, at=at, user=user) for user in ("root", "looker"))
+    assert (state.life_time, blind.life_time, blind.safe_point) == (1800, 1800, None)
+    assert state.safe_point is not None
+    assert 1700 < state.seconds_left < 1801
+    with pytest.raises(TiCDCSourceError, match="tidb_gc_life_time = '24h'"):
+        check_gc(spark, tidb.jdbc_url, at=at, seconds=7200, user="looker")
+    sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
+    check_gc(spark, tidb.jdbc_url, at=at, seconds=7200, user="root")
+    sql.run("SET GLOBAL tidb_gc_life_time = '10m'")
+    with pytest.raises(TiCDCSourceError, match="older than TiDB's GC safe point, 2020-01-01T00:00:00"):
+        check_gc(spark, tidb.jdbc_url, at=1_500_000_000_000 << 18, user="root")

@@ -1,0 +1,314 @@
+"""The canonical text of a value, in TiDB's SQL and in Spark's: different values have different texts.
+
+`FORMS` describes the texts. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the time zone UTC and
+ANSI mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    TimestampNTZType,
+    VariantType,
+)
+
+from ticdc_source.schema.types import ColumnType
+from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
+from ticdc_lakehouse.targets.target import quoted
+
+__all__ = [
+    "FORMS",
+    "HASH_BITS",
+    "ComparedColumn",
+    "columns_of",
+    "compared_column",
+    "row_hash_in_spark",
+    "row_hash_in_tidb",
+    "row_text_in_spark",
+    "row_text_in_tidb",
+]
+
+# The canonical texts, by the MySQL types that have them; docs/guides/audit.md shows this table.
+FORMS: dict[str, str] = {
+    "integers, `YEAR`, `BIT`": "decimal digits",
+    "`DECIMAL`": "decimal digits, without zeros at the end of the fraction",
+    "`FLOAT`, `DOUBLE`": "decimal digits; hashed as the exponent and 53 bits. `-0` is not `0`",
+    "`DATE`, `DATETIME`": "MySQL's text, without zeros at the end of the fraction; invalid dates count as NULL",
+    "`TIMESTAMP`": "the same, in UTC",
+    "`TIME`": "MySQL's text, with six fractional digits",
+    "`CHAR`, `VARCHAR`, `TEXT`": "the characters, compared byte by byte: `a` is not `A`",
+    "`ENUM`, `SET`": "the label, or its number if the target stores numbers",
+    "`BINARY`, `VARBINARY`, `BLOB`": "hexadecimal digits",
+    "`JSON`": "MySQL's text of the document",
+    "`VECTOR`": "MySQL's text of the numbers; `-0` is `0`",
+}
+
+HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th
+_DIGITS = 18  # of MD5; as decimal digits they fit into a BIGINT
+_LETTERS, _DIGITS_FOR_LETTERS = "abcdef", "012345"
+_LARGEST_EXPONENT = 1023  # of a double
+_NULL = "N"  # stands for NULL: no text without a length before it is so
+_FRACTION_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """A column that both TiDB and the target have.
+
+    Attributes:
+        name: its name in TiDB.
+        value: the target's column, as Spark's SQL.
+        tidb: its canonical text, as TiDB's SQL.
+        spark: the target's canonical text, as Spark's SQL.
+        rewritten: Spark's SQL that rewrites TiDB's text, `{}`, as Spark writes an equal value; "" if both write it
+            alike.
+        hashed: what is hashed instead of the texts, as TiDB's SQL and as Spark's; () if the texts are.
+        any_text: whether the text may have any character, commas included, and so needs its length before it.
+    """
+
+    name: str
+    value: str
+    tidb: str
+    spark: str
+    rewritten: str = ""
+    hashed: tuple[str, str] | tuple[()] = ()
+    any_text: bool = False
+
+    @property
+    def part_in_tidb(self) -> str:
+        """The column's part of a row's text: never NULL."""
+        text = self.hashed[0] if self.hashed else self.tidb
+        text = f"CONCAT(LENGTH({text}), ':', {text})" if self.any_text else text
+        return f"IFNULL({text}, '{_NULL}')"
+
+    @property
+    def part_in_spark(self) -> str:
+        """The same in Spark."""
+        text = self.hashed[1] if self.hashed else self.spark
+        text = f"concat(octet_length({text}), ':', {text})" if self.any_text else text
+        return f"coalesce({text}, '{_NULL}')"
+
+
+def row_hash_in_tidb(columns: Iterable[ComparedColumn]) -> str:
+    """Return TiDB's SQL for the hash of a row, below 10 to the 18th: collisions are as likely as with 57 bits.
+
+    REPLACE makes the hexadecimal digits decimal. CONV is shorter, but TiDB would then evaluate the whole expression row
+    by row.
+    """
+    digits = f"LEFT(MD5({row_text_in_tidb(columns)}), {_DIGITS})"
+    for letter, digit in zip(_LETTERS, _DIGITS_FOR_LETTERS, strict=True):
+        digits = f"REPLACE({digits}, '{letter}', '{digit}')"
+    return f"CAST({digits} AS UNSIGNED)"
+
+
+def row_hash_in_spark(columns: Iterable[ComparedColumn]) -> str:
+    """Return Spark's SQL for the hash of a row, a bigint."""
+    digits = f"substr(md5(CAST({row_text_in_spark(columns)} AS BINARY)), 1, {_DIGITS})"
+    return f"CAST(translate({digits}, '{_LETTERS}', '{_DIGITS_FOR_LETTERS}') AS BIGINT)"
+
+
+def row_text_in_tidb(columns: Iterable[ComparedColumn]) -> str:
+    """Return TiDB's SQL for the text of a row, or of its key."""
+    return f"CONCAT_WS(',', {', '.join(column.part_in_tidb for column in columns)})"
+
+
+def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
+    """Return Spark's SQL for the text of a row, or of its key."""
+    return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
+
+
+def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_key: bool = False) -> ComparedColumn:
+    """Return how a column is compared.
+
+    Args:
+        column: the column in TiDB.
+        stored: the name of the target's column.
+        type_: its type in the target.
+        is_key: whether it is part of the key: then TiDB's text must not need to be rewritten.
+    """
+    name, mine = quote(column.name), quoted(stored)
+    as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
+    is_text = isinstance(type_, StringType)
+    match column.type.family:
+        case "float":
+            if is_text:
+                return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
+            return _binary_fraction(column, mine, as_char, type_)
+        case "number":
+            return _number(column, mine, type_)
+        case "bit":
+            number = "UNSIGNED" if is_text or isinstance(type_, DecimalType) else "SIGNED"
+            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS {number}) AS CHAR)", _digits(mine, type_))
+        case "enum" | "set" if not is_text:
+            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS UNSIGNED) AS CHAR)", _digits(mine, type_))
+        case "datetime" | "timestamp":
+            if is_text:
+                return ComparedColumn(column.name, mine, as_char, mine)
+            text, rewritten = _moment(column.type, name, type_, is_key=is_key)
+            return ComparedColumn(column.name, mine, text, as_string, rewritten)
+        case "time":
+            text = _time_of_text(mine) if is_text else _time_of_micros(mine)
+            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
+        case "binary":
+            if is_text:
+                return ComparedColumn(column.name, mine, f"HEX({name})", f"hex(CAST({mine} AS BINARY))")
+            return ComparedColumn(column.name, mine, f"HEX({name})", f"hex({mine})")
+        case "vector" if not is_text:
+            numbers = _plain_number("CAST(x AS STRING)")
+            start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',', '{_NULL}') || ']'"
+            rewritten = f"{start}from_json({{}}, 'array<float>'){end}"
+            return ComparedColumn(
+                column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", rewritten, any_text=True
+            )
+        case "text" if isinstance(type_, BinaryType):
+            return ComparedColumn(column.name, mine, f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
+        case "json" if isinstance(type_, VariantType):
+            return ComparedColumn(
+                column.name, mine, as_char, f"to_json({mine})", "to_json(parse_json({}))", any_text=True
+            )
+        case "json" | "vector":
+            return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
+        case "text":
+            return ComparedColumn(column.name, mine, f"CONVERT({name} USING utf8mb4)", as_string, any_text=True)
+        case _:  # labels
+            return ComparedColumn(column.name, mine, f"CONVERT({as_char} USING utf8mb4)", as_string, any_text=True)
+
+
+def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
+    """Return how an integer, a DECIMAL or a YEAR is compared."""
+    name, mysql = quote(column.name), column.type
+    text = f"CAST({name} AS CHAR)"
+    if mysql.name == "year":
+        text = f"CAST({name} + 0 AS CHAR)"
+    elif mysql.name == "decimal" and mysql.length == mysql.scale:
+        # TiDB loses the last digit in the text of a negative decimal that has no digit before the point.
+        text = f"CAST(CAST({name} AS DECIMAL({min((mysql.length or 0) + 1, 65)},{mysql.scale})) AS CHAR)"
+    if mysql.name == "decimal" and mysql.scale:
+        text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+    if isinstance(type_, (FloatType, DoubleType)):
+        return _binary_fraction(column, stored, text, type_)
+    if isinstance(type_, BooleanType):
+        text = f"CAST({name} <> 0 AS CHAR)"
+    return ComparedColumn(column.name, stored, text, _digits(stored, type_))
+
+
+def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: DataType) -> ComparedColumn:
+    """Return how a FLOAT or a DOUBLE is compared: by its text in Java, and hashed as its exponent and 53 bits.
+
+    Their texts differ: Java may write more digits than are needed.
+    """
+    # A double of a FLOAT column may have the digits of its text, or those of its single.
+    single = column.type.name == "float" or isinstance(type_, FloatType)
+    kind = "FLOAT" if single else "DOUBLE"
+    rewritten = f"CAST(CAST({{}} AS {kind}) AS STRING)"
+    own = f"CAST({stored} AS {kind})"
+    name = f"{quote(column.name)} * 1e0"
+    hashed = []
+    for number, zero, integer in ((name, text, "SIGNED"), (f"CAST({own} AS DOUBLE)", None, "BIGINT")):
+        # If LOG2 is a little too small, FLOOR gives the wrong exponent: hence 1e-9.
+        exponent = f"LEAST(CAST(FLOOR(LOG2(ABS({number})) + 1e-9) AS {integer}), {_LARGEST_EXPONENT})"
+        bits = f"CAST({number} / POW(2, {exponent}) * {1 << 53} AS {integer})"
+        of_zero = zero or f"IF(startswith(CAST({own} AS STRING), '-'), '-0', '0')"
+        hashed.append(f"IF({number} = 0, {of_zero}, CONCAT({exponent}, ':', {bits}))")
+    as_string = f"CAST({own} AS STRING)"
+    in_spark = f"IF(isnan({own}) OR abs({own}) = double('Infinity'), {as_string}, {hashed[1]})"
+    return ComparedColumn(column.name, stored, text, as_string, rewritten, (hashed[0], in_spark))
+
+
+def _digits(stored: str, type_: DataType) -> str:
+    """Return Spark's SQL for the digits of an exact number, or of one that is stored as text."""
+    if isinstance(type_, BooleanType):
+        return f"CASE {stored} WHEN true THEN '1' WHEN false THEN '0' END"
+    text = f"CAST({stored} AS STRING)"
+    if isinstance(type_, DecimalType) and not type_.scale:
+        return text
+    if isinstance(type_, (DecimalType, StringType)):
+        trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+        return trimmed if isinstance(type_, DecimalType) else f"IF(contains({text}, '.'), {trimmed}, {text})"
+    return text
+
+
+def _moment(mysql: ColumnType, name: str, type_: DataType, *, is_key: bool) -> tuple[str, str]:
+    """Return TiDB's SQL for the text of a moment, and Spark's that turns invalid dates into NULL.
+
+    Finding 30 February in TiDB would cost more than everything else, so only Spark does, but for keys.
+    """
+    text = f"CAST({name} AS CHAR)"
+    if mysql.length:
+        text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
+    if mysql.name == "date" and isinstance(type_, TimestampNTZType):
+        text = f"CONCAT({text}, ' 00:00:00')"
+    kind = "date" if mysql.name == "date" else "timestamp_ntz"
+    invalid = f"{name} < '0001-01-01' OR MONTH({name}) = 0 OR DAY({name}) = 0"
+    if is_key:
+        invalid += f" OR DAY({name}) > DAY(LAST_DAY(CONCAT(LEFT(CAST({name} AS CHAR), 8), '01')))"
+    return f"IF({invalid}, NULL, {text})", f"CASE WHEN try_cast({{}} AS {kind}) IS NOT NULL THEN {{}} END"
+
+
+def _time_of_micros(stored: str) -> str:
+    size = f"abs({stored})"
+    parts = f"{size} DIV 3600000000, {size} DIV 60000000 % 60, {size} DIV 1000000 % 60, {size} % 1000000"
+    text = f"IF({stored} < 0, '-', '') || format_string('%02d:%02d:%02d.%06d', {parts})"
+    return f"CASE WHEN {stored} IS NOT NULL THEN {text} END"
+
+
+def _time_of_text(stored: str) -> str:
+    clock, fraction = f"substring_index({stored}, '.', 1)", f"split_part({stored}, '.', 2)"
+    return f"{clock} || '.' || rpad({fraction}, greatest({_FRACTION_DIGITS}, length({fraction})), '0')"
+
+
+def _without_minus_zero(vector: str) -> str:
+    """Return TiDB's SQL for the text of a vector with `-0` as `0`.
+
+    REPLACE misses the second of two neighbours; `rewritten` corrects that.
+    """
+    for before, after in (",,", "[,", ",]", "[]"):
+        vector = f"REPLACE({vector}, '{before}-0{after}', '{before}0{after}')"
+    return vector
+
+
+def _plain_number(text: str) -> str:
+    """Return Spark's SQL for a number as text without an exponent: Java writes 1.5E10, and 2.0 for 2."""
+    sign, digits = (
+        f"IF(startswith({text}, '-'), '-', '')",
+        f"replace(replace(split_part({text}, 'E', 1), '.', ''), '-', '')",
+    )
+    digits = f"IF(endswith(split_part({text}, 'E', 1), '.0'), left({digits}, length({digits}) - 1), {digits})"
+    exponent = f"CAST(split_part({text}, 'E', 2) AS INT)"
+    small = f"'0.' || repeat('0', -{exponent} - 1) || {digits}"
+    large = f"{digits} || repeat('0', {exponent} + 1 - length({digits}))"
+    broken = f"left({digits}, {exponent} + 1) || '.' || substr({digits}, {exponent} + 2)"
+    with_exponent = (
+        f"CASE WHEN {exponent} < 0 THEN {small} WHEN length({digits}) <= {exponent} + 1 THEN {large} ELSE {broken} END"
+    )
+    without = f"IF(endswith({text}, '.0'), left({text}, length({text}) - 2), {text})"
+    return f"IF(contains({text}, 'E'), {sign} || {with_exponent}, {without})"
+
+
+def columns_of(
+    columns: Sequence[SnapshotColumn], stored: Mapping[str, DataType], keys: Collection[str] = ()
+) -> tuple[tuple[ComparedColumn, ...], tuple[str, ...]]:
+    """Return the columns that can be compared, and the names of those that the target lacks.
+
+    Args:
+        columns: the columns in TiDB.
+        stored: the types of the target's columns.
+        keys: the names of the key columns.
+    """
+    names = {name.lower(): name for name in stored}
+    of_key = {key.lower() for key in keys}
+    compared = tuple(
+        compared_column(column, name, stored[name], is_key=column.name.lower() in of_key)
+        for column in columns
+        if (name := names.get(column.name.lower())) is not None
+    )
+    return compared, tuple(column.name for column in columns if column.name.lower() not in names)

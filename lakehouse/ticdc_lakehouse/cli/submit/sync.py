@@ -1,0 +1,8 @@
+"""The program that `spark-submit` runs: `spark-submit "$(ticdc-lakehouse sync --script)" sync.toml`."""
+
+import sys
+
+from ticdc_source.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["sync", *sys.argv[1:]]))

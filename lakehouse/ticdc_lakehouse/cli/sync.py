@@ -1,0 +1,279 @@
+"""Keep the tables of topics in Delta or Iceberg, equal to TiDB's.
+
+It reads sync.toml; arguments replace what the file says. Without `trigger` it ends when the topics are read, and the
+next run goes on from there. It may be killed at any time. A table that cannot go on is set aside, and the others go on:
+the exit code is then 1. It needs an environment with a PySpark for which the engine has a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ticdc_source.cli.arguments import add_overrides, argument, file_path, overrides_of, words
+from ticdc_lakehouse.cli.loads import Loads
+from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
+from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.inspection.environment import check_java
+from ticdc_source.kafka import KafkaCluster
+from ticdc_source.options.options import Options
+from ticdc_source.options.parsers import one_of, tables
+from ticdc_source.tso import duration, of_ms, utc
+
+if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
+    from ticdc_lakehouse.sync.config import SyncConfig
+    from ticdc_lakehouse.sync.reports import BatchReport
+    from ticdc_lakehouse.sync.status import TableStatus
+
+__all__ = ["SUMMARY", "add_arguments", "config_of", "refuse_without_java", "run", "table_patterns"]
+
+SUMMARY = "keep the tables of topics in Delta or Iceberg"
+_SET_ASIDE = 1
+_TERMINATED = 128 + 15  # as a shell says it of SIGTERM
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
+    add_overrides(parser)
+    parser.add_argument(
+        "--tables", type=argument(table_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
+    )
+    parser.add_argument(
+        "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
+    )
+    parser.add_argument("--path", type=argument(words), metavar="FOLDER", help="the folder of the tables (path, URI)")
+    parser.add_argument(
+        "--checkpoint", type=argument(words), metavar="FOLDER", help="where the sync stores how far it is (path, URI)"
+    )
+    parser.add_argument(
+        "--trigger", type=argument(words), metavar="INTERVAL", help="go on for ever, with this time between looks"
+    )
+    parser.add_argument(
+        "--resume",
+        type=argument(words),
+        action="append",
+        default=[],
+        metavar="TABLE",
+        help="let a table that is set aside go on, once the cause is mended; any number",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--status", action="store_true", help="show how the tables are, and end")
+    what.add_argument("--example", action="store_true", help="print a sync.toml with every key, and end")
+    what.add_argument("--script", action="store_true", help="print the path of the program for spark-submit, and end")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
+
+
+def table_patterns(text: str) -> str:
+    """Check patterns of tables, such as `shop.*`, and return them."""
+    tables(words(text))
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a sync, or show how its tables are.
+
+    Returns:
+        1 if a table is set aside.
+    """
+    from ticdc_lakehouse.sync.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
+
+    if arguments.example:
+        print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
+        return 0
+    if arguments.script:
+        print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
+        return 0
+    config = _config_of(arguments)
+    return _show_status(config, arguments) if arguments.status else _sync(config, arguments)
+
+
+def _config_of(arguments: argparse.Namespace) -> SyncConfig:
+    given = overrides_of(arguments)
+    given |= {f"target.{name}": value for name in ("format", "path") if (value := getattr(arguments, name)) is not None}
+    given |= {name: value for name in ("checkpoint", "trigger") if (value := getattr(arguments, name)) is not None}
+    if arguments.tables is not None:
+        given["tables"] = [arguments.tables]
+    return config_of(arguments.file, given)
+
+
+def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
+    """Return the settings in a file.
+
+    Args:
+        file: the file; None if there is none.
+        given: what replaces those of the file, by section and key.
+
+    Raises:
+        OptionError: the file cannot be read, or is wrong.
+    """
+    from ticdc_lakehouse.sync.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
+
+    text, folder = "", Path()
+    if file is not None:
+        try:
+            text, folder = file.read_text(encoding="utf-8"), file.parent
+        except OSError as error:
+            msg = f"{file} cannot be read: {error.strerror}; `ticdc-lakehouse sync --example` prints one"
+            raise OptionError(msg) from None
+        except UnicodeDecodeError:
+            msg = f"{file} is not UTF-8"
+            raise OptionError(msg) from None
+    return read_toml(text, given, folder)
+
+
+def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
+    from ticdc_lakehouse.sync.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.sync.session import session_of  # noqa: PLC0415 (it imports pyspark)
+
+    _check_before_spark(config)
+    spark = session_of(config)
+    # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    if not arguments.json:
+        errors().print(f"reading {plain(', '.join(config.reads))}")
+    loads = Loads(json=arguments.json)
+    try:
+        report = sync(
+            spark,
+            config,
+            resume=tuple(arguments.resume),
+            on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
+            on_load=loads.show,
+        )
+    finally:
+        loads.close()
+    if not arguments.json:
+        set_aside = report.set_aside
+        nothing = "" if report.batches else ", nothing new"
+        output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside{nothing}")
+        for name, reason in set_aside.items():
+            errors().print(Text.assemble((f"{name} is set aside: ", "bold red"), reason))
+        if report.loading:
+            errors().print(
+                f"not loaded yet, and not kept up to date: {plain(', '.join(report.loading))}", style="bold red"
+            )
+    return _SET_ASIDE if report.set_aside or report.loading else 0
+
+
+def _check_before_spark(config: SyncConfig) -> None:
+    """Look for Java and the brokers before Spark starts: it takes long, and says less.
+
+    Raises:
+        TargetError: Spark cannot start here.
+        TiCDCSourceError: the brokers do not answer, or refuse the login.
+    """
+    refuse_without_java()
+    if config.folder is None:
+        with KafkaCluster(Options.of(config.reader_options())) as cluster:
+            cluster.brokers()
+
+
+def refuse_without_java() -> None:
+    """Refuse to start Spark where it finds no Java.
+
+    Raises:
+        TargetError: it is so; the text says what to do.
+    """
+    java = check_java()
+    if java.result == "failed":
+        msg = f"{java.message}: {java.mend}"
+        raise TargetError(msg)
+
+
+def _show_batch(report: BatchReport) -> None:
+    console = output()
+    console.print(_line(report), soft_wrap=True)
+    for name, reason in report.set_aside.items():
+        console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason), soft_wrap=True)
+
+
+def _line(report: BatchReport) -> str:
+    """Return what a micro-batch did, in one line, however many tables there are."""
+    what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
+    new = f" ({len(report.created):,} new)" if report.created else ""
+    rows = _count(sum(report.changed.values()), "row")
+    parts = [f"{what}: {rows} in {_count(len(report.changed), 'table')}{new}{_up_to(report)}"]
+    if report.bad_records:
+        parts.append(f"{_count(report.bad_records, 'bad record')} in quarantine")
+    if report.maintained:
+        parts.append(f"{_count(len(report.maintained), 'table')} maintained")
+    return ", ".join([*parts, f"{report.seconds:.1f} s"])
+
+
+def _up_to(report: BatchReport) -> str:
+    """Return up to when tables have all changes, and how many of them have all rows too."""
+    if report.resolved_ts is None:
+        return ""
+    moment = _moment(report.resolved_ts)
+    if report.complete == report.tables:
+        return f", complete up to {moment}"
+    return f", changes up to {moment} ({report.complete:,} of {_count(report.tables, 'table')} complete)"
+
+
+def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
+    statuses, written, place = _statuses_of(config)
+    now = time.time()
+    if arguments.json:
+        print_json([{**each.as_json(now), "as_of": written} for each in statuses])
+    else:
+        output().print(_table(statuses, now))
+        for each in statuses:
+            if each.reason is not None:
+                at = "last error"
+                if each.set_aside_batch is not None:
+                    at = f"set aside since {moment(each.set_aside_since)}, in micro-batch {each.set_aside_batch}"
+                output().print(plain(f"{each.table_name}, {at}: {each.reason}"), soft_wrap=True)
+        ago = duration(max(0.0, now - datetime.fromisoformat(written).timestamp()))
+        output().print(plain(f"as of {moment(written)}, {ago} ago, by {place}"), soft_wrap=True)
+    return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
+
+
+def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
+    """Return how the tables are, when somebody has said so, and what: the sync's file, or its table if there is none.
+
+    Spark, which reads the table, takes half a minute to start.
+    """
+    from ticdc_lakehouse.sync.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.sync.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
+
+    from_file = written_statuses(config)
+    if from_file is not None:
+        return from_file
+    refuse_without_java()
+    statuses = statuses_of(session_of(config), config)
+    return statuses, datetime.now(timezone.utc).isoformat(timespec="seconds"), "the table _ticdc_sync"
+
+
+def _table(statuses: Iterable[TableStatus], now: float) -> object:
+    head = ("table", "kind", "state", "complete since", "changes up to", "lag", "maintained", "rows")
+    shown = table_of(*head, right=("lag", "rows"))
+    for each in statuses:
+        lag = each.lag(now)
+        cells = (
+            each.table_name,
+            each.kind or "",
+            each.state,
+            _moment(each.complete_since),
+            _moment(each.resolved_ts),
+            "" if lag is None else duration(lag),
+            _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
+        )
+        shown.add_row(*map(plain, cells), f"{each.images:,}")
+    return shown
+
+
+def _moment(commit_ts: int | None) -> str:
+    return moment(utc(commit_ts))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""What every statement to Spark needs: texts as they are written, and frames that are computed once."""

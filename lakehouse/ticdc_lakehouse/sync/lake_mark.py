@@ -1,0 +1,196 @@
+"""`lake.json`: what a checkpoint remembers of its lake, so that a start notices if one of the two was restored.
+
+The file lies in the checkpoint, and is written at the end of each micro-batch that has changed a table. A lake that is
+newer than it is no harm: the process has died in between, or the checkpoint was restored, and the stream reads those
+changes again. A lake that is older lacks changes that the stream will not read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ticdc_source.errors import CheckpointError
+from ticdc_lakehouse.sync.checkpoint import StreamCheckpoint, text_of_file
+from ticdc_lakehouse.sync.completeness import newest_ts
+from ticdc_lakehouse.sync.config import SyncConfig
+from ticdc_lakehouse.sync.status import StatusTable, TableStatus
+from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.json_text import loads
+from ticdc_source.spark.permission import check_permission
+from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_lakehouse.targets.sql_targets import existing_target
+
+__all__ = ["LakeMark", "LakeMarks"]
+
+_NEW = ".new"  # ends the name of the file while it is written
+
+
+@dataclass(frozen=True, slots=True)
+class LakeMark:
+    """A state of the lake.
+
+    Attributes:
+        written: how often the statuses had been written.
+        targets: by table, the last micro-batch that a commit of its target records.
+        shift: the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses
+            numbers again that the lake has for other changes.
+    """
+
+    written: int = 0
+    targets: Mapping[str, int] = field(default_factory=dict)
+    shift: int = 0
+
+
+class LakeMarks:
+    """The mark of a checkpoint, compared at each start, and written with each micro-batch.
+
+    Attributes:
+        shift: what to add to Spark's numbers of micro-batches.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: SyncConfig, checkpoint: StreamCheckpoint, status: StatusTable
+    ) -> None:
+        self._spark, self._config, self._checkpoint, self._status = spark, config, checkpoint, status
+        self._path = f"{config.checkpoint}/lake.json"
+        self._last = LakeMark()
+        self.shift = 0
+
+    def committed(self) -> int:
+        """Return the lake's number of the last micro-batch that has ended."""
+        return self._checkpoint.committed() + self.shift
+
+    def compared(self, statuses: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
+        """Compare the lake with the checkpoint: one of them, or a part of the lake, may have been restored.
+
+        Args:
+            statuses: what the status table says now.
+
+        Returns:
+            The statuses; a table whose target is an older version is set aside.
+
+        Raises:
+            CheckpointError: the status table is older than the checkpoint.
+        """
+        self._last = mark = self._read()
+        if mark.written > self._status.written:
+            msg = (
+                f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
+                "version, and the stream does not read again what is missing. Restore the newest version of the "
+                "tables. Or restore the whole checkpoint as it was when that version was written, or before. Or start "
+                "again with new tables and a new checkpoint"
+            )
+            raise CheckpointError(msg)
+        self.shift = mark.shift
+        last = self.committed()
+        known = {
+            name: replace(each, target_batch=max((each.target_batch, mark.targets.get(name)), key=_number))
+            for name, each in statuses.items()
+        }
+        held = self._held(known)
+        newest = max([*held.values(), *(_number(one) for each in known.values() for one in each.numbers)], default=-1)
+        if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
+            self.shift += newest - last
+            self._status.repeat(newest_ts())
+            self.write(known)
+
+        def needed(name: str) -> int:
+            """Return what the target had when the checkpoint was as it is; older releases did not write that."""
+            return _number(mark.targets.get(name)) if mark.written else last
+
+        # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.
+        return {
+            name: self._compared_target(each, held[name], needed(name)) if name in held else each
+            for name, each in known.items()
+        }
+
+    def _held(self, statuses: Mapping[str, TableStatus]) -> dict[str, int]:
+        """Return the last micro-batch of each target, -1 for none; those of which nobody knows it are left out."""
+        writer = self._checkpoint.query_id() or ""
+
+        def of_target(status: TableStatus) -> tuple[str, int] | None:
+            target = existing_target(self._spark, status.target)  # one that is missing is an error of the next change
+            last = None if target is None else target.last_batch(writer)
+            return None if last is None else (status.table_name, last.number)
+
+        written = [
+            each
+            for name, each in statuses.items()
+            if each.state in ("following", "set aside")
+            and each.kind is not None
+            and self._config.selects(parse_table(name))
+        ]
+        with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
+            return dict(each for each in pool.map(in_thread(self._spark, of_target), written) if each is not None)
+
+    def _compared_target(self, status: TableStatus, held: int, needed: int) -> TableStatus:
+        """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
+
+        Args:
+            status: the status.
+            held: the last micro-batch that its target has.
+            needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
+        """
+        if held >= _number(status.target_batch):
+            return status if held < 0 else replace(status, target_batch=held)
+        if held >= needed:
+            return replace(status, target_batch=None if held < 0 else held, columns=())  # it may have had more of them
+        is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
+        if status.state == "set aside" or is_loaded_again:
+            return status
+        reason = (
+            f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held} "
+            "now: it is an older version, without the changes in between. Restore its newest version, and resume "
+            f"{status.table_name}. Or restore the whole checkpoint as it was at that version or before, and resume "
+            "the table. Or load the table again with [tidb]: stop the sync, drop the target, and delete the row of "
+            "the table from the status table"
+        )
+        return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
+
+    def write(self, statuses: Mapping[str, TableStatus]) -> None:
+        """Write the mark if it says anything new: at each end of a micro-batch, so without a job of Spark."""
+        targets = {name: each.target_batch for name, each in statuses.items() if each.target_batch is not None}
+        mark = LakeMark(self._status.written, targets, self.shift)
+        if mark == self._last:
+            return
+        jvm: Any = self._spark._jvm  # noqa: SLF001 (Spark alone knows the file system)
+        hadoop = jvm.org.apache.hadoop.fs
+        conf: Any = self._spark._jsparkSession  # noqa: SLF001 (as above)
+        path, new = hadoop.Path(self._path), hadoop.Path(f"{self._path}{_NEW}")
+        files = path.getFileSystem(conf.sessionState().newHadoopConf())
+        check_permission()
+        stream = files.create(new, True)  # noqa: FBT003 (Java has no names of arguments)
+        stream.write(json.dumps(asdict(mark)).encode())
+        stream.close()
+        files.delete(path, False)  # noqa: FBT003 (as above)
+        files.rename(new, path)
+        self._last = mark
+
+    def _read(self) -> LakeMark:
+        """Return the mark; an empty one if an older release has written the checkpoint.
+
+        Raises:
+            CheckpointError: somebody has changed the file.
+        """
+        text = text_of_file(self._spark, self._path)
+        new = None if text else text_of_file(self._spark, f"{self._path}{_NEW}")  # killed before it was renamed
+        try:
+            return LakeMark(**loads(text or new or "{}"))
+        except (TypeError, ValueError):
+            if not text:  # killed while it wrote the first one: no micro-batch has ended
+                return LakeMark()
+            msg = (
+                f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
+            )
+            raise CheckpointError(msg) from None
+
+
+def _number(batch: int | None) -> int:
+    """Return a number that is less than all others for a micro-batch that is not known."""
+    return -1 if batch is None else batch

@@ -1,0 +1,233 @@
+"""A lease: which process writes the tables of a sync now. It is a property of the status table, with owner and time.
+
+No engine sets a property only if it is what it was. Of two processes that take a free lease at once, the last one has
+it: so whoever has written a lease reads it again after a while, and renews it only if it is still there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ticdc_source.errors import TargetError
+from ticdc_source.schema.json_text import loads
+from ticdc_source.spark.permission import asking
+from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.target import Target
+
+__all__ = ["LEASE_S", "Lease", "LeaseLostError", "Owner"]
+
+_LEASE = "ticdc.lease"
+LEASE_S = 300.0  # an owner that is silent for so long is taken for dead
+_RENEW_S = 60.0
+_SETTLE_S = 0.2
+_PAUSES_S = (1.0, 4.0, 10.0)  # before a table without a lease is taken at its word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process that writes.
+
+    Attributes:
+        id: a random name.
+        host: the name of its machine, for people.
+        space: within which numbers of processes are unique: the start of the machine, and the container.
+        pid: its number.
+        started: when it started, as the kernel counts; None if that is not known.
+    """
+
+    id: str
+    host: str
+    space: str
+    pid: int
+    started: str | None = None
+
+    @staticmethod
+    def here() -> Owner:
+        """Return a new owner in this process."""
+        return Owner.of(os.getpid())
+
+    @staticmethod
+    def of(pid: int) -> Owner:
+        """Return a new owner that is a process of this machine."""
+        return Owner(id=uuid.uuid4().hex, host=platform.node(), space=_space(), pid=pid, started=_started(pid))
+
+    def is_known_dead(self) -> bool:
+        """Return whether this process certainly has ended: only its own machine knows it."""
+        if self.space != _space() or os.name != "posix":
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it belongs to another user
+            pass
+        return self.started != _started(self.pid)
+
+
+class LeaseLostError(TargetError):
+    """Another sync writes the tables."""
+
+
+class Lease:
+    """The right to write the tables of a sync.
+
+    Args:
+        table: opens the status table, as it is now.
+        owner: who wants it.
+        clock: the time, in seconds since 1970.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        table: Callable[[], Target],
+        owner: Owner,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._table, self._owner, self._clock, self._sleep = table, owner, clock, sleep
+        self._renewed_at = 0.0
+        self._released = threading.Event()
+        self.lock = threading.RLock()  # of all commits of the status table: two of one process must not conflict
+
+    def of_new_table(self) -> dict[str, str]:
+        """Return the properties with which a new status table has this owner: of two that create it, one fails."""
+        self._renewed_at = self._clock()  # so that it is given back, also if the start fails before `take`
+        return self._as_property(self._renewed_at)
+
+    def take(self) -> None:
+        """Take the lease, or find that the table was created with it.
+
+        Raises:
+            TargetError: another sync has it.
+        """
+        table = self._table()
+        owner, since = _read(table)
+        if owner is not None and owner.id == self._owner.id:
+            self._renewed_at = since
+            return
+        if owner is not None and not self._is_free(owner, since):
+            raise self._held(table, owner, since)
+        began = self._clock()
+        retried(lambda: self._write(table), self._sleep)
+        # Another one may have looked before this one wrote, and write after it: that takes as long as it took here.
+        self._sleep(self._clock() - began + _SETTLE_S)
+        self.check(now=True)
+
+    def check(self, *, now: bool = False) -> None:
+        """Make sure that this process still has the lease.
+
+        Args:
+            now: whether the table is asked even if the lease has been renewed not long ago.
+
+        Raises:
+            TargetError: another sync has taken it.
+        """
+        if not now and self._clock() - self._renewed_at < LEASE_S / 2:
+            return
+        with self.lock, asking(lambda: None):  # a renewal is a commit too
+            table = self._table()
+            owner, since = _read(table)
+            for pause in _PAUSES_S if owner is None else ():  # a catalog that fails may say that there is no such table
+                self._sleep(pause)
+                table = self._table()
+                owner, since = _read(table)
+                if owner is not None:
+                    break
+            if owner is None or owner.id != self._owner.id:
+                raise self._held(table, owner, since)
+            if not now or self._clock() - self._renewed_at >= _RENEW_S / 2:
+                self._write(table)
+
+    def keep(self, lost: Callable[[TargetError], None]) -> None:
+        """Renew the lease in a thread, until it is released or lost.
+
+        Args:
+            lost: is called if another sync has taken it.
+        """
+
+        def run() -> None:
+            while not self._released.wait(_RENEW_S):
+                try:
+                    self.check(now=True)
+                except LeaseLostError as error:
+                    if not self._released.is_set():
+                        lost(error)
+                    return
+                except Exception:  # noqa: BLE001, S112 (the store may be back in a minute; `check` asks again)
+                    continue
+
+        threading.Thread(target=run, name="ticdc-sync lease", daemon=True).start()
+
+    def release(self) -> None:
+        """Give the lease back, if this process has it."""
+        self._released.set()
+        if not self._renewed_at:  # it never had it
+            return
+        with self.lock:
+            table = self._table()
+            owner, _ = _read(table)
+            if owner is not None and owner.id == self._owner.id:
+                table.set_properties({_LEASE: "{}"})
+
+    def _write(self, table: Target) -> None:
+        now = self._clock()
+        table.set_properties(self._as_property(now))
+        self._renewed_at = now
+
+    def _as_property(self, at: float) -> dict[str, str]:
+        return {_LEASE: json.dumps({**asdict(self._owner), "at": at})}
+
+    def _is_free(self, owner: Owner, since: float) -> bool:
+        return owner.is_known_dead() or self._clock() - since > LEASE_S
+
+    def _held(self, table: Target, owner: Owner | None, since: float) -> LeaseLostError:
+        if owner is None:
+            msg = f"Somebody has removed the property {_LEASE} of {table.name} while this sync ran. Start it again"
+            return LeaseLostError(msg)
+        silent = max(0.0, self._clock() - since)
+        free = datetime.fromtimestamp(since + LEASE_S, timezone.utc)
+        msg = (
+            f"The tables beside {table.name} are being written by another sync: process {owner.pid} on {owner.host}, "
+            f"last heard of {silent:.0f} seconds ago. Stop one of the two. If that process has ended, start again "
+            f"after {free:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        return LeaseLostError(msg)
+
+
+def _read(table: Target) -> tuple[Owner | None, float]:
+    """Return who has the lease, and since when; None if nobody has."""
+    try:
+        lease = loads(table.properties().get(_LEASE, "{}"))
+        since = float(lease.pop("at"))
+        return Owner(**lease), since
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None, 0.0
+
+
+def _space() -> str:
+    """Return within which numbers of processes are unique."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{platform.node()} {platform.system()}"
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process started, as the kernel counts; None if that is not known, or if it has ended."""
+    try:
+        # The name of the program, in brackets, may have blanks; the start is the 20th word after it.
+        state, *words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else words[18]  # its parent has not asked yet how it ended
+    except (OSError, IndexError, ValueError):
+        return None

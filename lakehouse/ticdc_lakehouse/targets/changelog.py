@@ -1,0 +1,311 @@
+"""A changelog frame, its columns, and the newest image of each key in it by `_sequence`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
+
+from ticdc_source.errors import OptionError, SchemaError, TargetError
+from ticdc_source.pipeline.metadata import METADATA
+from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
+from ticdc_lakehouse.spark_sql.computed import computed
+from ticdc_lakehouse.targets.target import Target
+from ticdc_lakehouse.targets.time_text import StatedDigits, time_text
+
+__all__ = [
+    "Changelog",
+    "Images",
+    "as_decided",
+    "comment_of",
+    "committed_at",
+    "computed_with",
+    "given_to_target",
+    "keys_as_text",
+    "lost_values",
+    "newest_images",
+    "read_changelog",
+    "stored_column",
+    "time_property",
+    "with_time_as",
+]
+
+_SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
+_SEQUENCE_FIELDS = ("commit_ts", "rank", "partition", "offset", "index")
+_CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+_RECORD_COLUMNS = ("corrupt_record", "rescued_data")
+_TIMES = ("micros", "text")
+_TIME_AS = "ticdc.time_as"  # the property of a target whose TIME columns are text
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A changelog frame, and what its columns are.
+
+    Attributes:
+        frame: the frame.
+        prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
+        columns: the columns of the table.
+        table: the name of the table as the field metadata has it; "" if that is lost.
+        keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
+        time_as: how TIME is stored: `micros` or `text`.
+        digits: by lower-case column name, the digits of a TIME as text that DDL states; None in a log.
+    """
+
+    frame: DataFrame
+    prefix: str
+    columns: tuple[StructField, ...]
+    table: str
+    keys: tuple[str, ...]
+    time_as: str = "micros"
+    digits: Mapping[str, StatedDigits] | None = None
+
+    def column(self, name: str) -> Column:
+        """Return a column by its name, whatever characters it has."""
+        return self.frame["`" + name.replace("`", "``") + "`"]
+
+
+def read_changelog(frame: DataFrame) -> Changelog:
+    """Find the columns of the table, its name and its keys.
+
+    Raises:
+        SchemaError: it is not a changelog, or it is a stream.
+    """
+    if frame.isStreaming:
+        msg = (
+            "The changes are a stream: merge_into takes one micro-batch. Call it in foreachBatch: "
+            "changes.writeStream.foreachBatch(lambda batch, batch_id: merge_into(batch, target, batch_id=batch_id, "
+            "app_id=...)).option('checkpointLocation', ...).start()"
+        )
+        raise SchemaError(msg)
+    prefix = _prefix_of(frame.schema)
+    metadata = {f"{prefix}{name}".lower() for name in (*(column.name for column in METADATA), *_RECORD_COLUMNS)}
+    columns = tuple(one for one in frame.schema if _is_of_table(one) or one.name.lower() not in metadata)
+    tables = [str(field.metadata[TABLE]) for field in columns if TABLE in (field.metadata or {})]
+    keys = tuple(field.name for field in columns if (field.metadata or {}).get(KEY) == "true")
+    return Changelog(frame, prefix, columns, tables[0] if tables else "", keys)
+
+
+def _is_of_table(field: StructField) -> bool:
+    """Return whether field metadata says that a field is a column of the table, whatever its name."""
+    return not {TABLE, MYSQL_TYPE}.isdisjoint(field.metadata or {})
+
+
+def _prefix_of(schema: StructType) -> str:
+    for field in schema:
+        if not field.name.endswith(_SEQUENCE) or not isinstance(field.dataType, StructType):
+            continue
+        prefix = field.name.removesuffix(_SEQUENCE)
+        if tuple(field.dataType.names) == _SEQUENCE_FIELDS and f"{prefix}{_CHANGE_TYPE}" in schema.names:
+            return prefix
+    msg = (
+        f"The frame has no columns _change_type and _sequence: struct<{', '.join(_SEQUENCE_FIELDS)}>, by which changes "
+        f"are merged (it has {', '.join(schema.names[:20])}). Read it with outputFormat=changelog, which is the "
+        "default, and keep both columns"
+    )
+    raise SchemaError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The newest image of each key: columns `k0`, `k1`, … for the keys, `c0`, … for the others, and three more.
+
+    `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
+
+    Attributes:
+        frame: the rows.
+        keys: the names of the key columns in the table, in the order of `k0`, ….
+        others: the names of the other columns, in the order of `c0`, ….
+    """
+
+    frame: DataFrame
+    keys: tuple[str, ...]
+    others: tuple[str, ...]
+
+    def settled(self, types: Mapping[str, DataType | None]) -> Images:
+        """Return the images with other types of some columns, and without those whose type is None."""
+        if not types:
+            return self
+        old = {name: F.col(f"c{number}") for number, name in enumerate(self.others)}
+        given = {name: self.frame.schema[f"c{number}"].dataType for number, name in enumerate(self.others)}
+        cast = {name: as_decided(old[name], given[name], type_) for name, type_ in types.items() if type_ is not None}
+        others = tuple(name for name in self.others if types.get(name, name) is not None)
+        values = [{**old, **cast}[name].alias(f"c{number}") for number, name in enumerate(others)]
+        own = [*(f"k{number}" for number in range(len(self.keys))), "seq", "gone", "bare"]
+        return Images(self.frame.select(*own, *values), self.keys, others)
+
+    def names(self) -> dict[str, str]:
+        """Return what each column is called in `frame`, without the keys."""
+        return {name: f"c{number}" for number, name in enumerate(self.others)}
+
+    def converted(self, values: Mapping[str, Column]) -> Images:
+        """Return the images with other values of some columns, by the columns' names in `frame`."""
+        return replace(self, frame=self.frame.withColumns(dict(values))) if values else self
+
+
+def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
+    """Return the newest image of each key, by `_sequence`; one shuffle.
+
+    A pre-image counts as a delete that comes right before its post-image, which has the same commit-ts and a higher
+    rank. So it changes nothing if the key stays, and the old key of a key update is gone. A row without a change type,
+    which is a bad record that `mode=PERMISSIVE` kept, is no image.
+    """
+    names = {name.lower() for name in keys}
+    key_fields = tuple(next(one for one in changes.columns if one.name.lower() == name.lower()) for name in keys)
+    others = tuple(field for field in changes.columns if field.name.lower() not in names)
+    change_type = changes.column(f"{changes.prefix}{_CHANGE_TYPE}")
+    gone = change_type.isin("delete", "update_preimage")
+    values = [stored_column(changes, field).alias(f"c{number}") for number, field in enumerate(others)]
+    # One flat expression: Spark's planner overflows its stack on a chain of some 300 ANDs.
+    nulls = F.array(*(changes.column(field.name).isNull() for field in others))
+    bare = gone & F.forall(nulls, lambda one: one) if others else F.lit(False)  # noqa: FBT003 (a value of Spark)
+    rows = changes.frame.where(change_type.isin(*_CHANGE_TYPES)).select(
+        *(stored_column(changes, field).alias(f"k{number}") for number, field in enumerate(key_fields)),
+        changes.column(f"{changes.prefix}{_SEQUENCE}").alias("seq"),
+        F.struct(gone.alias("gone"), bare.alias("bare"), *values).alias("image"),
+    )
+    grouped = rows.groupBy(*(f"k{number}" for number in range(len(keys))))
+    newest = grouped.agg(F.max_by("image", "seq").alias("image"), F.max("seq").alias("seq"))
+    frame = newest.select(*(f"k{number}" for number in range(len(keys))), "seq", "image.*")
+    return Images(frame, tuple(field.name for field in key_fields), tuple(field.name for field in others))
+
+
+def computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
+    """Compute a frame once, although several statements read it, and aggregates of it in the same pass.
+
+    In Spark Connect, which does not show the plan, the aggregates take a pass of their own.
+    """
+    columns = [column.alias(name) for name, column in aggregates.items()]
+    name = "ticdc_images"
+    observed = frame.observe(name, *columns)
+    jframe: Any = getattr(observed, "_jdf", None)
+    if jframe is None:
+        kept = computed(frame)
+        row: Any = kept.agg(*columns).collect()[0]
+        return kept, {one: row[one] for one in aggregates}
+    kept = computed(observed)
+    # Not by an Observation: that waits for an event, which Spark may drop under load.
+    row = jframe.queryExecution().observedMetrics().apply(name)
+    return kept, {one: row.get(number) for number, one in enumerate(aggregates)}
+
+
+def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Changelog:
+    """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
+
+    Args:
+        changes: the changes.
+        target: the target.
+        time_as: `micros` or `text`; None for what the target has, or `micros`.
+
+    Raises:
+        OptionError: it is neither.
+        TargetError: the target was created with the other one, and the changes have a TIME.
+    """
+    if time_as not in (None, *_TIMES):
+        msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
+        raise OptionError(msg)
+    before = target.properties().get(_TIME_AS, "micros") if target.exists() else None
+    if before is not None and time_as not in (None, before):
+        name = next((one.name for one in changes.columns if isinstance(one.dataType, DayTimeIntervalType)), None)
+        if name is not None:
+            msg = (
+                f"{target.name} was created with time_as={before!r}, and time_as={time_as!r} was given: column {name} "
+                "is TIME. Give the same again, or another target"
+            )
+            raise TargetError(msg)
+    target.time_as = before or time_as or "micros"
+    return replace(changes, time_as=target.time_as)
+
+
+def time_property(time_as: str) -> dict[str, str]:
+    """Return the property by which a new target remembers how it stores TIME."""
+    return {_TIME_AS: time_as} if time_as == "text" else {}
+
+
+def committed_at(sequence: Column) -> Column:
+    """Return the time of a commit, by the `_sequence` of a change."""
+    return F.timestamp_millis(F.shiftright(sequence["commit_ts"], 18))
+
+
+def stored_column(changes: Changelog, field: StructField) -> Column:
+    """Return a column as it is stored: neither engine has intervals, so a TIME is its microseconds, or text."""
+    column = changes.column(field.name)
+    if not isinstance(field.dataType, DayTimeIntervalType):
+        return column
+    minutes = (F.extract(F.lit("DAY"), column) * 24 + F.extract(F.lit("HOUR"), column)) * 60
+    minutes += F.extract(F.lit("MINUTE"), column)
+    seconds = (F.extract(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
+    micros = minutes.cast("bigint") * 60_000_000 + seconds
+    if changes.time_as == "micros":
+        return micros
+    mysql_type = (field.metadata or {}).get(MYSQL_TYPE)
+    commit_ts = changes.column(f"{changes.prefix}{_SEQUENCE}")["commit_ts"]
+    return time_text(micros, mysql_type, (changes.digits or {}).get(field.name.lower()), commit_ts)
+
+
+def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:
+    """Return the columns whose types a target decides, as far as it holds their values, and the types they have now.
+
+    These are undecided columns (`Column.is_undecided`), and each DECIMAL that has 38 digits because nothing states its
+    precision, if the target has a DECIMAL.
+
+    Args:
+        columns: the columns of the changes.
+        types: the types of the target's columns, by lower-case name.
+    """
+    decided: dict[str, DataType] = {}
+    for field in columns:
+        metadata, wanted = field.metadata or {}, types.get(field.name.lower())
+        is_longer = wanted != field.dataType and _are_decimals(field.dataType, wanted)
+        if metadata.get(UNDECIDED) == "true" or (metadata.get(UNSTATED_PRECISION) == "true" and is_longer):
+            decided[field.name] = field.dataType
+    return decided
+
+
+def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column:
+    """Return an aggregate: how many values of a column (`given_to_target`) another type would lose.
+
+    A frame may have values though its sample had none, and they need the default type: text is JSON, and a decimal may
+    have more digits.
+
+    Args:
+        column: the column, as SQL.
+        given: its type.
+        wanted: the other type; None for leaving the column out.
+    """
+    if not _are_decimals(given, wanted):
+        return F.count(F.expr(column))
+    assert wanted is not None  # noqa: S101 (for mypy)
+    back = f"try_cast(try_cast({column} AS {wanted.simpleString()}) AS {given.simpleString()})"
+    return F.expr(f"count_if({column} IS NOT NULL AND NOT coalesce({back} = {column}, false))")
+
+
+def as_decided(column: Column, given: DataType, wanted: DataType) -> Column:
+    """Return a column as the type that a target decides for it, by which no value is lost (`lost_values`)."""
+    # There are only NULLs otherwise, which not every type can be cast from.
+    return column.cast(wanted) if _are_decimals(given, wanted) else F.lit(None).cast(wanted)
+
+
+def _are_decimals(given: DataType, wanted: DataType | None) -> bool:
+    return isinstance(given, DecimalType) and isinstance(wanted, DecimalType)
+
+
+def comment_of(changes: Changelog, field: StructField) -> str | None:
+    """Return the comment of a column, if the field metadata has one; of a TIME, what its number is.
+
+    Delta's files have it in their schema, and Hadoop replaces `${name}` in that by its own setting, a secret perhaps.
+    """
+    comment = (field.metadata or {}).get(COMMENT)
+    is_number = changes.time_as == "micros" and isinstance(field.dataType, DayTimeIntervalType)
+    unit = "TIME, in microseconds" if is_number else None
+    return ": ".join(str(text).replace("${", "$ {") for text in (unit, comment) if text) or None
+
+
+def keys_as_text(keys: Sequence[str]) -> str:
+    """Return keys as the table property `ticdc.keys` has them."""
+    return json.dumps(list(keys))

@@ -1,0 +1,113 @@
+"""How the files of a target are laid out: by which columns it is partitioned or clustered."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ticdc_source.errors import OptionError, TargetError
+from ticdc_lakehouse.targets.target import quoted
+
+__all__ = ["LAYOUT", "DataLayout"]
+
+LAYOUT = "ticdc.layout"  # the property of a target with the layout for which it was created
+_TRANSFORM = re.compile(
+    r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\( *([1-9][0-9]*) *, *(.+)\)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataLayout:
+    """By which columns a target is partitioned or clustered.
+
+    Attributes:
+        partition_by: columns; in Iceberg also `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(16, c)` and
+            `truncate(10, c)`.
+        cluster_by: columns of Delta's liquid clustering.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is a layout at all."""
+        return bool(self.partition_by or self.cluster_by)
+
+    def check(self, engine: str, what: str) -> None:
+        """Refuse what an engine cannot do.
+
+        Args:
+            engine: `delta` or `iceberg`.
+            what: whose layout it is, for the error.
+
+        Raises:
+            OptionError: the engine cannot do it.
+        """
+        if self.partition_by and self.cluster_by:
+            msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
+            raise OptionError(msg)
+        if self.cluster_by and engine != "delta":
+            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
+            raise OptionError(msg)
+        transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
+        if transform is not None and engine == "delta":
+            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
+            raise OptionError(msg)
+
+    def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
+        """Refuse another layout than the one for which a target was created. Without a layout, any will do.
+
+        Raises:
+            TargetError: it was created for another one.
+        """
+        now = self.as_properties().get(LAYOUT)
+        before = remembered.get(LAYOUT)
+        if now is None or now == before:
+            return
+        msg = (
+            f"The target {target} was created {f'for the layout {before}' if before else 'without a layout'}, and now "
+            f"{now} is given. A layout is chosen when a target is created: leave partition_by and cluster_by out. If "
+            f"you have given the table the new layout by hand, set its property {LAYOUT} to {now}"
+        )
+        raise TargetError(msg)
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the property by which a target remembers it; nothing if there is no layout."""
+        known = {"partition_by": self.partition_by, "cluster_by": self.cluster_by}
+        given = {name: list(columns) for name, columns in known.items() if columns}
+        return {LAYOUT: json.dumps(given)} if given else {}
+
+    def in_sql(self, target: str, columns: Iterable[str]) -> str:
+        """Return the clause of CREATE TABLE, which begins with a blank; nothing if there is no layout.
+
+        Args:
+            target: the name of the target.
+            columns: the columns that it gets.
+
+        Raises:
+            TargetError: a column is none of them.
+        """
+        names = {name.lower(): name for name in columns}
+
+        def found(name: str) -> str:
+            if name.lower() in names:
+                return quoted(names[name.lower()])
+            msg = (
+                f"The target {target} cannot be created: its layout names the column {name}, and it would get "
+                f"{', '.join(names.values())}. A column comes with its first value: give its type by tableDDL or "
+                "schemaHints, or another layout"
+            )
+            raise TargetError(msg)
+
+        def of(text: str) -> str:
+            match = _TRANSFORM.fullmatch(text)
+            if match is None or text.lower() in names:
+                return found(text)
+            time, of_time, other, number, of_other = match.groups()
+            return f"{other}({number}, {found(of_other)})" if other else f"{time}({found(of_time)})"
+
+        if self.partition_by:
+            return f" PARTITIONED BY ({', '.join(map(of, self.partition_by))})"
+        return f" CLUSTER BY ({', '.join(map(found, self.cluster_by))})" if self.cluster_by else ""

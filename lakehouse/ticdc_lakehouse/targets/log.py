@@ -1,0 +1,474 @@
+"""append_log: all changes of a table → a log in Delta or Iceberg."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import DataType, StringType, StructField, TimestampType
+
+from ticdc_source.errors import TargetError, UnexplainedChangeError
+from ticdc_source.events import DDLEvent
+from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.targets.changelog import (
+    Changelog,
+    as_decided,
+    comment_of,
+    committed_at,
+    given_to_target,
+    keys_as_text,
+    lost_values,
+    read_changelog,
+    stored_column,
+    time_property,
+    with_time_as,
+)
+from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
+from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
+from ticdc_lakehouse.targets.retyping import Misfit, Retyping
+from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, quoted
+from ticdc_lakehouse.targets.widening import common_type
+
+__all__ = [
+    "CHANGE",
+    "COMMITTED_AT",
+    "EMPTIED",
+    "IMAGES",
+    "LATER_KEYS",
+    "LOG",
+    "SEQUENCE",
+    "LogReport",
+    "append_log",
+    "check_key",
+    "is_merged",
+]
+
+LOG, LATER_KEYS = "ticdc.log", "ticdc.later_keys"
+CHANGE, COMMITTED_AT, SEQUENCE = "change", "committed_at", "sequence"
+EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
+_EMPTIES = ("truncate_table", "drop_table", "drop_database")
+IMAGES = ("insert", "update_postimage", "delete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """What `append_log` did.
+
+    Attributes:
+        target: the name of the log.
+        created: whether it was created.
+        added: the columns that were added.
+        widened: the columns whose type was widened.
+        undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
+        missing: whether nothing was done, because the log does not exist and only DDL came.
+    """
+
+    target: str
+    created: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    missing: bool = False
+
+
+@with_verbatim_sql
+def append_log(
+    changes: DataFrame,
+    target: str,
+    *,
+    format: str | None = None,  # noqa: A002 (Spark's word)
+    app_id: str | None = None,
+    batch_id: int | None = None,
+    after_batch: int | None = None,
+    resolved_ts: int | None = None,
+    ddl: Sequence[DDLEvent] = (),
+    preimages: bool = False,
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+    column_prefix: str | None = None,
+    time_as: Literal["micros", "text"] | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+) -> LogReport:
+    """Append the changes of one table to a log in Delta or Iceberg: the history of a table, also of one without a key.
+
+    The log has the columns of the table, and `_change` (`insert`, `update_postimage`, `delete`, with `preimages` also
+    `update_preimage`), `_committed_at` and `_sequence`, whose `commit_ts` is the commit-ts. (They are not called
+    `_change_type`, `_commit_version` and `_commit_timestamp`, as in the changes: Delta reserves these names if its
+    change data feed is on.) A row with the change `truncate` stands for TRUNCATE TABLE and DROP TABLE.
+
+    TiCDC sends changes again when it restarts; they are in the log as often as they came. `scd2_view` shows each once.
+
+    Args:
+        changes: a changelog frame of one table, not a stream.
+        target: the name of the log, as in `merge_into`. It is created if it does not exist; new columns are added.
+        format: `delta` or `iceberg`, for a log that does not exist, if its catalog does not say it.
+        app_id: the name of the writer: another for each stream. With `batch_id`, Kafka records of which this writer has
+            appended the changes add nothing when they come again, whatever the number of their micro-batch.
+        batch_id: the number of the micro-batch, as `foreachBatch` gives it.
+        after_batch: a micro-batch of this writer that the log has had, as in `merge_into`.
+        resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
+        ddl: the DDL events of the table in these changes.
+        preimages: whether rows before an update are kept too.
+        properties: table properties for a new log.
+        location: where a new log puts its files.
+        column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
+        time_as: how a new log stores TIME, as in `merge_into`.
+        partition_by: the columns by which a new log is partitioned, as in `merge_into`.
+        cluster_by: the columns of liquid clustering, for a new log in Delta.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import append_log
+
+        append_log(changes, "lake.shop.orders__log", format="delta", app_id="orders-1", batch_id=batch_id)
+        ```
+
+    Raises:
+        OptionError: the engine has no such layout.
+        SchemaError: the frame is no changelog.
+        TargetError: the log cannot take the changes. Nothing has been written.
+    """
+    facts = CommitFacts(resolved_ts, app_id, batch_id)
+    with target_of(read_changelog(changes), target, format) as (changelog, log):
+        return _append(
+            with_time_as(changelog, log, time_as), log, facts, ddl,
+            preimages=preimages, properties=properties or {}, location=location, column_prefix=column_prefix,
+            layout=DataLayout(tuple(partition_by), tuple(cluster_by)), after_batch=after_batch,
+        )  # fmt: skip
+
+
+def _append(
+    changelog: Changelog,
+    log: Target,
+    facts: CommitFacts,
+    ddl: Sequence[DDLEvent],
+    *,
+    preimages: bool,
+    properties: Mapping[str, str],
+    location: str | None,
+    column_prefix: str | None,
+    layout: DataLayout,
+    after_batch: int | None,
+) -> LogReport:
+    exists, last = log.exists(), None
+    remembered = log.properties() if exists else {}
+    layout.check(log.engine, log.name)
+    if exists:
+        layout.check_target(log.name, remembered)
+    if exists and LOG not in remembered:
+        msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
+        raise TargetError(msg)
+    prefix = remembered.get(PREFIX, "_" if column_prefix is None else column_prefix)
+    if not exists and not changelog.columns:
+        return LogReport(target=log.name, missing=True)
+    if exists:
+        check_table(log, remembered.get(TABLE, ""), changelog.table)
+        last = last_batch(log, facts, after_batch)
+    retyping = Retyping.of(log, remembered, ddl)
+    existing = log.columns() if exists else {}
+    changelog, undecided = _settled(changelog, log, existing)
+    wanted = _wanted(changelog, log, prefix)
+    add, widen = _to_change(log, wanted, existing, changelog, retyping)
+    retyping.check_changes(changelog.frame, {field.name: field.name for field in changelog.columns})
+    if exists:
+        retyping.carry_out()
+        if add:
+            log.add_columns(add)
+        for name, type_ in widen:
+            log.widen_column(name, type_)
+        properties_now = {**_keys_now(changelog, remembered), **retyping.as_properties()}
+        if any(remembered.get(name) != value for name, value in properties_now.items()):
+            log.set_properties(properties_now)
+    else:
+        own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
+        keys = _keys_now(changelog, {})
+        clause = layout.in_sql(log.name, [column.name for column in add])
+        settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
+        log.create(add, settings, location, layout=clause)
+    rows = _rows(changelog, wanted, ddl, retyping, preimages=preimages)
+    _append_new(rows, log, facts, last, prefix, exists=exists)
+    return LogReport(
+        target=log.name,
+        created=not exists,
+        added=tuple(column.name for column in add) if exists else (),
+        widened=tuple(name for name, _ in widen),
+        undecided=undecided,
+    )
+
+
+def _append_new(
+    rows: DataFrame, log: Target, facts: CommitFacts, last: CommitFacts | None, prefix: str, *, exists: bool
+) -> None:
+    """Append the rows that the log does not have from this writer.
+
+    A row is identified by its Kafka record. The last commit records up to which offsets this writer has come; the log
+    is read only if some rows are not after them. Rows of a snapshot have no record, and go by the number of their part.
+    """
+    if facts.app_id is None or facts.batch_id is None:
+        log.append(rows, facts)
+        return
+    change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
+    rows = rows.persist()
+    try:
+        place = F.col(f"{sequence}.partition")
+        unplaced = (F.col(change) == EMPTIED) & (place < 0)
+        told = rows.groupBy(place.alias("partition"), unplaced.alias("emptied")).agg(
+            F.min(f"{sequence}.offset").alias("first"),
+            F.max(f"{sequence}.offset").alias("last"),
+            F.min(f"{sequence}.commit_ts").alias("since"),
+        )
+        parts = told.collect()
+        ends = {} if last is None or last.ends is None else loads(last.ends)
+        is_known = last is not None and last.ends is not None
+        placed = {str(part["partition"]): part for part in parts if (part["partition"] or 0) >= 0}
+        if any(part["partition"] is not None and part["partition"] < 0 and not part["emptied"] for part in parts):
+            if is_same(last, facts):
+                return
+        elif exists and parts:
+            has_old = any(part["first"] is None or part["first"] <= ends.get(name, -1) for name, part in placed.items())
+            if not is_known or has_old or len(placed) < len(parts):
+                rows = _without_those_of(log, rows, change, sequence, [part["since"] for part in parts])
+                if rows.isEmpty():
+                    return
+        now = {name: part["last"] for name, part in placed.items() if part["last"] is not None}
+        ends |= {name: max(end, ends.get(name, -1)) for name, end in now.items()}
+        log.append(rows, replace(facts, ends=json.dumps(ends, separators=(",", ":"))))
+    finally:
+        rows.unpersist()
+
+
+def _without_those_of(
+    log: Target, rows: DataFrame, change: str, sequence: str, since: Sequence[int | None]
+) -> DataFrame:
+    """Return the rows that a log does not have: of another record, or of another kind of change."""
+    place = [F.col(f"{sequence}.{name}") for name in ("commit_ts", "partition", "offset", "index")]
+    names = ["commit_ts", "partition", "offset", "index", "change"]
+    logged = log.frame()
+    first = min((one for one in since if one is not None), default=None)
+    if first is not None and None not in since:
+        logged = logged.where(F.col(f"{sequence}.commit_ts") >= first)  # so that the engine skips files
+    logged = logged.select(*(one.alias(name) for one, name in zip([*place, F.col(change)], names, strict=True)))
+    here, logged = rows.alias("here"), logged.alias("logged")
+    same = [
+        F.col(f"here.{one}").eqNullSafe(F.col(f"logged.{name}"))
+        for one, name in zip([*(f"{sequence}.{each}" for each in names[:4]), change], names, strict=True)
+    ]
+    return here.join(logged, reduce(and_, same), "left_anti")
+
+
+def _keys_now(changelog: Changelog, remembered: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties about the key that are to be set. Rows of before have their key in the first columns."""
+    if not changelog.keys:
+        return {}
+    now = keys_as_text(changelog.keys)
+    if KEYS not in remembered:
+        return {KEYS: now}
+    before = {name.lower() for name in loads(remembered[KEYS])}
+    return {} if before == {name.lower() for name in changelog.keys} else {LATER_KEYS: now}
+
+
+@with_verbatim_sql
+def is_merged(changes: DataFrame, target: str, log: str) -> bool:
+    """Return whether the changes of a table go to a target of `merge_into`; without a key they go to a log.
+
+    Args:
+        changes: a changelog frame of one table.
+        target: the name of the target.
+        log: the name of the log.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import is_merged
+
+        print(is_merged(changes, "lake.shop.orders", "lake.shop.orders__log"))
+        ```
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the table has lost its key, or has got one, so that the other one of the two has its rows.
+    """
+    changelog, spark = read_changelog(changes), changes.sparkSession
+    if not changelog.columns:  # DDL alone
+        return existing_target(spark, log) is None or existing_target(spark, target) is not None
+    check_key(changes, target, log)
+    return bool(changelog.keys)
+
+
+@with_verbatim_sql
+def check_key(changes: DataFrame, target: str, log: str) -> None:
+    """Refuse the changes of a table that has lost its key, or has got one, since its rows were written.
+
+    Args:
+        changes: a changelog frame of one table, with columns of the table.
+        target: the name of the target.
+        log: the name of the log.
+
+    Raises:
+        SchemaError: the frame is no changelog.
+        TargetError: the other one of the two has the rows.
+    """
+    changelog, spark = read_changelog(changes), changes.sparkSession
+    merged = existing_target(spark, target)
+    logged = existing_target(spark, log)
+    what = changelog.table or "the table"
+    if changelog.keys and merged is None and logged is not None:
+        msg = (
+            f"{what} has a key now, and its rows until now are in {log}, where nothing tells a repeated change from "
+            f"another row's. Read {what} from a new snapshot into {target}, and start again"
+        )
+        raise TargetError(msg)
+    if not changelog.keys and merged is not None and KEYS in merged.properties():
+        msg = (
+            f"{what} has no key any more, so nothing says which row of {target} a change is about. Rename or drop "
+            f"{target} to have the changes from now on in {log}"
+        )
+        raise TargetError(msg)
+
+
+def _settled(changelog: Changelog, log: Target, existing: Mapping[str, DataType]) -> tuple[Changelog, tuple[str, ...]]:
+    """Return the changes with the types that the log decides, without columns that the log is not to get yet.
+
+    The log decides as a target of `merge_into` does. Whether a column has values takes another pass over the changes.
+    """
+    types = {name.lower(): type_ for name, type_ in existing.items()}
+    given = given_to_target(changelog.columns, types)
+    columns = [
+        field
+        for field in changelog.columns
+        if field.name in given and types.get(field.name.lower()) != log.stored(field.dataType)
+    ]
+    if not columns:
+        return changelog, ()
+    wanted = [types.get(field.name.lower()) for field in columns]
+    counts = [
+        lost_values(quoted(field.name), field.dataType, type_).alias(f"lost{number}")
+        for number, (field, type_) in enumerate(zip(columns, wanted, strict=True))
+    ]
+    row = changelog.frame.agg(*counts).collect()[0]
+    decided = {
+        field.name: type_ for number, (field, type_) in enumerate(zip(columns, wanted, strict=True)) if not row[number]
+    }
+    cast = {
+        name: as_decided(changelog.column(name), given[name], type_)
+        for name, type_ in decided.items()
+        if type_ is not None
+    }
+    left_out = tuple(name for name, type_ in decided.items() if type_ is None)
+    frame = changelog.frame.withColumns(cast)
+    fields = tuple(
+        StructField(field.name, decided.get(field.name) or field.dataType, metadata=field.metadata)
+        for field in changelog.columns
+        if field.name not in left_out
+    )
+    return replace(changelog, frame=frame, columns=fields), left_out
+
+
+def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
+    """Return the columns that the log must have, its own three first."""
+    sequence = changelog.frame.schema[f"{changelog.prefix}sequence"].dataType
+    own = [(CHANGE, StringType()), (COMMITTED_AT, TimestampType()), (SEQUENCE, sequence)]
+    names = {f"{prefix}{name}".lower() for name, _ in own}
+    for field in changelog.columns:
+        if field.name.lower() in names:
+            msg = (
+                f"Table {changelog.table} has a column {field.name}, as the log's own is called. Give another "
+                "column_prefix, for example column_prefix='_ticdc_'"
+            )
+            raise TargetError(msg)
+    return [
+        *(NewColumn(f"{prefix}{name}", type_) for name, type_ in own),
+        *(
+            NewColumn(field.name, log.stored(field.dataType), comment_of(changelog, field))
+            for field in changelog.columns
+        ),
+    ]
+
+
+def _to_change(
+    log: Target,
+    wanted: Sequence[NewColumn],
+    existing: Mapping[str, DataType],
+    changelog: Changelog,
+    retyping: Retyping,
+) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
+    """Return the columns to add and those to widen; one whose type DDL has changed moves aside with its values.
+
+    Raises:
+        TargetError: a column has another type in the log, which cannot be widened, and no DDL says so.
+    """
+    given = {field.name: (field.metadata or {}).get(MYSQL_TYPE) for field in changelog.columns}
+    columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
+    add, widen = [], []
+    for column in wanted:
+        name, type_ = columns.get(column.name.lower(), (column.name, None))
+        if type_ is None:
+            add.append(column)
+            continue
+        wide = common_type(type_, column.type)
+        if wide == type_:
+            continue
+        if wide is None or not log.can_widen(type_, wide):
+            misfit = Misfit.of(name, (type_, column.type), (None, given.get(column.name)))
+            if retyping.knows(misfit):
+                retyping.fit(misfit, existing, keeps=False)
+                continue
+            msg = (
+                f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
+                f"{column.type.simpleString()} in the changes. Read it as the log has it: "
+                f'schemaHints="{name} {type_.simpleString()}"; or append to another log'
+            )
+            raise UnexplainedChangeError(msg)
+        widen.append((name, wide))
+    return add, widen
+
+
+def _rows(
+    changelog: Changelog,
+    wanted: Sequence[NewColumn],
+    ddl: Sequence[DDLEvent],
+    retyping: Retyping,
+    *,
+    preimages: bool,
+) -> DataFrame:
+    """Return the rows to append: changes, and one for each event that emptied the table."""
+    change_type = changelog.column(f"{changelog.prefix}change_type")
+    sequence = changelog.column(f"{changelog.prefix}sequence")
+    images = (*IMAGES, "update_preimage") if preimages else IMAGES
+    names = [column.name for column in wanted]
+    values = [change_type, committed_at(sequence), sequence]
+    values += [stored_column(changelog, field) for field in changelog.columns]
+    chosen = changelog.frame.where(change_type.isin(*images))
+    rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
+    conversions = retyping.conversions({name: name for name in names})
+    rows = rows.withColumns(conversions) if conversions else rows  # Spark Connect refuses none
+    # At a commit-ts rank -1 says that every row of it is older; at a time that stands for one, the place says it.
+    emptied = sorted(
+        {(one.commit_ts, -1 if one.place is None else 1, *(one.place or (-1, -1))) for one in ddl
+         if one.commit_ts is not None and ddl_kind(one) in _EMPTIES}
+    )  # fmt: skip
+    if not emptied:
+        return rows
+    each = (
+        f"named_struct('commit_ts', {commit_ts}L, 'rank', {rank}, 'partition', {partition}, 'offset', {offset}L, "
+        f"'index', {min(rank, 0)})"
+        for commit_ts, rank, partition, offset in emptied
+    )
+    marks = changelog.frame.sparkSession.range(1).select(F.expr(f"explode(array({', '.join(each)}))").alias("place"))
+    marks = marks.select(
+        F.lit(EMPTIED).alias(names[0]),
+        committed_at(F.col("place")).alias(names[1]),
+        F.col("place").cast(wanted[2].type).alias(names[2]),
+    )
+    return rows.unionByName(marks, allowMissingColumns=True)

@@ -1,0 +1,174 @@
+"""Between merges: how complete a target is, which deleted rows it may forget, and files that merges leave behind."""
+
+from __future__ import annotations
+
+import datetime
+
+from pyspark.sql import SparkSession
+
+from ticdc_source.errors import OptionError, TargetError
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.targets.merge import DELETES, PREFIX
+from ticdc_lakehouse.targets.sessions import own_session
+from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target, quoted
+from ticdc_source.tso import of_time
+
+__all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
+
+
+@with_verbatim_sql
+def resolved_ts_of(spark: SparkSession, target: str) -> int | None:
+    """Return the resolved ts of a target: every change up to it, itself included, is there. None if none is recorded.
+
+    Args:
+        spark: the session.
+        target: the name of the table, as `merge_into` takes it.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import resolved_ts_of
+
+        print(resolved_ts_of(spark, "lake.shop.orders"))
+        ```
+
+    Raises:
+        TargetError: there is no such table in Delta or Iceberg.
+    """
+    recorded = (commit.facts.resolved_ts for commit in commits_of(spark, target))
+    return next((one for one in recorded if one is not None), None)
+
+
+@with_verbatim_sql
+def commits_of(spark: SparkSession, target: str) -> list[Commit]:
+    """Return the commits of a target that its engine still knows, newest first, with what each has recorded.
+
+    `VERSION AS OF` takes their `version`: Delta's version, or Iceberg's snapshot id.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import commits_of
+
+        for commit in commits_of(spark, "lake.shop.orders"):
+            print(commit.version, commit.facts.batch_id, commit.facts.resolved_ts)
+        ```
+
+    Raises:
+        TargetError: there is no such table in Delta or Iceberg.
+    """
+    return _existing(spark, target).commits()
+
+
+@with_verbatim_sql
+def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.datetime) -> None:
+    """Forget the rows that were deleted before a moment: one commit.
+
+    With soft deletes, the rows leave the target. With hard deletes, their keys leave the table of deleted keys. A
+    change of such a row that comes again afterwards brings the row back: keep deleted rows for longer than messages
+    may repeat, as long as the topic keeps them.
+
+    Args:
+        spark: the session.
+        target: the name of the table, as `merge_into` takes it.
+        before: the moment: a commit-ts, or a time with a time zone.
+
+    Example:
+        ```python
+        from datetime import datetime, timedelta, timezone
+
+        from ticdc_lakehouse import purge_deleted
+
+        purge_deleted(spark, "lake.shop.orders", before=datetime.now(timezone.utc) - timedelta(days=7))
+        ```
+
+    Raises:
+        OptionError: the time has no zone.
+        TargetError: there is no such table, or `merge_into` did not create it.
+    """
+    with own_session(spark) as own:
+        table = _existing(own, target)
+        _purge(table, target, before)
+        table.refresh(spark)
+
+
+@with_verbatim_sql
+def maintain(
+    spark: SparkSession,
+    target: str,
+    *,
+    keep: datetime.timedelta,
+    compact: bool = True,
+    purge_before: int | datetime.datetime | None = None,
+) -> None:
+    """Tidy the files of a target or a log: Delta's OPTIMIZE and VACUUM, or Iceberg's procedures for the same.
+
+    No row changes, except those that `purge_before` forgets. Do it where no merge into the target runs at the same
+    time: one of the two could fail, though it would do no harm.
+
+    Args:
+        spark: the session.
+        target: the name of the table, as `merge_into` or `append_log` takes it.
+        keep: for how long versions are kept. Whatever was the newest version at a moment within this time stays, and
+            with it what it records, such as `ticdc.resolved_ts`.
+        compact: whether small files are written into larger ones.
+        purge_before: forget rows that were deleted before this commit-ts or time, as `purge_deleted` does.
+
+    Example:
+        ```python
+        from datetime import timedelta
+
+        from ticdc_lakehouse import maintain
+
+        maintain(spark, "lake.shop.orders", keep=timedelta(days=7))
+        ```
+
+    Raises:
+        OptionError: the time has no zone, or `keep` is negative.
+        TargetError: there is no such table in Delta or Iceberg.
+    """
+    if keep < datetime.timedelta():
+        msg = f"keep={keep}: it must not be negative"
+        raise OptionError(msg)
+    with own_session(spark) as own:
+        table = _existing(own, target)
+        if purge_before is not None and DELETES in table.properties():  # a log has none
+            _purge(table, target, purge_before)
+        deleted_keys = table.deleted_keys()
+        for each in (table, *([deleted_keys] if deleted_keys.exists() else [])):
+            if compact:
+                each.compact()
+            each.forget_versions(keep)
+        table.refresh(spark)
+
+
+def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:
+    properties = table.properties()
+    if DELETES not in properties:
+        msg = f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"
+        raise TargetError(msg)
+    prefix = properties.get(PREFIX, "_")
+    older = f"{quoted(f'{prefix}sequence')}.commit_ts < {_commit_ts(before)}"
+    if properties[DELETES] == "soft":
+        table.delete_rows(f"{quoted(f'{prefix}is_deleted')} AND {older}", CommitFacts())
+        return
+    tombstones = table.deleted_keys()
+    if tombstones.exists():
+        tombstones.delete_rows(older, CommitFacts())
+
+
+def _existing(spark: SparkSession, target: str) -> Target:
+    table = existing_target(spark, target)
+    if table is None:
+        msg = f"There is no table {target} in the catalogs of this session: give the name that merge_into has"
+        raise TargetError(msg)
+    return table
+
+
+def _commit_ts(moment: int | datetime.datetime) -> int:
+    """Return the first commit-ts of a moment."""
+    if isinstance(moment, int):
+        return moment
+    if moment.tzinfo is None:
+        msg = f"before={moment!r} has no time zone: give one, for example datetime(2026, 1, 31, tzinfo=timezone.utc)"
+        raise OptionError(msg)
+    return of_time(moment)

@@ -1,0 +1,625 @@
+"""merge_into: changes of a table → a Delta or Iceberg table that stays equal to it.
+
+Everything is checked before anything is written. Then, in this order: the target is created or its columns are changed;
+the DDL is applied; the tombstones of hard deletes are written; the rows are merged, in one commit, which records
+`ticdc.resolved_ts`. Each step is idempotent, so a micro-batch that failed anywhere can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
+
+from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
+from ticdc_source.events import DDLEvent
+from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.targets.apply_ddl import OldRows
+from ticdc_lakehouse.targets.changelog import (
+    Changelog,
+    Images,
+    comment_of,
+    keys_as_text,
+    newest_images,
+    read_changelog,
+    time_property,
+    with_time_as,
+)
+from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, doubts_of
+from ticdc_lakehouse.targets.ddl_places import DDLPlaces
+from ticdc_lakehouse.targets.fitting import Fitting, RowsThatStay
+from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
+from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
+from ticdc_lakehouse.targets.retyping import Misfit, Retyping, free_name
+from ticdc_lakehouse.targets.sessions import frame_in, own_session, shuffling
+from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, quoted
+from ticdc_lakehouse.targets.target_ddl import COLUMN_TYPES
+from ticdc_lakehouse.targets.time_text import follow_digits
+from ticdc_lakehouse.targets.widening import common_type
+
+__all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
+
+# Properties of a target.
+TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
+COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
+_OWN = "ticdc."  # begins their names
+_SOFT, _HARD = "soft", "hard"
+
+
+@with_verbatim_sql
+def merge_into(
+    changes: DataFrame,
+    target: str,
+    *,
+    keys: Sequence[str] | None = None,
+    deletes: Literal["soft", "hard"] | None = None,
+    format: str | None = None,  # noqa: A002 (Spark's word)
+    app_id: str | None = None,
+    batch_id: int | None = None,
+    after_batch: int | None = None,
+    resolved_ts: int | None = None,
+    ddl: Sequence[DDLEvent] = (),
+    on_destructive_ddl: Literal["apply", "fail", "warn", "ignore"] = "warn",
+    on_doubtful_ddl: Literal["fail", "warn"] = "warn",
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+    column_prefix: str | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    time_zone: str = "UTC",
+    commit_time: bool = False,
+    time_as: Literal["micros", "text"] | None = None,
+) -> MergeReport:
+    """Merge the changes of one table into a Delta or Iceberg table.
+
+    The target has the columns of the table and `_sequence`, the place of the last change of the row: an older change,
+    which comes late or again, is ignored. With soft deletes it also has `_is_deleted`, which marks deleted rows.
+    (`_commit_version` and `_commit_timestamp` are not stored: Delta's change data feed has columns of these names, and
+    `_sequence.commit_ts` is the same number.)
+
+    Args:
+        changes: a changelog frame of one table: `outputFormat=changelog`, not a stream. `metadataColumnPrefix` may be
+            any. A row whose change type is NULL, a bad record, is left out.
+        target: the name of the table as SQL has it: `lake.shop.orders`, or ``delta.`/data/orders` ``. It is created if
+            it does not exist, with its namespace.
+        keys: the columns that identify a row; by default the handle key, as the field metadata of the columns says, or
+            as the target remembers. Spark compares them byte by byte: `a` and `A` are different keys, even if the MySQL
+            collation treats them as equal. NULL equals NULL.
+        deletes: `soft`, which is the default, keeps the row with `_is_deleted = true`; `hard` removes it, and keeps its
+            key and `_sequence` in the table `<target>__deleted`, so that a late insert does not bring it back.
+        format: `delta` or `iceberg`, for a target that does not exist, if its catalog does not say it.
+        app_id: the name of the writer: another for each stream. With `batch_id`, the last micro-batch of this writer is
+            skipped if it comes again with the same changes. Anything else is merged, whatever its number is:
+            `_sequence` keeps the rows right. After a RESTORE (Iceberg: a rollback), a number that is larger than one
+            that was undone is an error, because rows would be missing: read again from before that version.
+        batch_id: the number of the micro-batch, as `foreachBatch` gives it.
+        after_batch: a micro-batch of this writer with rows that the target has had: if it has not, it is an older
+            version, and nothing is written.
+        resolved_ts: the changes are complete up to this commit-ts, itself included. The commit of the rows records it
+            (`resolved_ts_of`); without changes there is no commit.
+        ddl: the DDL events of the table in these changes, oldest first.
+        on_destructive_ddl: what DDL does that removes rows without delete events, in the words of the option
+            `onDestructiveDDL`: `fail` raises an error, `warn` leaves the target as it is and warns, and `ignore` does
+            not even warn. `apply` removes the rows of the target too.
+        on_doubtful_ddl: what DDL does whose effect on older rows only TiDB knows, such as a new column with a default
+            that TiDB computes, or a MODIFY COLUMN that may have changed values: `fail` raises an error, and `warn`
+            warns; a new column is NULL in older rows then, and a changed one keeps the values from before.
+        properties: table properties for a new target.
+        location: where a new target puts its files.
+        column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
+            `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
+        time_zone: the zone of TIMESTAMP defaults in DDL, which have none: the `timeZone` with which changes are read.
+        commit_time: whether the target gets a column `_committed_at`, the time of the commit that changed the row last.
+            A target that has it keeps it.
+        time_as: how a new target stores TIME, which no engine has: `micros`, the default, is a bigint, and `text` is
+            what TiDB writes, such as `-12:30:00`. It cannot be changed later.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import merge_into
+
+        report = merge_into(changes, "lake.shop.orders", format="delta", app_id="orders-1", batch_id=batch_id)
+        print(report.created, report.images)
+        ```
+
+    Raises:
+        OptionError: `deletes`, `on_destructive_ddl`, `on_doubtful_ddl` or `time_as` has an unknown value, or the engine
+            lacks the layout.
+        SchemaError: the frame is no changelog or has no key, or DDL is refused (`on_destructive_ddl`,
+            `on_doubtful_ddl`).
+        TargetError: the target cannot take the changes. Nothing has been written.
+    """
+    changelog = read_changelog(changes)
+    with target_of(changelog, target, format) as (changelog, opened):
+        return _Merge(
+            changes=with_time_as(changelog, opened, time_as),
+            target=opened,
+            facts=CommitFacts(resolved_ts, app_id, batch_id),
+            after_batch=after_batch,
+            keys=None if keys is None else tuple(keys),
+            deletes=_checked_deletes(deletes),
+            properties=dict(properties or {}),
+            location=location,
+            prefix=column_prefix,
+            layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
+            ddl=tuple(ddl),
+            on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
+            doubts=doubts_of(on_doubtful_ddl),
+            time_zone=time_zone,
+            commit_time=commit_time,
+        ).run()
+
+
+@contextmanager
+def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tuple[Changelog, Target]]:
+    """Open a target in a session of its own, and give the changes as a frame of that session.
+
+    The session of the changes sees afterwards what was written, also if that was not all.
+    """
+    given = changes.frame.sparkSession
+    if "." not in name:  # a temporary view, which is no target, is one of the user's session alone
+        open_target(given, name, engine)
+    with own_session(given) as spark:
+        target = open_target(spark, name, engine)
+        try:
+            yield replace(changes, frame=frame_in(changes.frame, spark)), target
+        finally:
+            target.refresh(given)
+
+
+def _checked_deletes(deletes: str | None) -> str | None:
+    if deletes not in (None, _SOFT, _HARD):
+        msg = f"deletes={deletes!r}: it must be 'soft' or 'hard'"
+        raise OptionError(msg)
+    return deletes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Merge:
+    """One call of `merge_into`."""
+
+    changes: Changelog
+    target: Target
+    facts: CommitFacts
+    after_batch: int | None
+    keys: tuple[str, ...] | None
+    deletes: str | None
+    properties: dict[str, str]
+    location: str | None
+    prefix: str | None
+    layout: DataLayout
+    ddl: tuple[DDLEvent, ...]
+    on_destructive_ddl: DestructiveDDL
+    doubts: Callable[[str], None]
+    time_zone: str
+    commit_time: bool
+
+    @property
+    def _what(self) -> str:
+        return f"{self.changes.table or 'the table'} into {self.target.name}"
+
+    def run(self) -> MergeReport:
+        exists = self.target.exists()
+        remembered = self.target.properties() if exists else {}
+        places = DDLPlaces.of_properties(remembered).after(self.ddl)
+        return replace(self, ddl=tuple(map(places.numbered, self.ddl))).after(remembered, places, exists=exists)
+
+    def after(self, remembered: Mapping[str, str], places: DDLPlaces, *, exists: bool) -> MergeReport:
+        self.layout.check(self.target.engine, self.target.name)
+        if exists and not self._only_had_ddl(remembered):
+            self.layout.check_target(self.target.name, remembered)
+        last = last_batch(self.target, self.facts, self.after_batch) if exists else None
+        old_rows = OldRows.after(
+            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
+            places,
+        )  # fmt: skip
+        check_table(self.target, old_rows.state.table, self.changes.table)
+        if exists:
+            old_rows.check_types(self.target.columns())
+        deletes = self._deletes(remembered)
+        if not self.changes.columns:
+            return self._only_ddl(old_rows, remembered, deletes, exists=exists, last=last)
+        retyping = Retyping.of(self.target, remembered, self.ddl)
+        if retyping.key_dropped_ts and not (self.keys or self.changes.keys):
+            raise SchemaError(self._without_key(retyping.key_dropped_ts))
+        keys = self._keys(remembered, old_rows)
+        changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
+        changes = replace(changes, digits=retyping.digits())
+        commit_time = self.commit_time or COMMIT_TIME in remembered
+        return replace(self, changes=changes, commit_time=commit_time).merge(
+            self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, last=last
+        )
+
+    def merge(
+        self,
+        given: Changelog,
+        old_rows: OldRows,
+        retyping: Retyping,
+        remembered: Mapping[str, str],
+        keys: tuple[str, ...],
+        deletes: str,
+        *,
+        exists: bool,
+        last: CommitFacts | None,
+    ) -> MergeReport:
+        existing = self.target.columns() if exists else {}
+        newest = newest_images(self.changes, keys)
+        images, count, gone, content, decided = computed_images(newest, self.changes, existing, self._what)
+        facts = replace(self.facts, content=content)
+        repeated = is_same(last, facts)
+        prefix = self._prefix(remembered)
+        truncated_ts = old_rows.state.truncated_ts
+        row_ts = old_rows.state.places.row_ts(f"{prefix}sequence")
+        rows = RowsThatStay(self.target, images, f"{prefix}sequence", row_ts, f"{prefix}is_deleted", truncated_ts or 0)
+        plan = self._plan(images, prefix, deletes, existing, decided, Fitting(retyping, old_rows, rows))
+        retyping.check_rows(rows.frame)
+        retyping.check_changes(images.frame, images.names())
+        old_rows.check_changes(given, existing, images)
+        waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])
+        if exists:
+            retyping.check_numbers(rows.frame, row_ts)
+            old_rows.check_rows(
+                dict(plan.columns.values()), existing, rows.frame, plan.sequence, moved=retyping.moved(), waits=waits
+            )
+        known = {*(name.lower() for name in decided), *retyping.casts}  # whose types the target decides
+        images = images.settled(decided)
+        images = images.converted(retyping.conversions(images.names()))
+        tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
+        if exists:
+            if KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows):
+                self._forget_rows(self.target, row_ts, truncated_ts or 0)
+            retyping.carry_out()
+            retyping.renumber(row_ts, self.facts)
+            if self.layout and self._only_had_ddl(remembered):
+                own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
+                columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
+                self._create(
+                    self.target, columns, {KEYS: keys_as_text(keys), **own}, deletes, plan.prefix, replaces=True
+                )
+            else:
+                self._alter(plan)
+            if plan.committed_at is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
+                commit_time = f"timestamp_millis(shiftright({quoted(plan.sequence)}.commit_ts, 18))"
+                where = f"{quoted(plan.committed_at)} IS NULL"
+                self.target.update_rows({plan.committed_at: commit_time}, where, CommitFacts())
+            own_deleted = plan.deleted if deletes == _SOFT else None
+            more = {KEYS: keys_as_text(keys), **self._types(old_rows, known), **retyping.as_properties()}
+            more |= {COMMIT_TIME: "true"} if self.commit_time else {}
+            if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
+                more[TABLE] = self.changes.table
+            old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
+            added = [column.name.lower() for column in plan.add]
+            for table in (self.target, tombstones) if tombstones is not None and buried else (self.target,):
+                self._follow_digits(table, retyping, row_ts, added)
+        else:
+            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
+            filled |= {**retyping.as_properties(), **({COMMIT_TIME: "true"} if self.commit_time else {})}
+            self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
+        merged = Merged(0)
+        with shuffling(self.target.spark, count):
+            if tombstones is not None and gone and not repeated:
+                tombstones.merge(plan.burial(images), facts)
+            if count and not repeated and (exists or buried):
+                merged = self.target.merge(plan.upsert(images, tombstones), facts)
+            elif count and not repeated:  # no row is there yet, and none is kept out: nothing to compare
+                self.target.append(plan.rows(images), facts)
+                merged = Merged(count - gone if plan.hard else count, is_commit=True)
+            if exists and self.ddl and not repeated and not merged.is_commit:
+                merged = replace(merged, is_commit=self._mark(facts))
+        return MergeReport(
+            target=self.target.name,
+            created=not exists,
+            added=tuple(column.name for column in plan.add) if exists else (),
+            widened=tuple(name for name, _ in plan.widen),
+            undecided=tuple(name for name, type_ in decided.items() if type_ is None),
+            images=count,
+            rows=merged.rows,
+            repeated=repeated,
+            is_commit=repeated or merged.is_commit,
+        )
+
+    def _mark(self, facts: CommitFacts) -> bool:
+        """Record in a commit without rows what DDL has done to those that there are, and return whether it does.
+
+        So whoever restores a version from before is noticed.
+        """
+        if facts.batch_id is None or facts.app_id is None:
+            return False
+        self.target.append(self._rows("false"), facts)
+        last = self.target.last_batch(facts.app_id)  # an engine may leave out a commit without rows
+        return last is not None and last.facts == facts
+
+    def _types(self, old_rows: OldRows, decided: Collection[str]) -> dict[str, str]:
+        """Return the property with the MySQL types of all columns, as far as field metadata has told them."""
+        now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in self.changes.columns
+               if MYSQL_TYPE in (one.metadata or {}) and one.name.lower() not in decided}  # fmt: skip
+        types = {**dict(old_rows.state.types), **now}
+        return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
+
+    def _only_ddl(
+        self,
+        old_rows: OldRows,
+        remembered: Mapping[str, str],
+        deletes: str,
+        *,
+        exists: bool,
+        last: CommitFacts | None,
+    ) -> MergeReport:
+        """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
+        prefix = self._prefix(remembered)
+        sequence, deleted = f"{prefix}sequence", f"{prefix}is_deleted" if deletes == _SOFT else None
+        retyping = Retyping.of(self.target, remembered, self.ddl)
+        properties = {**old_rows.properties(()), **retyping.as_properties()}
+        is_commit = False
+        if exists:
+            columns = self.target.columns()
+            waits = old_rows.of_another_type(columns, ())
+            row_ts = old_rows.state.places.row_ts(sequence)
+            where = f"{row_ts} > {old_rows.state.truncated_ts or 0}"
+            where += "" if deleted is None else f" AND NOT {quoted(deleted)}"
+            rows = partial(self._rows, where)
+            retyping.check_numbers(rows, row_ts)
+            old_rows.check_rows(columns, columns, rows, sequence, moved=retyping.moved(), waits=waits)
+            retyping.renumber(row_ts, self.facts)
+            stated = retyping.as_properties()
+            old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
+            self._follow_digits(self.target, retyping, row_ts)
+            facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
+            is_commit = is_same(last, facts) or self._mark(facts)
+        elif properties:
+            own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
+            own += [NewColumn(deleted, BooleanType())] if deleted else []
+            self._create(self.target, own, properties, deletes, prefix)
+        return MergeReport(target=self.target.name, created=not exists and self.target.exists(), is_commit=is_commit)
+
+    def _follow_digits(self, table: Target, retyping: Retyping, row_ts: str, added: Sequence[str] = ()) -> None:
+        if self.changes.time_as == "text":
+            follow_digits(table, retyping.digits(), retyping.stated_by(self.ddl) | {*added}, row_ts)
+
+    def _rows(self, where: str) -> DataFrame:
+        return self.target.frame().where(where)
+
+    def _deletes(self, remembered: Mapping[str, str]) -> str:
+        before = remembered.get(DELETES)
+        if before is not None and self.deletes not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={self.deletes!r} was "
+                "given. Leave deletes out, or give another target"
+            )
+            raise TargetError(msg)
+        return before or self.deletes or _SOFT
+
+    def _prefix(self, remembered: Mapping[str, str]) -> str:
+        before = remembered.get(PREFIX)
+        if before is not None and self.prefix not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
+                f"column_prefix={self.prefix!r} was given. Leave column_prefix out, or give another target"
+            )
+            raise TargetError(msg)
+        return next((one for one in (before, self.prefix) if one is not None), "_")
+
+    def _keys(self, remembered: Mapping[str, str], old_rows: OldRows) -> tuple[str, ...]:
+        """Return the key columns, by the names in the changes."""
+        before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
+        # Field metadata marks the old name too if older and newer rows come together.
+        wanted = self.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
+        if not wanted:
+            msg = (
+                f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
+                "one, give it: keys=['id']. (The mark is in the field metadata of the columns, `ticdc.key`; select and "
+                "where keep it, other transformations may lose it.) A table without a key cannot be merged: write "
+                "its changes with append_log"
+            )
+            raise SchemaError(msg)
+        names = {field.name.lower(): field.name for field in self.changes.columns}
+        names |= {name: name for name in old_rows.renamed_columns(names)}
+        missing = [name for name in wanted if name.lower() not in names]
+        if missing:
+            msg = (
+                f"Cannot merge {self._what}: the changes lack the key column {', '.join(missing)} (they have "
+                f"{_names(self.changes)}). Read the column too, or give other keys"
+            )
+            raise SchemaError(msg)
+        is_other = before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}
+        if before is not None and is_other and not self._is_emptied(old_rows, self._prefix(remembered)):
+            msg = (
+                f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
+                f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
+                "otherwise give keys"
+            )
+            raise UnexplainedChangeError(msg)
+        return tuple(names[name.lower()] for name in wanted)
+
+    def _without_key(self, dropped_ts: int) -> str:
+        return (
+            f"Cannot merge {self._what}: DDL dropped the primary key at commit-ts {dropped_ts}, and nothing else says "
+            "which row a change is about. If columns still identify a row, give them: keys=['id']. Otherwise rename or "
+            f"drop {self.target.name}, and write the changes with append_log from a new snapshot on"
+        )
+
+    def _is_emptied(self, old_rows: OldRows, prefix: str) -> bool:
+        """Return whether DDL has removed all rows of the target: the table of its name has been created again."""
+        truncated_ts, row_ts = old_rows.state.truncated_ts, old_rows.state.places.row_ts(f"{prefix}sequence")
+        if truncated_ts is None:
+            return False
+        return not self.target.frame().where(f"{row_ts} > {truncated_ts}").head(1)
+
+    def _plan(
+        self,
+        images: Images,
+        prefix: str,
+        deletes: str,
+        existing: Mapping[str, DataType],
+        decided: Mapping[str, DataType | None],
+        fitting: Fitting,
+    ) -> MergePlan:
+        names = (f"{prefix}sequence", f"{prefix}is_deleted")
+        needed = names if deletes == _SOFT else names[:1]
+        added = {f"{prefix}committed_at": TimestampType()} if self.commit_time else {}
+        own = (*needed, *added)
+        for field in self.changes.columns:
+            if field.name.lower() in {name.lower() for name in own}:
+                msg = (
+                    f"Cannot merge {self._what}: the table has a column {field.name}, as merge_into's own is called. "
+                    "Give another column_prefix, for example column_prefix='_ticdc_'"
+                )
+                raise TargetError(msg)
+        fields = {field.name: field for field in self.changes.columns if field.name not in decided}
+        stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
+        types = {**stored, names[0]: images.frame.schema["seq"].dataType}
+        if deletes == _SOFT:
+            types[names[1]] = BooleanType()
+        types |= added
+        if existing:
+            self._check_own(existing, needed)
+        columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
+        add, widen = [], []
+        for name, type_ in types.items():
+            old = columns.get(name.lower())
+            if old is None:
+                self._check_new(name, type_)
+                add.append(NewColumn(name, type_, comment_of(self.changes, fields[name]) if name in fields else None))
+                columns[name.lower()] = (name, type_)
+            elif old[1] != type_ and name not in own:
+                wide = self._wide(old[1], type_)
+                if wide is None:
+                    misfit = fitting.misfit(old[0], old[1], type_, fields[name])
+                    fixed = name in images.keys and not self._is_emptied(fitting.old_rows, prefix)
+                    columns[name.lower()] = (old[0], self._fitted(misfit, existing, fitting, fixed=fixed))
+                elif wide != old[1]:
+                    widen.append((old[0], wide))
+                    columns[name.lower()] = (old[0], wide)
+        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time)
+
+    def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
+        missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
+        if missing:
+            msg = (
+                f"Cannot merge {self._what}: the target has no column {' and no column '.join(missing)}, which "
+                "merge_into needs to order changes. Give a target that does not exist yet, or set column_prefix if "
+                "these columns have another prefix"
+            )
+            raise TargetError(msg)
+
+    def _check_new(self, name: str, type_: DataType) -> None:
+        if not isinstance(type_, VariantType) or self.target.engine != "iceberg":
+            return
+        version = self.target.properties() if self.target.exists() else self.properties
+        if int(version.get("format-version", "2")) < 3:  # noqa: PLR2004 (Iceberg's first with VARIANT)
+            msg = (
+                f"Cannot merge {self._what}: column {name} is VARIANT, which Iceberg has from format version 3 on. "
+                "Create the target with properties={'format-version': '3'}, or read JSON as text: variantJson=false"
+            )
+            raise TargetError(msg)
+
+    def _wide(self, old: DataType, new: DataType) -> DataType | None:
+        """Return the type to which the target can widen a column, so that it holds the values of both types."""
+        wide = common_type(old, new)
+        return wide if wide is not None and (wide == old or self.target.can_widen(old, wide)) else None
+
+    def _fitted(self, misfit: Misfit, existing: Mapping[str, DataType], fitting: Fitting, *, fixed: bool) -> DataType:
+        """Return the type that a column gets, because DDL says so.
+
+        Raises:
+            TargetError: no DDL does, or it cannot have it.
+        """
+        name, old, new = misfit.column, misfit.old, misfit.new
+        if fitting.retyping.knows(misfit) and not fixed:
+            return fitting.fit(misfit, existing)
+        wide = common_type(old, new)
+        widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
+        advice = (
+            "enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true'); or "
+            if wide is not None and self.target.engine == "delta"
+            else ""
+        )
+        msg = (
+            f"Cannot merge {self._what}: column {name} is {old.simpleString()} there and {new.simpleString()} in the "
+            f"changes{widening}. Do one of these: {advice}read the column as the target has it: "
+            f'schemaHints="{name} {old.simpleString()}"; or write into another target, from a new snapshot'
+        )
+        raise TargetError(msg) if fixed else UnexplainedChangeError(msg)
+
+    def _create(
+        self,
+        target: Target,
+        columns: Sequence[NewColumn],
+        more: Mapping[str, str],
+        deletes: str,
+        prefix: str,
+        *,
+        replaces: bool = False,
+    ) -> None:
+        facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
+        facts |= time_property(self.changes.time_as)
+        aside = "" if target is self.target else "__deleted"
+        location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
+        layout = self.layout if target is self.target and KEYS in more else DataLayout()
+        clause = layout.in_sql(target.name, [column.name for column in columns])
+        settings = {**facts, **layout.as_properties(), **self.properties}
+        target.create(columns, settings, location, layout=clause, replaces=replaces)
+
+    def _forget_rows(self, target: Target, row_ts: str, until: int) -> None:
+        """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
+        target.delete_rows(f"{row_ts} <= {until}", CommitFacts())
+
+    def _only_had_ddl(self, remembered: Mapping[str, str]) -> bool:
+        """Return whether a target, which exists, has been created for DDL alone, and has no row and no column yet."""
+        if DELETES not in remembered or KEYS in remembered:
+            return False
+        prefix = self._prefix(remembered)
+        return {*self.target.columns()} <= {f"{prefix}sequence", f"{prefix}is_deleted"}
+
+    def _alter(self, plan: MergePlan) -> None:
+        if plan.add:
+            self.target.add_columns(plan.add)
+        for name, type_ in plan.widen:
+            self.target.widen_column(name, type_)
+
+    def _tombstones(self, images: Images, plan: MergePlan, deletes: str, old_rows: OldRows) -> tuple[Target, bool]:
+        """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
+        tombstones = self.target.deleted_keys()
+        names = (*images.keys, plan.sequence)
+        wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
+        if not tombstones.exists():
+            self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
+            return tombstones, False
+        types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
+        for column in wanted:
+            name, type_ = types.get(column.name.lower(), (column.name, column.type))
+            if type_ == column.type:
+                continue
+            if tombstones.can_widen(type_, column.type):
+                tombstones.widen_column(name, column.type)
+                continue
+            # The table was created again with this key: older changes are left out, also without tombstones.
+            until = old_rows.state.truncated_ts or 0
+            self._forget_rows(tombstones, old_rows.state.places.row_ts(plan.sequence), until)
+            tombstones.rename_column(name, free_name(f"{name}__until_{until}", types))
+            del types[column.name.lower()]
+        new = [column for column in wanted if column.name.lower() not in types]
+        if new:
+            tombstones.add_columns(new)
+        old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
+        return tombstones, True
+
+
+def _same_columns(before: Sequence[str], keys: Sequence[str], old_rows: OldRows) -> bool:
+    return {name.lower() for name in old_rows.keys(before)} == {name.lower() for name in keys}
+
+
+def _names(changes: Changelog) -> str:
+    return ", ".join(field.name for field in changes.columns)

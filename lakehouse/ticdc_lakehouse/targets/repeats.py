@@ -1,0 +1,78 @@
+"""Which micro-batch a target had last from a writer, and of which table it is: before anything is written.
+
+The number alone does not identify a micro-batch: a stream whose checkpoint was restored uses the same number again for
+other changes. So a micro-batch is skipped only if its changes are those of the last commit; anything else is merged.
+"""
+
+from __future__ import annotations
+
+from ticdc_source.errors import TargetError
+from ticdc_lakehouse.targets.target import CommitFacts, Target
+
+__all__ = ["check_table", "is_same", "last_batch", "same_table"]
+
+
+def same_table(one: str, other: str) -> bool:
+    """Return whether two texts name one table: TiDB compares names without case."""
+    return one.replace("`", "").lower() == other.replace("`", "").lower()
+
+
+def check_table(target: Target, before: str, now: str) -> None:
+    """Refuse the changes of one table in the target of another; a name that is not known is not compared.
+
+    Args:
+        target: the target.
+        before: the table whose changes it has.
+        now: the table of the changes.
+
+    Raises:
+        TargetError: they are of another table.
+    """
+    if not before or not now or same_table(before, now):
+        return
+    msg = (
+        f"Cannot write {now} into {target.name}: it belongs to {before}. Give each table a target of its own; or, if "
+        f"{before} is called {now} now and the target has its rows, say so with ALTER TABLE {target.name} SET "
+        f"TBLPROPERTIES ('ticdc.table' = '{now}')"
+    )
+    raise TargetError(msg)
+
+
+def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = None) -> CommitFacts | None:
+    """Return what the last commit of the writer recorded; None if there is none.
+
+    Args:
+        target: the target.
+        facts: the facts of the micro-batch that is to be written.
+        after_batch: a micro-batch of this writer that the target must have, or a later one, -1 for none; None if that
+            is not known, so that the commits alone tell whether some are missing.
+
+    Raises:
+        TargetError: somebody has restored an older version since, and this micro-batch does not follow on it.
+    """
+    if facts.app_id is None or facts.batch_id is None:
+        return None
+    last = target.last_batch(facts.app_id)
+    if last is None:
+        return None
+    if after_batch is not None and last.number < after_batch:
+        ends = "has none" if last.number < 0 else f"ends with micro-batch {last.number}"
+        msg = (
+            f"{target.name} has had micro-batch {after_batch} of this writer, and {ends} now: it is an older version, "
+            "without the changes in between. Restore the newest version; or load the table again from a snapshot"
+        )
+        raise TargetError(msg)
+    if after_batch is None and last.undone is not None and facts.batch_id > last.undone:
+        msg = (
+            f"Cannot write micro-batch {facts.batch_id} of app_id={facts.app_id!r} into {target.name}: it was restored "
+            f"to an older version, without the rows of micro-batch {last.undone} of this writer. Restore the newest "
+            "version; or give a new app_id, and read again from before the restored version (changes that come again "
+            "have no effect)"
+        )
+        raise TargetError(msg)
+    return last.facts
+
+
+def is_same(last: CommitFacts | None, facts: CommitFacts) -> bool:
+    """Return whether the last commit of a writer has recorded a micro-batch with the same changes."""
+    return last is not None and (last.batch_id, last.content) == (facts.batch_id, facts.content)

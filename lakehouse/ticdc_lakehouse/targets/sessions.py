@@ -1,0 +1,213 @@
+"""A session of its own for each merge: what a commit records is a setting of the session, and two must not mix theirs.
+
+Spark reads such settings while it commits, so merges that run side by side need a session each. A session of its own
+also has settings that only merges need, and the user's session keeps its own. Sessions are clones of the user's, kept
+for the next merge: a new one would load its catalogs again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
+from ticdc_lakehouse.targets.target import CommitFacts
+
+__all__ = [
+    "REMEMBERED",
+    "RememberedBatch",
+    "configured",
+    "frame_in",
+    "in_thread",
+    "origin",
+    "own_session",
+    "shuffling",
+    "tasks_of",
+]
+
+_SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
+_MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
+_ADAPTIVE, _COST_BASED = "spark.sql.adaptive.enabled", "spark.sql.cbo.enabled"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_ROWS_OF_A_TASK = 1000
+_FILES_OF_A_PARTITION = 8
+_MOST_SNAPSHOT_PARTITIONS = 50  # Delta's default
+_MOST_REMEMBERED = 10_000
+_MOST_PARENTS = 4  # sessions whose clones are kept
+
+_Run = TypeVar("_Run", bound=Callable[..., object])
+
+_lock = threading.Lock()
+_one_at_a_time = threading.RLock()
+_free: OrderedDict[tuple[object, ...], list[SparkSession]] = OrderedDict()
+_origins: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
+
+
+@contextmanager
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """Give a session that nobody else uses, with the settings and the current catalog of another.
+
+    Spark Connect's session cannot be cloned in all releases: it is given itself, to one merge at a time.
+    """
+    jsession = getattr(spark, "_jsparkSession", None)
+    if jsession is None:
+        with _one_at_a_time:
+            yield spark
+        return
+    place = (spark.catalog.currentCatalog(), spark.catalog.currentDatabase())
+    state = (jsession.sessionUUID(), spark.conf._jconf.getAllAsJava().hashCode(), *place)  # noqa: SLF001 (no other)
+    with _lock:
+        clones = _free.setdefault(state, [])
+        _free.move_to_end(state)
+        while len(_free) > _MOST_PARENTS:
+            _free.popitem(last=False)
+        own = clones.pop() if clones else None
+    own = own or _cloned(spark, place)
+    try:
+        yield own
+    finally:
+        with _lock:
+            clones.append(own)
+
+
+def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
+    """Return a function for other threads, where it has the context, the local properties and the tags of this one."""
+    context = copy_context()
+
+    def in_context(*given: Any) -> object:
+        return context.copy().run(run, *given)  # several threads may run it at once
+
+    if spark is None:
+        return cast("_Run", in_context)
+    inherit: Any = inheritable_thread_target(spark)  # without a session it warns that tags are lost
+    # It is the session itself if threads are not pinned.
+    return cast("_Run", inherit(in_context) if callable(inherit) else in_context)
+
+
+def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
+    """Return a clone of a session, with the settings that merges need and the user has not chosen."""
+    jsession: Any = spark._jsparkSession  # noqa: SLF001 (no public method clones)
+    own = SparkSession(spark.sparkContext, jsession.cloneSession())
+    if own.catalog.currentCatalog() != place[0]:
+        own.catalog.setCurrentCatalog(place[0])
+    if own.catalog.currentDatabase() != place[1]:
+        own.catalog.setCurrentDatabase(place[1])
+    # Delta looks at the files of a table in so many tasks, several times in each MERGE.
+    if spark.conf.get(_SNAPSHOT_PARTITIONS, None) is None:
+        parallel = spark.sparkContext.defaultParallelism
+        own.conf.set(_SNAPSHOT_PARTITIONS, str(min(parallel, _MOST_SNAPSHOT_PARTITIONS)))
+    # A stream has both off, for the sake of its state. But its micro-batches are merged as batches, of any size.
+    if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
+        own.conf.set(_ADAPTIVE, "true")
+    own.conf.set(SUBSTITUTE, "false")
+    # Delta would copy the source of a MERGE, which might change; ours is computed once (`spark/computed.py`).
+    own.conf.set(_MATERIALIZE_SOURCE, "none")
+    _origins[own] = str(jsession.sessionUUID())
+    return own
+
+
+def origin(spark: SparkSession) -> str:
+    """Return what identifies a session, or the one of which it is a clone."""
+    if spark in _origins:
+        return _origins[spark]
+    session: Any = spark
+    jsession = getattr(session, "_jsparkSession", None)
+    return str(session.session_id if jsession is None else jsession.sessionUUID())
+
+
+class RememberedBatch(NamedTuple):
+    """A micro-batch that this process has committed: the facts, and what names the version of the table after it."""
+
+    facts: CommitFacts
+    version: str
+
+
+class RememberedBatches:
+    """The last micro-batch that this process has committed: by the session, the table and the writer.
+
+    An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
+    of the table are read.
+
+    It also remembers the engine of a table, until the table is missed.
+    """
+
+    def __init__(self) -> None:
+        self._batches: OrderedDict[tuple[str, str, str], RememberedBatch] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def engine(self, spark: SparkSession, table: str) -> str | None:
+        """Return the engine of a table; None if it is not known."""
+        with _lock:
+            return self._engines.get((origin(spark), table))
+
+    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
+        """Note the engine of a table; None if the table is not there."""
+        with _lock:
+            self._engines.pop((origin(spark), table), None)
+            if engine is not None:
+                self._engines[origin(spark), table] = engine
+            while len(self._engines) > _MOST_REMEMBERED:
+                self._engines.popitem(last=False)
+
+    def take(self, spark: SparkSession, table: str, app_id: str) -> RememberedBatch | None:
+        """Take out a writer's last micro-batch; None if it is not known."""
+        with _lock:
+            return self._batches.pop((origin(spark), table, app_id), None)
+
+    def put(self, spark: SparkSession, table: str, app_id: str, batch: RememberedBatch) -> None:
+        """Note a writer's last micro-batch."""
+        with _lock:
+            self._batches[origin(spark), table, app_id] = batch
+            while len(self._batches) > _MOST_REMEMBERED:
+                self._batches.popitem(last=False)
+
+
+# Like the sessions above it belongs to the process: each call of merge_into opens its target anew.
+REMEMBERED = RememberedBatches()
+
+
+def frame_in(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """Return a frame as one of another session, with whose settings it is computed."""
+    if spark is frame.sparkSession:
+        return frame
+    jvm: Any = spark._jvm  # noqa: SLF001 (as foreachBatch does it in the JVM)
+    dataset = getattr(jvm, "org.apache.spark.sql.classic.Dataset")
+    jframe: Any = frame._jdf  # noqa: SLF001
+    return DataFrame(dataset.ofRows(spark._jsparkSession, jframe.queryExecution().analyzed()), spark)  # noqa: SLF001
+
+
+def tasks_of(rows: int) -> int:
+    """Return in how many tasks at most a number of rows is read, whatever number they were computed in."""
+    return max(1, -(-rows // _ROWS_OF_A_TASK))
+
+
+@contextmanager
+def shuffling(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Shuffle into fewer partitions if there are few new rows: a MERGE rewrites at most one file for each."""
+    most = int(spark.conf.get(_SHUFFLE_PARTITIONS) or 1)
+    with configured(spark, {_SHUFFLE_PARTITIONS: str(min(most, max(1, -(-rows // _FILES_OF_A_PARTITION))))}):
+        yield
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set configurations of a session for a while."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,5 +1,0 @@
-"""The lake in memory of `tests/targets`."""
-
-from tests.targets.conftest import lake, quick
-
-__all__ = ["lake", "quick"]

@@ -1,8 +1,0 @@
-"""The program that `spark-submit` runs: `spark-submit "$(ticdc-source sync --script)" sync.toml`."""
-
-import sys
-
-from ticdc_source.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main(["sync", *sys.argv[1:]]))
