@@ -82,7 +82,8 @@ else
 endif
 
 types: $(READY)  ## Check types
-	$(RUN) $(PY) -m mypy
+	$(RUN) MYPYPATH=lakehouse $(PY) -m mypy
+	$(RUN) $(PY) -m mypy lakehouse/tests
 
 bench: $(VENV)/.benchmarks $(READY)  ## Measure, 18 minutes; results into benchmarks/results; `make bench docs` also writes the pages
 	$(call timed,$(PY) -m benchmarks)
@@ -137,10 +138,10 @@ $(NATIVE): $(wildcard native/Cargo.* native/src/*.rs) ticdc_source/kernels/contr
 
 # A stamp is newer than pyproject.toml when the environment has what pyproject.toml asks for.
 # pip 25.1 is the first that knows dependency groups.
-$(VENV)/.dev: pyproject.toml | $(PY)
+$(VENV)/.dev: pyproject.toml lakehouse/pyproject.toml | $(PY)
 	@echo "Installing PySpark and the development tools into $(VENV), only this once: some minutes, 600 MB"
 	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
-	$(PY) -m pip install --editable ".[large-messages,prometheus]" --group dev
+	$(PY) -m pip install --editable ".[large-messages,prometheus]" --editable lakehouse --group dev
 	@touch $@
 
 $(VENV)/.wheels: $(VENV)/.dev

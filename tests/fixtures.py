@@ -15,15 +15,15 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.transport import KafkaTCPTransport
 
 from examples.local_kafka import ExternalKafka, LocalKafka, connect, create_topic, delete_topic
+from tests.support.paths import PACKAGES, ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.tidb.server import TiDB
 
-ROOT = Path(__file__).resolve().parents[1]
 PRELOAD = ROOT / "tests" / "support" / "preload"
-LAKEHOUSE = {ROOT / "tests" / "lakehouse", ROOT / "tests" / "targets"}
+LAKEHOUSE = ROOT / "lakehouse" / "tests"
 Kafka: TypeAlias = LocalKafka | ExternalKafka
 MARKED_FIXTURES = ("broker", "corpus", "spark", "tidb")
 
@@ -118,7 +118,7 @@ def _group(item: pytest.Item) -> str:
         return str(marker.args[0])
     if "spark" in getattr(item, "fixturenames", ()):
         # A session of their own would take longer to start than the few that `make test` has of them run.
-        apart = LAKEHOUSE.intersection(item.path.parents) and item.get_closest_marker("slow")
+        apart = LAKEHOUSE in item.path.parents and item.get_closest_marker("slow")
         return "lakehouse" if apart else "spark"
     return "broker" if item.get_closest_marker("broker") or item.get_closest_marker("spark") else ""
 
@@ -186,7 +186,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     with pytest.MonkeyPatch.context() as patch:  # the JVM, and the Python workers after it, take these over
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        folders = [str(PRELOAD), str(ROOT), os.environ.get("PYTHONPATH")]
+        folders = [str(PRELOAD), PACKAGES, os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
         builder = SparkSession.builder.master("local[2]").appName("ticdc_source tests")
         for name, value in {

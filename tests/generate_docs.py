@@ -21,9 +21,10 @@ from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.audit.canonical import FORMS
+from ticdc_lakehouse.sync.metrics import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.inspection.report import FINDINGS
-from ticdc_source.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported
+from ticdc_source.monitoring.prometheus import EXPORTED, Exported
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table
@@ -325,7 +326,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "column_metadata": column_metadata_table,
     "metrics": metrics_table,
     "prometheus": partial(prometheus_table, EXPORTED),
-    "prometheus_of_sync": partial(prometheus_table, EXPORTED_BY_SYNC),
+    "prometheus_of_sync": partial(prometheus_table, EXPORTED_OF_TABLES),
     "envelope": lambda: format_table("envelope"),
     "events": lambda: format_table("event"),
     "records": lambda: format_table("record"),

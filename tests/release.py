@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 from ticdc_source import __version__
 
 

@@ -22,8 +22,9 @@ from benchmarks.load import record_batch
 from benchmarks.processes import PROC, cpu_seconds, memory_of, python_processes
 from benchmarks.results import Chart, Result
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.support.captured import rows
+from tests.support.paths import ROOT
 
 QUICK_START = "-XX:TieredStopAtLevel=1"  # of Java: its optimising compiler does not pay off in a short run
 TIMEOUT_SECONDS = 600  # it takes 100 on two idle cores

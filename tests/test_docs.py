@@ -10,9 +10,9 @@ import pytest
 
 import ticdc_source
 from benchmarks.results import FOLDER, caption
-from tests.fixtures import ROOT
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
+from tests.support.paths import ROOT
 from tests.versions.environments import dependencies, extras
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS

@@ -19,9 +19,7 @@ from ticdc_source.errors import (
     SchemaError,
     SchemaRegistryUnavailableError,
     StorageUnavailableError,
-    TargetError,
     TiCDCSourceError,
-    UnexplainedChangeError,
     UnsupportedTypeError,
     counted,
     nearest,
@@ -42,8 +40,6 @@ EXAMPLES: list[TiCDCSourceError] = [
     StorageUnavailableError("'path' s3://b: metadata cannot be read: PermissionError"),
     SchemaRegistryUnavailableError("The schema registry http://r:8081 refuses the login (HTTP 401 Unauthorized)"),
     AccessRefusedError("Kafka at b:9092 refuses the login: no. Check kafka.sasl.jaas.config"),
-    TargetError("Column total of lake.shop.orders: string cannot become int"),
-    UnexplainedChangeError("column total is int there and string in the changes"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),
 ]
 

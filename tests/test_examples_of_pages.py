@@ -18,11 +18,12 @@ from pyspark.sql import SparkSession
 
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
-from ticdc_source.cli.main import parser
+from tests.support.paths import ROOT
 from ticdc_lakehouse.sync.sync_toml import read_toml
+from ticdc_source.cli.main import parser
 from website.pictures import COMMAND, INSPECT, draw
 
 RUN = ("python", "sql")

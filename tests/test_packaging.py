@@ -18,7 +18,8 @@ from pyarrow import feather
 
 from examples.data import read_messages, read_truth
 from examples.local_kafka import produce
-from tests.fixtures import CARGO, ROOT, Kafka
+from tests.fixtures import CARGO, Kafka
+from tests.support.paths import ROOT
 from tests.support.read_captured import tables
 from tests.versions.environments import environment, interpreter, listed
 from ticdc_source import __version__

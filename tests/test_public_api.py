@@ -12,10 +12,10 @@ from typing import get_args, get_type_hints
 import pytest
 
 import ticdc_source
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
+from ticdc_lakehouse.targets.ddl_events import DestructiveDDL
 from ticdc_source import errors, lakehouse
 from ticdc_source.options.options import Options
-from ticdc_lakehouse.targets.ddl_events import DestructiveDDL
 
 MOST_NAMES = 14
 FUNCTIONS = {

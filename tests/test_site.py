@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 from website import PUBLIC
 
 API = ROOT / "docs/reference/python-api.md"

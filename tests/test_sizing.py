@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 from ticdc_source.options.offsets import OffsetRange, pack
 
 PAGE = (ROOT / "docs/guides/sizing.md").read_text(encoding="utf-8")

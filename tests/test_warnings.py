@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 from ticdc_source import errors
 from ticdc_source.driver import load
 from ticdc_source.errors import DecodeError, OptionError, each_from_one_frame, from_one_frame, once_per_query, warn

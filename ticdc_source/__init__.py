@@ -11,7 +11,7 @@
 Spark finds the format `ticdc` by itself. If it does not, `spark.dataSource.register(ticdc_source.TiCDCDataSource)`
 makes it known. docs/reference/options.md has the options. Every error that the package raises on purpose is a
 `TiCDCSourceError`; its text says what was found, where, and which option changes it. `ticdc_source.errors` has the
-tree of errors, and `ticdc_lakehouse` keeps tables in Delta and Iceberg.
+tree of errors.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ _HOMES = {
     "TiCDCSourceError": "errors",
     "commit_range": "driver.commit_ranges",
     "complete_until": "driver.commit_ranges",
-    "current_tso": "snapshots.jdbc",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
     "progress_listener": "monitoring.listener",
-    "snapshot": "snapshots.jdbc",
     "tables": "spark.tables",
 }
 
-_MODULES = ("errors", "lakehouse")  # of more public names
+_MODULES = ("errors",)  # of more public names
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are strings)
 

@@ -12,9 +12,7 @@
     ├── CheckpointError                   a stream's checkpoint does not hold offsets
     ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
     ├── StorageUnavailableError           the files of a storage sink cannot be read
-    ├── SchemaRegistryUnavailableError    the schema registry does not answer, or refuses
-    └── TargetError                       a table in the lakehouse cannot take the changes
-        └── UnexplainedChangeError        their types or keys are not the table's, and no DDL event has said so yet
+    └── SchemaRegistryUnavailableError    the schema registry does not answer, or refuses
 
 All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
 value of an option that may be a secret.
@@ -51,9 +49,7 @@ __all__ = [
     "SchemaError",
     "SchemaRegistryUnavailableError",
     "StorageUnavailableError",
-    "TargetError",
     "TiCDCSourceError",
-    "UnexplainedChangeError",
     "UnsupportedTypeError",
 ]  # what users catch; the functions below are for the package itself
 
@@ -62,7 +58,8 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
-_NOT_THE_USERS = frozenset({"contextlib", "pyspark", "runpy", "ticdc_source"})  # packages whose lines are not shown
+_OURS = "ticdc_"  # how packages begin whose lines are not shown: this one, and those that build on it
+_NOT_THE_USERS = frozenset({"contextlib", "pyspark", "runpy"})
 _NO_LINE = 'format("ticdc")'  # stands for the user's line in Spark's own processes
 _NEAR = 0.75  # of two names, from 0 to 1: with less, letters in common are chance
 _SEEN: ContextVar[set[str] | None] = ContextVar("seen", default=None)
@@ -171,17 +168,6 @@ class SchemaRegistryUnavailableError(TiCDCSourceError):
     """The schema registry does not answer, or refuses. A schema that it does not have is a `DecodeError`."""
 
 
-class TargetError(TiCDCSourceError):
-    """A table in the lakehouse cannot take the changes. Nothing has been written."""
-
-
-class UnexplainedChangeError(TargetError):
-    """The changes have other types or keys than the table in the lakehouse, and no DDL event has said so until now.
-
-    The event may still come: it is in another topic partition, or in a later micro-batch.
-    """
-
-
 def counted(number: int, singular: str) -> str:
     """Return a number and what it counts, such as `1 record` and `2,000 records`."""
     return f"{number:,} {singular}{'' if number == 1 else 's'}"
@@ -220,7 +206,7 @@ def warn(message: str) -> None:
 
 def _users_frame() -> FrameType | None:
     frame = inspect.currentframe()
-    while frame is not None and _package(frame) in _NOT_THE_USERS:
+    while frame is not None and (_package(frame) in _NOT_THE_USERS or _package(frame).startswith(_OURS)):
         frame = frame.f_back
     return frame
 

@@ -1,6 +1,7 @@
 """The site of docs/: a hook of mkdocs, and pictures that commands make."""
 
+import ticdc_lakehouse
 import ticdc_source
 
 # The modules that users import from: the names in `__all__` are public.
-PUBLIC = (ticdc_source, ticdc_lakehouse, ticdc_source.errors)
+PUBLIC = (ticdc_source, ticdc_source.errors, ticdc_lakehouse)

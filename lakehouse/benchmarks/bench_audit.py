@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.results import ROOT, Result
-from tests.tidb.server import driver_jars, missing, running
 from lakehouse.tests.engines.engines import ENGINES
+from tests.support.paths import PACKAGES
+from tests.tidb.server import driver_jars, missing, running
 from tests.versions.environments import interpreter
 
 NAME = "audit"
@@ -49,7 +50,7 @@ def run(_bootstrap: str, size_name: str, command: str) -> Result:
         arguments = [tidb.jdbc_url, str(driver_jars()[0]), folder, str(size.rows), str(size.rounds)]
         done = subprocess.run(
             [python, "-m", "lakehouse.benchmarks.audit_side", ENGINE, *arguments],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python},
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python},
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
     samples = json.loads(done.stdout.splitlines()[-1])

@@ -32,9 +32,10 @@ from benchmarks.corpus import Message, Table
 from benchmarks.corpus.database import SHOP, Database, line_items, narrow
 from benchmarks.load import Loader, loader, record_batch
 from benchmarks.processes import cpu_seconds
-from benchmarks.results import ROOT, Chart, Result
+from benchmarks.results import Chart, Result
 from examples.local_kafka import create_topic, delete_topic
 from lakehouse.tests.engines.engines import ENGINES
+from tests.support.paths import PACKAGES
 from tests.versions.environments import extras, interpreter
 
 NAME = "sync"
@@ -417,7 +418,7 @@ def _side(
         process = subprocess.Popen(
             [python, "-m", "lakehouse.benchmarks.sync_side", str(folder / "request.json")],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submitted},
+            env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_SUBMIT_ARGS": submitted},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

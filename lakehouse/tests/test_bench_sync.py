@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.benchmarks.bench_sync import SIDES, SIZES, STEADY, check_rows, figures_of, judge
 from benchmarks.corpus.database import SHOP, Database, line_items, narrow
+from lakehouse.benchmarks.bench_sync import SIDES, SIZES, STEADY, check_rows, figures_of, judge
 from ticdc_source.schema.mysql_ddl.statements import steps
 
 

@@ -1,4 +1,4 @@
-"""A whole database kept in Delta or Iceberg, and the public functions for one table of it. It imports pyspark.
+"""A whole database kept in Delta or Iceberg, and the public functions for one table of it.
 
     from ticdc_lakehouse import merge_into
 
@@ -9,43 +9,51 @@
 `sync` does this for all tables of its topics, in one stream. `ticdc-lakehouse sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
 and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at
-one commit-ts, and `diff` what changed in one. What writes one table is in `lakehouse/ticdc_lakehouse/targets`.
+one commit-ts, and `diff` what changed in one. `snapshot` reads a table of TiDB as of a TSO.
 """
 
-from ticdc_lakehouse.audit.report import AuditReport
-from ticdc_lakehouse.sync.auditing import audit
-from ticdc_lakehouse.sync.config import MaintainConfig, SyncConfig, TableConfig
-from ticdc_lakehouse.sync.database_sync import sync
-from ticdc_lakehouse.sync.reports import SyncReport
-from ticdc_lakehouse.sync.sync_toml import read_toml
-from ticdc_lakehouse.sync.tidb_config import TiDBConfig
-from ticdc_lakehouse.sync.time_travel import DatabaseState, as_of, diff
-from ticdc_lakehouse.targets.history import scd2_view
-from ticdc_lakehouse.targets.log import LogReport, append_log, is_merged
-from ticdc_lakehouse.targets.maintenance import commits_of, maintain, purge_deleted, resolved_ts_of
-from ticdc_lakehouse.targets.merge import MergeReport, merge_into
+from __future__ import annotations
 
-__all__ = [
-    "AuditReport",
-    "DatabaseState",
-    "LogReport",
-    "MaintainConfig",
-    "MergeReport",
-    "SyncConfig",
-    "SyncReport",
-    "TableConfig",
-    "TiDBConfig",
-    "append_log",
-    "as_of",
-    "audit",
-    "commits_of",
-    "diff",
-    "is_merged",
-    "maintain",
-    "merge_into",
-    "purge_deleted",
-    "read_toml",
-    "resolved_ts_of",
-    "scd2_view",
-    "sync",
-]
+import importlib
+
+# The modules of public names.
+_HOMES = {
+    "AuditReport": "audit.report",
+    "DatabaseState": "sync.time_travel",
+    "LogReport": "targets.log",
+    "MaintainConfig": "sync.config",
+    "MergeReport": "targets.merge",
+    "SyncConfig": "sync.config",
+    "SyncReport": "sync.reports",
+    "TableConfig": "sync.config",
+    "TiDBConfig": "sync.tidb_config",
+    "append_log": "targets.log",
+    "as_of": "sync.time_travel",
+    "audit": "sync.auditing",
+    "commits_of": "targets.maintenance",
+    "current_tso": "snapshots.jdbc",
+    "diff": "sync.time_travel",
+    "is_merged": "targets.log",
+    "maintain": "targets.maintenance",
+    "merge_into": "targets.merge",
+    "purge_deleted": "targets.maintenance",
+    "read_toml": "sync.sync_toml",
+    "resolved_ts_of": "targets.maintenance",
+    "scd2_view": "targets.history",
+    "snapshot": "snapshots.jdbc",
+    "sync": "sync.database_sync",
+}
+
+__all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: `ticdc-lakehouse --help` does without pyspark."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,9 +12,9 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, 
 from examples.local_kafka import create_topic, produce
 from examples.local_kafka.broker import free_ports
 from tests.cli.conftest import Command, Done
-from tests.fixtures import Kafka
 from tests.encoders.avro import Avro
 from tests.encoders.tables import Column, Table
+from tests.fixtures import Kafka
 from tests.support.messages import TSO, canal
 from tests.support.registry import registry_options
 from tests.support.secure_kafka import SecureKafka, certificates_in, secure_kafka

@@ -9,8 +9,9 @@ import pytest
 
 from examples.local_kafka import produce
 from tests.cli.conftest import Command
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal
+from tests.support.paths import ROOT
 from ticdc_source.errors import CheckpointError
 from ticdc_source.events import Chunk
 from ticdc_source.kafka import KafkaCluster

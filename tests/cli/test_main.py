@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.cli.conftest import Command
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 from ticdc_source.cli.main import COMMANDS
 
 _HELP = """

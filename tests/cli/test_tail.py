@@ -12,8 +12,9 @@ import pytest
 from examples.local_kafka import produce
 from examples.local_kafka.topics import Record
 from tests.cli.conftest import Command, Done
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal, open_message
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.broker
 

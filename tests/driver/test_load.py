@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, produce
-from tests.fixtures import ROOT
 from tests.support.messages import TSO, canal
+from tests.support.paths import ROOT
 from tests.test_architecture import BLOCKED_IMPORT
 from ticdc_source.driver.frame_sample import frame_options
 from ticdc_source.driver.load import batch_options, infer_schema, stream_options

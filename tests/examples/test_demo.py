@@ -15,7 +15,8 @@ from examples.data import PROTOCOLS, read_truth
 from examples.data.bundle import write_truth
 from examples.demo.run import about_the_path, protocol_to_fill
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
+from tests.support.paths import ROOT
 from ticdc_source.kernels.native import native
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

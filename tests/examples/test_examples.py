@@ -16,8 +16,9 @@ from examples.demo.added_columns import added_columns
 from examples.demo.compare import compare
 from examples.demo.pipeline import current_rows, fill_added_columns
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.support import parquet_copy
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import KafkaSetupError, jars
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 
 # Takes its time, as a download does, and leaves a line for each of its runs.
 FAKE_MVN = """\

@@ -28,7 +28,8 @@ from examples.local_kafka import (
     produce,
 )
 from examples.local_kafka.__main__ import run
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.broker
 

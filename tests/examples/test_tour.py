@@ -19,7 +19,8 @@ from examples.data import read_messages, read_truth
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from examples.tour.__main__ import PROTOCOL, TABLE, records
 from examples.tour.page import SECTIONS
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
+from tests.support.paths import ROOT
 
 SECONDS = 400  # 60 on two idle cores
 PICTURES = {section.picture for section in SECTIONS if section.picture}

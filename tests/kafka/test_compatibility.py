@@ -16,8 +16,8 @@ import pytest
 from kafka.consumer.fetcher import Fetcher
 from kafka.protocol.parser import KafkaProtocol
 
-from tests.fixtures import ROOT
 from tests.kafka.reshaped import SAID, reshaped
+from tests.support.paths import ROOT
 from ticdc_source.kafka.api import ClientFacts
 from ticdc_source.kafka.batches.cut import ChunkLimits
 from ticdc_source.kafka.kafka_python import compatibility

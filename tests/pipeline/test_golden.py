@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from tests.fixtures import ROOT
 from tests.support.captured import Captured, Sizes, make_options, single, whole
 from tests.support.cases import Case, load_case, shown
+from tests.support.paths import ROOT
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS, decoder_of

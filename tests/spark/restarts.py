@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.parquet_copy import merge_into
+from tests.support.paths import PACKAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +151,7 @@ class Program:
                     **os.environ,
                     "PYSPARK_PYTHON": python,
                     "PYSPARK_DRIVER_PYTHON": python,
-                    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+                    "PYTHONPATH": os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH")])),
                     "TMPDIR": str(folder),
                     **(environment or {}),
                 },

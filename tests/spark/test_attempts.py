@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import LocalKafka, create_topic
-from tests.fixtures import PRELOAD, ROOT
+from tests.fixtures import PRELOAD
 from tests.spark.standalone import HOST, Cluster, cluster, descendants
 from tests.spark.streams import write_rows
+from tests.support.paths import ROOT
 from tests.support.proxy import CountingProxy, counted_kafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a cluster of six JVMs")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 
 CHECKLIST = "tests/spark/README.md"
 PAGES = (CHECKLIST, "docs/guarantees.md")

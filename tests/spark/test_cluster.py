@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.spark.standalone import HOST, SECONDS, SPARK, WORKERS, Cluster, cluster, descendants, environment, processes
 from tests.support.messages import TSO, canal
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a wheel, and a cluster of five JVMs")]
 

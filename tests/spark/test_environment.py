@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.streams import write_rows
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a JVM of its own")]
 

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from examples.local_kafka import create_topic
-from tests.fixtures import PRELOAD, ROOT
+from tests.fixtures import PRELOAD
 from tests.spark.standalone import SPARK, environment
 from tests.spark.streams import write_rows
+from tests.support.paths import ROOT
 from tests.support.secure_kafka import KEY_PASSWORD, certificates_in, oauth_kafka, secure_kafka
 from tests.support.token_server import AUDIENCE, CLIENT_SECRET, TokenServer
 

@@ -13,13 +13,13 @@ from pyspark.sql import functions as sf
 
 import ticdc_source
 from examples.local_kafka import LocalKafka, create_topic, produce
+from lakehouse.tests.targets.cost_scenario import counted_jobs
 from tests.corpus.test_corpus import options_of, quoted
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
-from lakehouse.tests.targets.cost_scenario import counted_jobs
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD

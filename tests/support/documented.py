@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fixtures import ROOT
 from tests.support.messages import Message, framed
+from tests.support.paths import ROOT
 
 FOLDER = ROOT / "tests" / "data" / "documented"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fixtures import ROOT
 from tests.generate_docs import documents
+from tests.support.paths import ROOT
 
 README = ROOT / "README.md"
 

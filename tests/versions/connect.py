@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 
 import ticdc_source
 from examples.local_kafka import create_topic, delete_topic, produce
+from lakehouse.tests.engines.engines import ENGINES, SESSION
 from tests.support.captured import load
 from tests.support.truth import tables_with_rows
 from tests.versions.decoding import batch, equal, read, records
-from lakehouse.tests.engines.engines import ENGINES, SESSION
 from tests.versions.scenario import CHANGES, PROTOCOLS
-from ticdc_source.inspection.executors import diagnose_executors
 from ticdc_lakehouse import append_log, merge_into
+from ticdc_source.inspection.executors import diagnose_executors
 
 ORDER = ("_sequence.offset", "_sequence.rank")
 

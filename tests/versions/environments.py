@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 
-from tests.fixtures import ROOT
+from tests.support.paths import PACKAGES, ROOT
 
 # Spark starts Python anew for each source, plan and stream: without bytecode, each time is seconds of CPU.
 _MADE_HOW = "with bytecode"
@@ -112,7 +112,7 @@ def run_module(python: str | Path, folder: Path, seconds: float, module: str, *a
     done = subprocess.run(
         [str(python), "-m", module, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         capture_output=True,
         text=True,
         check=False,

@@ -11,7 +11,8 @@ from packaging.requirements import Requirement
 
 from examples.data import read_messages
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
+from tests.fixtures import Kafka
+from tests.support.paths import ROOT
 from tests.versions.environments import dependencies, environment, extras, listed, lowest, run_module
 
 SECONDS = 1800

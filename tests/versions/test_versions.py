@@ -7,8 +7,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.fixtures import Kafka
 from lakehouse.tests.engines.engines import ENGINES
+from tests.fixtures import Kafka
 from tests.versions.environments import PipError, dependencies, interpreter, run_module
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source

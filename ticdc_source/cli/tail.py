@@ -98,7 +98,7 @@ def _start(text: str) -> Start:
 
 
 def _tables(text: str) -> str:
-    parsers.tables(words(text))
+    parsers.table_patterns(words(text))
     return text
 
 

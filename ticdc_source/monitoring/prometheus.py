@@ -1,4 +1,4 @@
-"""The table of Prometheus metrics, of streams and of a sync, computed when Prometheus asks, so lags rise with time."""
+"""The table of Prometheus metrics, computed when Prometheus asks, so lags rise with time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["EXPORTED", "EXPORTED_BY_SYNC", "Exported", "ProgressCollector", "Registry", "Reported", "served"]
+__all__ = ["EXPORTED", "Exported", "ProgressCollector", "Registry", "Reported", "served"]
 
 Kind = Literal["counter", "gauge"]
 
@@ -66,12 +66,6 @@ EXPORTED = (
         "ticdc_destructive_ddl_total", "counter", "destructive_ddl", "DDL events that removed rows, without deletes"
     ),
     Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
-)
-# Of each table that a sync keeps.
-EXPORTED_BY_SYNC = (
-    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
-    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table has every change"),
-    Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
 )
 _LABELS = ("query", "table")
 

@@ -65,7 +65,7 @@ class Options:
     )
     tables: tuple[tuple[str, str], ...] | None = option(
         "tables",
-        parsers.tables,
+        parsers.table_patterns,
         "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
         "`changelog` and `envelope` read exactly one table, the others any number. Required for those two if the "
         "topics contain several tables. A batch read warns of names without rows; `record`, which takes no sample, "

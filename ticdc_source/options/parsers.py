@@ -45,7 +45,7 @@ __all__ = [
     "split_names",
     "stripped",
     "subset_of",
-    "tables",
+    "table_patterns",
     "text",
     "time_ms",
     "time_zone",
@@ -297,7 +297,7 @@ def names(value: str) -> tuple[str, ...]:
     return columns
 
 
-def tables(value: str) -> tuple[tuple[str, str], ...]:
+def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
     """Parse a list of `database.table`; return pairs, in which `*` stands for any text."""
     patterns = []
     for item in split_names(value):

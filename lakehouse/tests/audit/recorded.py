@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

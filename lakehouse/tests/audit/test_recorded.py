@@ -25,9 +25,9 @@ def rows(spark: "SparkSession") -> "DataFrame":
 
 def snapshot_columns() -> "list[SnapshotColumn]":
     """Return the columns as TiDB has them."""
+    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
     from ticdc_source.schema.model import ColumnFacts
     from ticdc_source.schema.types import parse_type
-    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
 
     return [
         SnapshotColumn(name, parse_type(text), alias=f"c{number}", facts=ColumnFacts())

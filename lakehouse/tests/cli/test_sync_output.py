@@ -11,13 +11,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from tests.cli.conftest import Command
-from ticdc_source.cli import sync as command
-from ticdc_lakehouse import session, status
+from ticdc_lakehouse.sync import session, status
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.reports import BatchReport
 from ticdc_lakehouse.sync.status import Pause, TableStatus
 from ticdc_lakehouse.sync.status_file import StatusFile
 from ticdc_lakehouse.sync.sync_toml import EXAMPLE, read_toml
+from ticdc_source.cli import sync as command
 from ticdc_source.pipeline.metric_files import MetricFiles
 from ticdc_source.tso import of_ms
 

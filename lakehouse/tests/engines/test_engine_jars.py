@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ROOT
+from tests.support.paths import ROOT
 from tests.versions.environments import interpreter, run_module
 from tests.versions.test_versions import OTHERS
 from ticdc_lakehouse.sync.session import PACKAGES
@@ -53,7 +53,9 @@ def test_the_jars_are_complete(tmp_path: Path, engine: str, release: str) -> Non
     """Spark fetches the jars that the page lists, and a session with them alone writes tables and fetches nothing."""
     python = interpreter(next(version for version in OTHERS if version.startswith(f"{release}.")))
 
-    fetched, _ = run_module(python, tmp_path, SECONDS, "lakehouse.tests.engines.engine_jars", "fetch", engine, str(tmp_path))
+    fetched, _ = run_module(
+        python, tmp_path, SECONDS, "lakehouse.tests.engines.engine_jars", "fetch", engine, str(tmp_path)
+    )
     used, _ = run_module(python, tmp_path, SECONDS, "lakehouse.tests.engines.engine_jars", "use", engine, str(tmp_path))
 
     assert fetched["fetch"] == listed()[engine, release]

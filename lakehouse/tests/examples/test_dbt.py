@@ -14,8 +14,9 @@ import pytest
 
 from examples.data import read_messages
 from examples.local_kafka import Record, produce
-from tests.fixtures import ROOT, Kafka
 from lakehouse.tests.sync.test_sync_database import python_of, spark_of
+from tests.fixtures import Kafka
+from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import environment
 
 PROJECT = ROOT / "examples" / "dbt"
@@ -48,7 +49,7 @@ def run(folder: Path, python: str | Path, *arguments: str) -> subprocess.Complet
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith(left_out)},
             **spark_of("delta"),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PACKAGES,
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
         },
         capture_output=True,

@@ -12,9 +12,10 @@ import pytest
 
 from examples.data import read_messages
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
 from lakehouse.tests.sync.test_sync_database import python_of, spark_of
+from tests.fixtures import Kafka
 from tests.support.pages import blocks
+from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import environment
 
 PAGE = ROOT / "docs/guides/scheduling.md"
@@ -103,7 +104,7 @@ def test_cron_starts_no_run_beside_another(machine: Path, logged: Path, schedule
 
 def test_logs_get_the_error_of_a_run(machine: Path, logged: Path) -> None:
     """Without another run, the line of the page starts the command, and logs tell of its error."""
-    install(machine, "/opt/ticdc/bin/ticdc-source", sys.executable, "-m", "ticdc_source", PYTHONPATH=str(ROOT))
+    install(machine, "/opt/ticdc/bin/ticdc-source", sys.executable, "-m", "ticdc_source", PYTHONPATH=PACKAGES)
     (_, sync), _ = crontab()
     command = here(machine, sync)
 
@@ -126,11 +127,11 @@ def test_airflow_runs_the_dags_of_the_page(broker: Kafka, topic: Callable[..., s
     name = topic(3)
     produce(broker.bootstrap_servers, name, [(*message, [], None) for message in read_messages("canal-json")])
     python = python_of("delta")
-    with_spark = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    with_spark = {"PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     install(machine, "/opt/ticdc/bin/ticdc-source", python, "-m", "ticdc_source", **with_spark, **spark_of("delta"))
     local = ("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1")
     submit = str(Path(python).with_name("spark-submit"))
-    install(machine, "/opt/spark/bin/spark-submit", submit, *local, PYTHONPATH=str(ROOT))
+    install(machine, "/opt/spark/bin/spark-submit", submit, *local, PYTHONPATH=PACKAGES)
     install(machine, "/opt/ticdc/bin/python", python)  # what the DAG names
     toml = SYNC.format(folder=machine, topic=name, servers=broker.bootstrap_servers)
     (machine / "etc" / "ticdc" / "shop.toml").write_text(toml)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ticdc_source.errors import TiCDCSourceError
 from ticdc_lakehouse.snapshots.gc import GCState, gc_state
+from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.tso import of_ms
 
 NOW = 1_767_225_600  # 2026-01-01

@@ -8,10 +8,10 @@ import sqlite3
 import pytest
 
 from lakehouse.tests.snapshots.test_queries import Row, column, table
+from ticdc_lakehouse.snapshots.key_ranges import KeyColumn, RowKey, key_of, key_question, spread
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName
 from ticdc_source.schema.types import parse_type
-from ticdc_lakehouse.snapshots.key_ranges import KeyColumn, RowKey, key_of, key_question, spread
 
 LITERALS = {  # MySQL type: how a bound is read, what TiDB answers, and its literal
     "bigint unsigned": ("CAST(k0 AS CHAR)", "18446744073709551615", "18446744073709551615"),

@@ -5,8 +5,6 @@ from decimal import Decimal
 
 import pytest
 
-from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.events import TableName
 from ticdc_lakehouse.snapshots.queries import (
     SnapshotTable,
     can_be_literal,
@@ -17,6 +15,8 @@ from ticdc_lakehouse.snapshots.queries import (
     explained,
     table_of,
 )
+from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
+from ticdc_source.events import TableName
 
 AT = 470_640_657_837_850_624
 Row = dict[str, str | int | None]

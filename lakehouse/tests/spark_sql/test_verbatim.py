@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source import lakehouse, snapshot
 from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE, run_sql, verbatim, with_verbatim_sql
 
 SETTING, CANARY = "spark.ticdc.canary", "sesame"
@@ -80,7 +79,7 @@ def test_functions_run_side_by_side(canary: SparkSession) -> None:
 
 def test_public_functions_are_guarded() -> None:
     """Each public function of a session or a frame takes texts as they are written."""
-    public = [getattr(lakehouse, name) for name in lakehouse.__all__] + [snapshot]
+    public = [getattr(ticdc_lakehouse, name) for name in ticdc_lakehouse.__all__]
     of_spark = [
         one for one in public
         if inspect.isfunction(one) and {"spark", "changes"} & inspect.signature(one).parameters.keys()

@@ -20,10 +20,11 @@ from pyspark.sql import SparkSession
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
 from lakehouse.tests.engines.engines import ENGINES, sqlite
-from ticdc_source.errors import OptionError
-from ticdc_lakehouse import SyncConfig, TableConfig, micro_batch, sync
+from ticdc_lakehouse import SyncConfig, TableConfig, sync
+from ticdc_lakehouse.sync import micro_batch
 from ticdc_lakehouse.sync.reports import BatchReport
 from ticdc_lakehouse.sync.status import statuses_of
+from ticdc_source.errors import OptionError
 
 NEWEST = {"delta": "delta-4.4", "iceberg": "iceberg-1.12"}
 ORDERS, CUSTOMERS, ITEMS = "shop.orders", "shop.customers", "shop.order_items"

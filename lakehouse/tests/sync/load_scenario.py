@@ -16,14 +16,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DayTimeIntervalType
 
-from lakehouse.tests.sync.stand_in import ADDRESS, AT, Rows, TiDB
 from lakehouse.tests.engines.engines import ENGINES
-from ticdc_source.events import TableName
+from lakehouse.tests.sync.stand_in import ADDRESS, AT, Rows, TiDB
 from ticdc_lakehouse import commits_of, resolved_ts_of
-from ticdc_lakehouse.sync.loading import COMPLETE, LoadProgress, load_tables
-from ticdc_source.options.table_filter import TableFilter
 from ticdc_lakehouse.snapshots.jdbc import snapshot
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_lakehouse.sync.loading import COMPLETE, LoadProgress, load_tables
+from ticdc_source.events import TableName
+from ticdc_source.options.table_filter import TableFilter
 
 OWN = ("_sequence", "_is_deleted", "_change", "_committed_at")
 

@@ -2,8 +2,8 @@
 
 import sys
 
+from ticdc_lakehouse.sync import lease
 from ticdc_source.cli.main import main
-from ticdc_lakehouse import lease
 
 if __name__ == "__main__":
     lease.LEASE_S, lease._RENEW_S = 12.0, 2.0

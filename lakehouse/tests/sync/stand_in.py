@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.errors import SchemaError
-from ticdc_source.events import TableName
-from ticdc_lakehouse import loading
 from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_lakehouse.snapshots.jdbc import Range
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_lakehouse.sync import loading
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import TableName
 from ticdc_source.tso import of_ms
 
 AT = of_ms(1_767_225_600_000)

@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
+from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.sync.memory_sync import MemorySync
 from lakehouse.tests.sync.stories import EngineLake, Story
-from lakehouse.tests.engines.engines import ENGINES
 
 
 def main(engine: str, folder: str, seed: str, count: str) -> None:

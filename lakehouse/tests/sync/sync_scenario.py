@@ -16,10 +16,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.sync import stand_in
 from lakehouse.tests.sync.stand_in import AT, TiDB
-from lakehouse.tests.engines.engines import ENGINES
-from ticdc_lakehouse import joining, loading
+from ticdc_lakehouse.sync import joining, loading
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.database_sync import sync
 from ticdc_lakehouse.sync.reports import BatchReport

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import Kafka
 from lakehouse.tests.engines.engines import ENGINES
+from tests.fixtures import Kafka
 from tests.versions.environments import interpreter, run_module
-from ticdc_source.errors import OptionError
 from ticdc_lakehouse import SyncConfig, sync
 from ticdc_lakehouse.sync.session import session_of
+from ticdc_source.errors import OptionError
 
 SECONDS = 1200
 NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}

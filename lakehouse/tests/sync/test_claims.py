@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.tests.targets.memory import Lake
-from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError, TargetError
-from ticdc_source.events import TableName
 from ticdc_lakehouse import SyncConfig
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.sync.checkpoint import starts_of
 from ticdc_lakehouse.sync.completeness import lost_before
 from ticdc_lakehouse.sync.failures import Shared
@@ -16,8 +15,10 @@ from ticdc_lakehouse.sync.micro_batch import MicroBatch, _check_columns
 from ticdc_lakehouse.sync.quarantine import Quarantine
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.status import StatusTable, TableStatus
-from ticdc_source.spark.tables import Tables
 from ticdc_lakehouse.targets.target import CommitFacts
+from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError
+from ticdc_source.events import TableName
+from ticdc_source.spark.tables import Tables
 
 NAME = "lake._ticdc._ticdc_sync"
 CREATED, LATER = 100, 200

@@ -13,10 +13,11 @@ import pytest
 from lakehouse.tests.sync.memory_sync import QUERY, MemorySync, ddl, insert, target
 from lakehouse.tests.sync.stand_in import AT, ORDERS, TiDB
 from lakehouse.tests.sync.test_resume import free, obstruct
-from tests.support.messages import canal
 from lakehouse.tests.targets.memory import Lake, MemoryTarget
-from ticdc_source.errors import TargetError
-from ticdc_lakehouse import TableConfig, following, joining, loading
+from tests.support.messages import canal
+from ticdc_lakehouse import TableConfig
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.sync import following, joining, loading
 from ticdc_lakehouse.sync.status import StatusTable
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures import ROOT
+from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.sync.stand_in import AT
+from tests.support.paths import PACKAGES
 from tests.tidb.server import TiDB, driver_jars
 from tests.tidb.sql import SAFE_POINT, session
-from lakehouse.tests.engines.engines import ENGINES
 from tests.versions.environments import interpreter
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(name: str, folder: Path, kill_after: int, *tidb: object) -> dict[str, An
     module = "lakehouse.tests.sync.load_scenario"
     done = subprocess.run(
         [str(python), "-m", module, name, str(folder), str(kill_after), *map(str, tidb)],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, check=False,
         timeout=900,
     )  # fmt: skip
     if kill_after:

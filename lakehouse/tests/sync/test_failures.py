@@ -4,6 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.sync.failures import Shared, cause_of, shared_cause, text_of
+from ticdc_lakehouse.sync.redaction import Redaction
+from ticdc_lakehouse.targets.conflicts import retried
 from ticdc_source.errors import (
     AccessRefusedError,
     ClaimCheckUnavailableError,
@@ -12,11 +16,7 @@ from ticdc_source.errors import (
     KafkaUnavailableError,
     SchemaError,
     StorageUnavailableError,
-    TargetError,
 )
-from ticdc_lakehouse.sync.failures import Shared, cause_of, shared_cause, text_of
-from ticdc_lakehouse.sync.redaction import Redaction
-from ticdc_lakehouse.targets.conflicts import retried
 
 CONFLICTS = [
     "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException: Files were added to the root of the table",

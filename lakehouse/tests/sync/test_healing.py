@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import DataLossError, OptionError, SchemaError, UnexplainedChangeError
-from ticdc_source.events import DDLEvent, TableName
-from ticdc_lakehouse import database_sync, following
+from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.sync import database_sync, following
 from ticdc_lakehouse.sync.config import SyncConfig, TableConfig
 from ticdc_lakehouse.sync.failures import Shared
 from ticdc_lakehouse.sync.following import Following
@@ -18,8 +17,10 @@ from ticdc_lakehouse.sync.quarantine import Quarantine
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.status import TableStatus
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
-from ticdc_source.spark.tables import Tables
 from ticdc_lakehouse.targets.target import CommitFacts
+from ticdc_source.errors import DataLossError, OptionError, SchemaError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.spark.tables import Tables
 
 NOW, BATCH = 900, 7
 

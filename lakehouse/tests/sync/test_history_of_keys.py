@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.sync.memory_sync import MemorySync, ddl, insert, target
-from tests.support.messages import canal
 from lakehouse.tests.targets.memory import Lake
-from ticdc_source.errors import SchemaError
-from ticdc_lakehouse import scd2_view, views
+from tests.support.messages import canal
+from ticdc_lakehouse import scd2_view
+from ticdc_lakehouse.sync import views
 from ticdc_lakehouse.sync.config import TableConfig
+from ticdc_source.errors import SchemaError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("some micro-batches")]
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError
-from ticdc_source.events import TableName
-from ticdc_lakehouse import joining
+from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.snapshots.gc import GCState
+from ticdc_lakehouse.sync import joining
 from ticdc_lakehouse.sync.config import SyncConfig, TableConfig
 from ticdc_lakehouse.sync.joining import Joining
 from ticdc_lakehouse.sync.loading import Destination, LoadReport, TableLoad
 from ticdc_lakehouse.sync.status import TableStatus
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_source.tso import of_ms
 
 NOW = of_ms(1_767_225_600_000)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import CheckpointError
 from ticdc_lakehouse.sync.kept_records import Bounds, KeptRecords
+from ticdc_source.errors import CheckpointError
 
 pytestmark = pytest.mark.spark
 SCHEMA = "_topic string, _partition int, _offset bigint, _tables array<string>, _event_types array<string>"

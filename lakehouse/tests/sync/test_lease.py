@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.sync.lease import LEASE_S, Lease, Owner
 
 

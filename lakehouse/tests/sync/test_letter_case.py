@@ -9,8 +9,8 @@ import pytest
 
 from lakehouse.tests.sync.memory_sync import MemorySync
 from lakehouse.tests.sync.test_completeness import QUARANTINE
-from tests.support.messages import Message, canal, simple, simple_definition
 from lakehouse.tests.targets.memory import Lake
+from tests.support.messages import Message, canal, simple, simple_definition
 from ticdc_lakehouse.sync.config import TableConfig
 
 pytestmark = [

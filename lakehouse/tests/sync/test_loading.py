@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 from lakehouse.tests.sync.stand_in import ADDRESS, AT, EVENTS, ITEMS, KEY, ORDERS, TiDB
 from lakehouse.tests.targets.changes import frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
+from ticdc_lakehouse import merge_into
+from ticdc_lakehouse.snapshots.gc import GCState
+from ticdc_lakehouse.sync import loading
+from ticdc_lakehouse.sync.loading import Destination, LoadProgress, LoadReport, load_tables
+from ticdc_lakehouse.targets.write_settings import WriteSettings
 from ticdc_source.errors import CheckpointError, SchemaError, TiCDCSourceError
 from ticdc_source.events import TableName
-from ticdc_lakehouse import loading, merge_into
-from ticdc_lakehouse.sync.loading import Destination, LoadProgress, LoadReport, load_tables
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_lakehouse.snapshots.gc import GCState
-from ticdc_lakehouse.targets.write_settings import WriteSettings
 
 ALL = TableFilter()
 

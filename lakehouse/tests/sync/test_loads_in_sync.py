@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.failures import Shared
 from ticdc_lakehouse.sync.following import Following
@@ -17,8 +15,10 @@ from ticdc_lakehouse.sync.quarantine import Quarantine
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.status import TableStatus
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
-from ticdc_source.spark.tables import Tables
 from ticdc_lakehouse.targets.target import CommitFacts
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.spark.tables import Tables
 
 AT, LAST = 400, 7
 

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from ticdc_source.errors import OptionError, TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.sync.following import Following
 from ticdc_lakehouse.sync.lease import Lease
-from ticdc_lakehouse.sync.metrics import TableMetrics
+from ticdc_lakehouse.sync.metrics import EXPORTED, TableMetrics
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
+from ticdc_source.errors import OptionError
+from ticdc_source.monitoring.prometheus import ProgressCollector, served
 from ticdc_source.tso import of_ms
 
 NOW = 1_767_225_600.0
@@ -30,7 +31,7 @@ def test_each_table_is_served_to_prometheus() -> None:
         port = free.getsockname()[1]
     with served(port) as registry:
         registry.register(
-            ProgressCollector(lambda: [TableMetrics("q", one, NOW) for one in (FOLLOWED, aside)], EXPORTED_BY_SYNC)
+            ProgressCollector(lambda: [TableMetrics("q", one, NOW) for one in (FOLLOWED, aside)], EXPORTED)
         )
         with pytest.raises(OptionError, match=f"port {port}"), served(port):
             pass

@@ -7,8 +7,8 @@ import pytest
 
 from lakehouse.tests.sync.memory_sync import MemorySync, ddl, insert, target
 from lakehouse.tests.sync.test_completeness import CREATE, QUARANTINE, bad
-from tests.support.messages import Message
 from lakehouse.tests.targets.memory import Lake
+from tests.support.messages import Message
 from ticdc_lakehouse.sync.config import TableConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.sync.memory_sync import MemorySync, target
-from tests.support.messages import Message, canal, debezium
 from lakehouse.tests.targets.memory import Lake
+from tests.support.messages import Message, canal, debezium
 from ticdc_lakehouse import scd2_view
 from ticdc_lakehouse.sync.config import TableConfig
 

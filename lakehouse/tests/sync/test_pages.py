@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ROOT
-from tests.support.pages import README, Block, blocks
 from lakehouse.tests.engines.engines import ENGINES, SESSION
+from tests.support.pages import README, Block, blocks
+from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import interpreter
 
 GUIDE = ROOT / "docs/guides/lakehouse.md"
@@ -40,7 +40,7 @@ def run(command: str, folder: Path) -> str:
     submitted = f"--jars {','.join(map(str, ENGINE.jars))} {conf} pyspark-shell"
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submitted,
+        env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_SUBMIT_ARGS": submitted,
              "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

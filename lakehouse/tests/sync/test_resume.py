@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from lakehouse.tests.sync.memory_sync import MemorySync, ddl, events_of_one_message, insert, open_watermark, target
-from tests.support.messages import canal
 from lakehouse.tests.targets.memory import Lake
-from ticdc_source.errors import TargetError
+from tests.support.messages import canal
+from ticdc_lakehouse.errors import TargetError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
 LOG = target("e__log")

@@ -1,4 +1,4 @@
-"""`ticdc-lakehouse sync` under attack: partitions and topics that change, logins that end, hostile names and secrets."""
+"""`ticdc-lakehouse sync` under attack: partitions and topics change, logins end, names and secrets are hostile."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from kafka import KafkaAdminClient
 from kafka.admin import ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
 
 from examples.local_kafka import LocalKafka, create_topic, delete_topic
-from tests.fixtures import Kafka
 from lakehouse.tests.sync.delta_sync import DeltaSync, delta_commits, log_of_spark
 from lakehouse.tests.sync.memory_sync import ddl, insert
 from lakehouse.tests.sync.test_sync_database import SECONDS
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import State
 from tests.support.messages import Message, canal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
+from lakehouse.tests.engines import engines
 from lakehouse.tests.sync.test_sync_database import (
     LOG,
     NEWEST,
@@ -21,10 +21,11 @@ from lakehouse.tests.sync.test_sync_database import (
     python_of,
     rows_in,
 )
+from lakehouse.tests.targets.feed import DatabaseFeed
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
-from lakehouse.tests.targets.feed import DatabaseFeed
-from tests.versions import engines
+from tests.support.paths import ROOT
 from ticdc_source.events import TableName
 
 TRANSACTIONS = 150

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import ROOT, Kafka
 from lakehouse.tests.sync.test_sync_database import LOG, NEWEST, SEED, TABLES, Sync, differences, python_of, rows_in
+from lakehouse.tests.targets.feed import DatabaseFeed
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.standalone import HOST, SECONDS, Cluster, cluster, environment
-from lakehouse.tests.targets.feed import DatabaseFeed
+from tests.support.paths import PACKAGES
 
 TRANSACTIONS = 150
 
@@ -35,7 +36,7 @@ def pyspark_of(engine: str) -> Path:
 def submit(running: Cluster, sync: Sync, *more: str, jars: bool = True) -> "subprocess.CompletedProcess[str]":
     """Submit the command as a user does, from a folder outside this checkout."""
     python, spark = python_of(sync.engine), pyspark_of(sync.engine)
-    at_home = {**os.environ, "PYTHONPATH": str(ROOT)}
+    at_home = {**os.environ, "PYTHONPATH": PACKAGES}
     asked = [python, "-m", "ticdc_source", "sync", "--script"]
     script = subprocess.run(asked, env=at_home, capture_output=True, text=True, check=True).stdout.strip()
     settings = {
@@ -55,7 +56,7 @@ def submit(running: Cluster, sync: Sync, *more: str, jars: bool = True) -> "subp
     options = [f"--conf={name}={value}" for name, value in settings.items()]
     options += [f"--jars={','.join(map(str, NEWEST[sync.engine].jars))}"] if jars else []
     command = [str(spark / "bin" / "spark-submit"), "--master", running.master, "--driver-memory", "1g"]
-    installed = {"PYTHONPATH": str(ROOT), "SPARK_HOME": str(spark), "PYSPARK_DRIVER_PYTHON": python}
+    installed = {"PYTHONPATH": PACKAGES, "SPARK_HOME": str(spark), "PYSPARK_DRIVER_PYTHON": python}
     given = environment(**installed)
     del given["PYSPARK_PYTHON"]  # the command itself says which Python workers need
     return subprocess.run(
@@ -78,7 +79,7 @@ def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
     feed.run(TRANSACTIONS)
     sync = Sync(broker, topic(len(feed.records)), feed, "canal-json", tmp_path, engine, "latest")
     sync.write([1.0] * len(feed.records))
-    installed = {"PYTHONPATH": str(ROOT)}
+    installed = {"PYTHONPATH": PACKAGES}
     (tmp_path / "cluster").mkdir()
     try:
         with cluster(tmp_path / "cluster", spark=pyspark_of(engine), **installed) as running:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
 from ticdc_lakehouse import append_log, merge_into
 from ticdc_lakehouse.sync.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.sync_toml import EXAMPLE, read_toml
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_source.errors import OptionError
+from ticdc_source.events import TableName
 
 FILE = """
 checkpoint = "/data/checkpoints/shop"

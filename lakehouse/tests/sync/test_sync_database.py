@@ -17,14 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
+from lakehouse.tests.engines.engines import ENGINES, SESSION
+from lakehouse.tests.targets.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
+from tests.support.paths import PACKAGES
 from tests.support.registry import registry_options
 from tests.support.storage_sink import StorageSink
 from tests.support.truth import is_true
-from lakehouse.tests.targets.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
-from lakehouse.tests.engines.engines import ENGINES, SESSION
 from tests.versions.environments import extras, interpreter
 from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import parse_table
@@ -172,7 +173,7 @@ class Sync:
         done = subprocess.run(
             [python_of(self.engine), "-m", "lakehouse.tests.targets.versions_of_tables", str(folder / "request.json")],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **self._spark()},
+            env={**os.environ, "PYTHONPATH": PACKAGES, **self._spark()},
             capture_output=True,
             text=True,
             check=False,

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from examples.local_kafka import produce
-from tests.fixtures import ROOT, Kafka
+from lakehouse.tests.engines.engines import ENGINES
+from lakehouse.tests.sync.stand_in import AT, EVENTS, ITEMS, ORDERS
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.tables import Column, Table
-from lakehouse.tests.sync.stand_in import AT, EVENTS, ITEMS, ORDERS
-from lakehouse.tests.engines.engines import ENGINES
+from tests.fixtures import Kafka
+from tests.support.paths import PACKAGES
 from tests.versions.environments import interpreter
 from ticdc_source.events import TableName
 
@@ -62,7 +63,7 @@ def run(engine: str, folder: Path, *arguments: str) -> dict[str, Any]:
     done = subprocess.run(
         [str(interpreter(ENGINES[engine].pyspark)), "-m", "lakehouse.tests.sync.sync_scenario", engine, str(folder),
          *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, check=False,
         timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,12 +7,12 @@ import pytest
 from pyarrow import fs
 
 from examples.local_kafka.jars import Release, kafka_jars
-from tests.fixtures import Kafka
+from lakehouse.tests.engines import engines
 from lakehouse.tests.sync.test_sync_database import LOG, SECONDS, SEED, TABLES, Sync, differences, rows_in
+from lakehouse.tests.targets.feed import DATABASE, KEYED, DatabaseFeed
+from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.support.s3 import s3_server
-from lakehouse.tests.targets.feed import DATABASE, KEYED, DatabaseFeed
-from tests.versions import engines
 
 TRANSACTIONS = 150
 BUCKET = "lake"

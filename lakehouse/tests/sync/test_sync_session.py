@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import OptionError
 from ticdc_lakehouse import SyncConfig
-from ticdc_lakehouse import session as session_module
+from ticdc_lakehouse.sync import session as session_module
 from ticdc_lakehouse.sync.session import _preload_workers, session_of
+from ticdc_source.errors import OptionError
 from ticdc_source.spark import python_daemon
 
 NAME = "spark.python.daemon.module"

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_lakehouse import time_travel
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.sync import time_travel
 from ticdc_lakehouse.sync.completeness import exact_since
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.status import Pause, TableStatus
 from ticdc_lakehouse.sync.time_travel import _History, _last_tso, _newest, _points
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
+from ticdc_source.errors import OptionError
 from ticdc_source.tso import of_ms
 
 WRITER = "query"

@@ -7,8 +7,8 @@ import pytest
 
 from lakehouse.tests.sync.memory_sync import STATUS, MemorySync, ddl, insert, target
 from lakehouse.tests.targets.memory import Lake
-from ticdc_source.errors import TargetError
-from ticdc_lakehouse import following, lease
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.sync import following, lease
 
 pytestmark = pytest.mark.slow("some starts of a sync")
 

@@ -16,10 +16,11 @@ from typing import Any, TypeAlias
 import pytest
 
 from examples.local_kafka import create_topic, delete_topic, produce
-from tests.fixtures import ROOT, Kafka
 from lakehouse.tests.sync.test_sync_database import LOG, SECONDS, TABLES, Sync, differences, rows_in
-from tests.spark.restarts import State, offset_of
 from lakehouse.tests.targets.feed import DATABASE, KEYLESS, DatabaseFeed
+from tests.fixtures import Kafka
+from tests.spark.restarts import State, offset_of
+from tests.support.paths import ROOT
 from ticdc_source import __version__
 from ticdc_source.driver.streaming import EPOCHS, IDS
 from ticdc_source.events import TableName

@@ -7,11 +7,12 @@ from unittest import mock
 
 import pytest
 
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_lakehouse import upkeep
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.sync import upkeep
 from ticdc_lakehouse.sync.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.sync.status import TableStatus
 from ticdc_lakehouse.sync.upkeep import Upkeep, due
+from ticdc_source.errors import OptionError
 
 HOUR = 3_600_000  # milliseconds
 NOW = 1000 * HOUR

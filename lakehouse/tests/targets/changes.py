@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from lakehouse.tests.targets.memory import Lake
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_lakehouse import MergeReport, merge_into
+from ticdc_source.events import DDLEvent, TableName
 
 Change: TypeAlias = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"

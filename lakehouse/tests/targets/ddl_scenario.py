@@ -6,10 +6,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.errors import SchemaError, TargetError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, scd2_view
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import DDLEvent, TableName
 
 Change = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 _SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"

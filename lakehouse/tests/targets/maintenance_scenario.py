@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_lakehouse import MergeReport, append_log, commits_of, maintain, merge_into, resolved_ts_of
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.target_names import deleted_keys_of
+from ticdc_source.errors import OptionError
+from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.spark.schema import to_spark
-from ticdc_lakehouse.targets.target_names import deleted_keys_of
 
 OWN = to_spark(pa.schema([("_change_type", pa.string()), ("_sequence", SEQUENCE)]))
 COLUMNS = "id int, region string, `made at` timestamp"

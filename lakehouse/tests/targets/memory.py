@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
 
-from ticdc_source.errors import TargetError
-from ticdc_lakehouse import completeness, lake_mark, micro_batch, quarantine, resuming, status
-from ticdc_source.spark.permission import check_permission
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.sync import completeness, lake_mark, micro_batch, quarantine, resuming, status
 from ticdc_lakehouse.targets import history, log, maintenance, merge
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
+from ticdc_source.spark.permission import check_permission
 from ticdc_source.tso import seconds
 
 

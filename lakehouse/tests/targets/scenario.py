@@ -23,23 +23,24 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from lakehouse.tests.engines.engines import ENGINES, Engine
 from lakehouse.tests.targets.cost_scenario import CostScenario
 from lakehouse.tests.targets.ddl_scenario import DDLScenario
 from lakehouse.tests.targets.maintenance_scenario import MaintenanceScenario
 from lakehouse.tests.targets.types_scenario import TypesScenario
-from lakehouse.tests.engines.engines import ENGINES, Engine
-from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.sync.names import Layout, Suffix
-from ticdc_source.pipeline.metadata import SEQUENCE
-from ticdc_source.schema.types import TYPES, VARIANT
-from ticdc_source.spark.schema import to_spark
 from ticdc_lakehouse.targets.sessions import REMEMBERED
 from ticdc_lakehouse.targets.sql_targets import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
+from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
+from ticdc_source.events import TableName
+from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.types import TYPES, VARIANT
+from ticdc_source.spark.schema import to_spark
 
 Change = tuple[Any, ...]  # change type, commit-ts, offset, then the values of the columns
 

@@ -5,9 +5,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.spark.schema import to_spark
-from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
 
 CHANGE = to_spark(pa.schema([("_change_type", pa.string()), ("_sequence", SEQUENCE)])).fields
 MOST_COLUMNS = 1017  # that a table of TiDB has by default

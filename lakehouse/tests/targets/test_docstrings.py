@@ -11,18 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from examples.data import read_messages
-from tests.support.pages import blocks, guides
 from lakehouse.tests.targets.changes import frame_of
 from lakehouse.tests.targets.memory import Lake
+from tests.support.pages import blocks, guides
 from tests.test_public_api import FUNCTIONS
 from ticdc_lakehouse.snapshots import jdbc
 from ticdc_lakehouse.snapshots.queries import CURRENT_TSO_SQL
 
 _EXAMPLE = re.compile(r"Example:\n+ *```python\n(.*?)```", re.DOTALL)
 RECORDS = 20
-OF_A_SYNC = {
-    f"ticdc_lakehouse.sync.{name}" for name in ("sync", "as_of", "diff", "read_toml")
-}  # test_sync_database.py
+OF_A_SYNC = {f"ticdc_lakehouse.sync.{name}" for name in ("sync", "as_of", "diff", "read_toml")}  # test_sync_database.py
 
 
 def example_of(public: object) -> str:

@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession, types
 
+from ticdc_lakehouse.targets.literals import literal, text_literal
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, Retyped, name_before, old_row_changes
 from ticdc_source.schema.types import parse_type
-from ticdc_lakehouse.targets.literals import literal, text_literal
 
 T = TableName("db", "t")
 TIMESTAMP, TIMESTAMP_NTZ = types.TimestampType(), types.TimestampNTZType()

@@ -10,13 +10,14 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from tests.support.messages import TSO, Message, canal
 from lakehouse.tests.targets.changes import LONG_PRICE, OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
-from ticdc_source import SyncState, tables
-from ticdc_source.errors import OptionError, SchemaError, TargetError
+from tests.support.messages import TSO, Message, canal
 from ticdc_lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
+from ticdc_source import SyncState, tables
+from ticdc_source.errors import OptionError, SchemaError
 
 TOMBSTONES = deleted_keys_of(TARGET)
 HISTORY: list[Change] = [

@@ -10,9 +10,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse.tests.targets.changes import TARGET, Change, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
-from ticdc_source.errors import SchemaError, TargetError
 from ticdc_lakehouse import append_log, is_merged
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
+from ticdc_source.errors import SchemaError
 
 LOG = "lake.shop.t__log"
 MORE = pytest.mark.slow("Spark merges several times for each of them")

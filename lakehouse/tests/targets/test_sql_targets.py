@@ -7,7 +7,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import IntegerType, StructType
 
 from lakehouse.tests.targets.changes import frame_of
-from ticdc_source.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets import sql_targets
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
 from ticdc_lakehouse.targets.sql_targets import DeltaTarget, IcebergTarget, _last_in, existing_target, open_target

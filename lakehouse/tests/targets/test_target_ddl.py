@@ -10,10 +10,10 @@ from typing import TypeAlias
 import pytest
 from pyspark.sql import types as spark
 
-from ticdc_source.errors import SchemaError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, after_ddl
 from ticdc_lakehouse.targets.target_ddl import DDLState
+from ticdc_source.errors import SchemaError
+from ticdc_source.events import DDLEvent, TableName
 
 T = TableName("db", "t")
 LONG = spark.LongType()

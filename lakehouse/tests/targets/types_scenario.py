@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.tests.targets.altered_table import DATABASE, RECORDS, AlteredTable, Record
+from ticdc_lakehouse import append_log, is_merged, merge_into
+from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_source import SyncState, tables
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.events import DDLEvent
-from ticdc_lakehouse import append_log, is_merged, merge_into
-from ticdc_lakehouse.targets.sql_targets import open_target
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 

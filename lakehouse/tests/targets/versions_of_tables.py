@@ -13,13 +13,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import TiCDCSourceError
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.session import session_of
 from ticdc_lakehouse.sync.sync_toml import read_toml
 from ticdc_lakehouse.sync.time_travel import as_of, diff
-from ticdc_source.options.table_filter import parse_table
 from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.options.table_filter import parse_table
 
 
 def main(path: str) -> None:

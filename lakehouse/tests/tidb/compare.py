@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DayTimeIntervalType
 
 from ticdc_lakehouse import resolved_ts_of
+from ticdc_lakehouse.snapshots.jdbc import snapshot
 from ticdc_lakehouse.sync.session import session_of
 from ticdc_lakehouse.sync.status import statuses_of
 from ticdc_lakehouse.sync.sync_toml import read_toml
-from ticdc_lakehouse.snapshots.jdbc import snapshot
 
 OURS = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 

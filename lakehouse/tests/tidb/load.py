@@ -16,8 +16,8 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from lakehouse.tests.engines.engines import ENGINES
 from ticdc_lakehouse.snapshots.jdbc import snapshot
-from ticdc_source.spark.frames import decode
 from ticdc_lakehouse.targets.merge import merge_into
+from ticdc_source.spark.frames import decode
 
 TARGET = "spark_catalog.loaded.t"
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fixtures import QUICK_JAVA, ROOT
+from lakehouse.tests.engines.engines import ENGINES
+from tests.fixtures import QUICK_JAVA
+from tests.support.paths import PACKAGES
 from tests.tidb.matrix import Matrix, quoted
 from tests.tidb.random_rows import KINDS, literal
 from tests.tidb.server import TiDB, driver_jars
 from tests.tidb.sql import Session
-from lakehouse.tests.engines.engines import ENGINES
 from tests.versions.environments import interpreter
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ def in_an_engine(engine: str, folder: Path, *arguments: object) -> Any:
     python = interpreter(ENGINES[engine].pyspark)
     done = subprocess.run(
         [str(python), "-m", "lakehouse.tests.tidb.audit", engine, *map(str, arguments)],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES, "JDK_JAVA_OPTIONS": QUICK_JAVA},
         capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,11 +15,12 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
-from tests.fixtures import QUICK_JAVA, ROOT, Kafka
+from lakehouse.tests.engines.engines import ENGINES, SESSION
 from lakehouse.tests.tidb.changefeed import Changefeed
+from tests.fixtures import QUICK_JAVA, Kafka
+from tests.support.paths import PACKAGES
 from tests.tidb.server import driver_jars, missing, running
 from tests.tidb.sql import SAFE_POINT, session
-from lakehouse.tests.engines.engines import ENGINES, SESSION
 from tests.versions.environments import interpreter
 
 if TYPE_CHECKING:
@@ -127,14 +128,14 @@ def started(folder: Path, feed: Changefeed) -> Iterator[Sync]:
     settings = {**SESSION, "spark.driver.memory": "2g", "spark.master": "local[2]"}
     jars = ",".join(map(str, [*ENGINE.jars, *driver_jars()]))
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python,
+    environment = {**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python,
                    "PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell",
                    "JDK_JAVA_OPTIONS": QUICK_JAVA}  # fmt: skip
     with (
         (folder / "sync.log").open("w") as log,
         subprocess.Popen(
-            [python, "-m", "lakehouse.tests.tidb.heal", str(folder / "sync.toml")], cwd=folder, env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            [python, "-m", "lakehouse.tests.tidb.heal", str(folder / "sync.toml")], cwd=folder, env=environment,
+            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
         ) as process,
     ):  # fmt: skip
         assert process.stdin is not None

@@ -14,16 +14,17 @@ import pyarrow as pa
 import pytest
 
 from examples.local_kafka import produce
-from tests.fixtures import QUICK_JAVA, ROOT, Kafka
+from lakehouse.tests.engines.engines import ENGINES
+from lakehouse.tests.tidb.read import rows_of
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.tables import table_of
+from tests.fixtures import QUICK_JAVA, Kafka
 from tests.support.captured import load
+from tests.support.paths import PACKAGES, ROOT
 from tests.support.truth import is_true
 from tests.tidb.matrix import Matrix, declared, quoted
-from lakehouse.tests.tidb.read import rows_of
 from tests.tidb.server import TiDB, driver_jars
 from tests.tidb.sql import SAFE_POINT, Session
-from lakehouse.tests.engines.engines import ENGINES
 from tests.versions.environments import interpreter
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.types import parse_type
@@ -123,7 +124,7 @@ def in_another_process(python: Path, module: str, *arguments: object, folder: Pa
     done = subprocess.run(
         [str(python), "-m", module, *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -Duser.timezone=Europe/Berlin"},
+        env={**os.environ, "PYTHONPATH": PACKAGES, "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -Duser.timezone=Europe/Berlin"},
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""`ticdc-lakehouse sync` with a real TiDB: tables with keys of every kind, changed and altered while they are loaded."""
+"""`ticdc-lakehouse sync` with a real TiDB: keys of every kind, tables changed and altered while they are loaded."""
 
 import json
 import os
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures import QUICK_JAVA, ROOT, Kafka
-from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
+from lakehouse.tests.engines.engines import ENGINES, SESSION
 from lakehouse.tests.tidb.changefeed import Changefeed
+from tests.fixtures import QUICK_JAVA, Kafka
+from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
+from tests.support.paths import PACKAGES
 from tests.tidb.server import driver_jars, missing, running
 from tests.tidb.sql import SAFE_POINT, session
-from lakehouse.tests.engines.engines import ENGINES, SESSION
 from tests.versions.environments import interpreter
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def compared(folder: Path, at: int, tables: list[str], environment: dict[str, st
     python = str(interpreter(ENGINE.pyspark))
     done = subprocess.run(
         [python, "-m", "lakehouse.tests.tidb.compare", str(folder / "sync.toml"), str(at), *tables],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python,
+        cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python,
                          "PYSPARK_DRIVER_PYTHON": python, **environment},
         capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
@@ -210,7 +211,7 @@ def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, ob
     for more in (["--json"], []):
         done = subprocess.run(
             [python, "-m", "ticdc_source", "audit", "sync.toml", *more],
-            cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python,
+            cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python,
                              "PYSPARK_DRIVER_PYTHON": python, **environment,
                              "JDK_JAVA_OPTIONS": QUICK_JAVA},
             capture_output=True, text=True, check=False, timeout=SECONDS,

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from ticdc_source.schema.types import ColumnType
 from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
 from ticdc_lakehouse.targets.target import quoted
+from ticdc_source.developer_api import ColumnType
 
 __all__ = [
     "FORMS",

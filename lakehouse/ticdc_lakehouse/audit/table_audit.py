@@ -19,8 +19,7 @@ from ticdc_lakehouse.audit.differences import Differences, differing_buckets, di
 from ticdc_lakehouse.audit.repair import REPAIR_RANK, as_stored, repairing_changes
 from ticdc_lakehouse.audit.report import TableAudit
 from ticdc_lakehouse.audit.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
-from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError
-from ticdc_source.schema.json_text import loads
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
 from ticdc_lakehouse.spark_sql.computed import computed
@@ -31,7 +30,8 @@ from ticdc_lakehouse.targets.sessions import configured, in_thread, own_session
 from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import Target, quoted
 from ticdc_lakehouse.targets.target_ddl import TRUNCATED_TS
-from ticdc_source.tso import of_ms, utc
+from ticdc_source.developer_api import loads, of_ms, utc
+from ticdc_source.errors import SchemaError, TiCDCSourceError
 
 __all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ticdc_source.cli.arguments import argument, count, file_path
-from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
-from ticdc_lakehouse.cli.sync import config_of, refuse_without_java, table_patterns
+from ticdc_lakehouse.cli.sync import checked_patterns, config_of, refuse_without_java
+from ticdc_source.developer_api import (
+    argument,
+    count,
+    errors,
+    file_path,
+    moment,
+    output,
+    plain,
+    print_json,
+    table_of,
+    utc,
+)
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.tso import utc
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.audit.report import Difference, TableAudit
@@ -29,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     parser.add_argument(
-        "--tables", type=argument(table_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*; all"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*; all"
     )
     parser.add_argument(
         "--at", type=argument(count), metavar="TSO", help="a TSO; by default the newest one of each table"

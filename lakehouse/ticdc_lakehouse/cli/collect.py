@@ -17,11 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from ticdc_source.cli.arguments import argument, file_path, words
-from ticdc_source.cli.screen import errors, output, plain
-from ticdc_source.errors import OptionError, TargetError, counted
-from ticdc_source.options.parsers import ParseError, one_of
-from ticdc_source.schema.json_text import loads
+from ticdc_lakehouse.errors import TargetError
+from ticdc_source.developer_api import (
+    ParseError,
+    argument,
+    counted,
+    errors,
+    file_path,
+    loads,
+    one_of,
+    output,
+    plain,
+    words,
+)
+from ticdc_source.errors import OptionError
 
 __all__ = ["SUMMARY", "add_arguments", "own_requirement", "run"]
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ticdc_source.cli.screen import errors, plain, print_json
-from ticdc_source.tso import duration
+from ticdc_source.developer_api import duration, errors, plain, print_json
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.sync.loading import LoadProgress

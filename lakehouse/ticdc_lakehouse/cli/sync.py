@@ -18,22 +18,37 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ticdc_source.cli.arguments import add_overrides, argument, file_path, overrides_of, words
 from ticdc_lakehouse.cli.loads import Loads
-from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.inspection.environment import check_java
-from ticdc_source.kafka import KafkaCluster
-from ticdc_source.options.options import Options
-from ticdc_source.options.parsers import one_of, tables
-from ticdc_source.tso import duration, of_ms, utc
+from ticdc_lakehouse.errors import TargetError
+from ticdc_source.developer_api import (
+    KafkaCluster,
+    Options,
+    add_overrides,
+    argument,
+    check_java,
+    duration,
+    errors,
+    file_path,
+    moment,
+    of_ms,
+    one_of,
+    output,
+    overrides_of,
+    plain,
+    print_json,
+    table_of,
+    table_patterns,
+    utc,
+    words,
+)
+from ticdc_source.errors import OptionError
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.sync.config import SyncConfig
     from ticdc_lakehouse.sync.reports import BatchReport
     from ticdc_lakehouse.sync.status import TableStatus
 
-__all__ = ["SUMMARY", "add_arguments", "config_of", "refuse_without_java", "run", "table_patterns"]
+__all__ = ["SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 _SET_ASIDE = 1
@@ -45,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     add_overrides(parser)
     parser.add_argument(
-        "--tables", type=argument(table_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
+        "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*"
     )
     parser.add_argument(
         "--format", type=argument(one_of("delta", "iceberg")), metavar="FORMAT", help="delta or iceberg"
@@ -72,9 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts: one line per micro-batch")
 
 
-def table_patterns(text: str) -> str:
+def checked_patterns(text: str) -> str:
     """Check patterns of tables, such as `shop.*`, and return them."""
-    tables(words(text))
+    table_patterns(words(text))
     return text
 
 

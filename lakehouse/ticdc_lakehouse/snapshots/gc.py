@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from ticdc_source.developer_api import duration, of_ms, of_time, physical_ms, utc
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.tso import duration, of_ms, of_time, physical_ms, utc
 
 __all__ = ["GC_SQL", "SAFE_POINT_SQL", "GCState", "gc_state"]
 
@@ -65,7 +65,7 @@ class GCState:
             msg = (
                 f"TSO {self.at} ({utc(self.at)}) is older than TiDB's GC safe point, {utc(self.safe_point)}: row "
                 f"versions of that moment may be gone. Let TiDB keep them for longer than the load takes: {_RAISE}; "
-                "then load at a new TSO (ticdc_source.current_tso)"
+                "then load at a new TSO (ticdc_lakehouse.current_tso)"
             )
             raise TiCDCSourceError(msg)
         if seconds > 0 and self.seconds_left < seconds:

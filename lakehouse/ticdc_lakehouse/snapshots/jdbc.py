@@ -12,10 +12,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
 
-from ticdc_source.errors import OptionError, TiCDCSourceError
-from ticdc_source.events import TableName
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_lakehouse.snapshots.gc import GC_SQL, SAFE_POINT_SQL, GCState, gc_state
 from ticdc_lakehouse.snapshots.key_ranges import RowKey, key_of, key_question, spread
 from ticdc_lakehouse.snapshots.queries import (
@@ -34,9 +30,9 @@ from ticdc_lakehouse.snapshots.queries import (
     tables_sql,
 )
 from ticdc_lakehouse.spark_sql.computed import computed
-from ticdc_source.spark.schema import to_spark
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
-from ticdc_source.tso import physical_ms
+from ticdc_source.developer_api import SEQUENCE, TableFilter, TableName, physical_ms, to_spark
+from ticdc_source.errors import OptionError, TiCDCSourceError
 
 __all__ = ["Range", "SnapshotRows", "check_gc", "current_tso", "gc_state_of", "snapshot", "tables_at"]
 
@@ -69,7 +65,7 @@ def current_tso(
         ```python
         import ticdc_source
 
-        tso = ticdc_source.current_tso(spark, "jdbc:mysql://tidb:4000/", user="reader", password="…")
+        tso = ticdc_lakehouse.current_tso(spark, "jdbc:mysql://tidb:4000/", user="reader", password="…")
         print(tso)
         ```
 
@@ -124,7 +120,7 @@ def snapshot(
         ```python
         import ticdc_source
 
-        orders = ticdc_source.snapshot(
+        orders = ticdc_lakehouse.snapshot(
             spark, "jdbc:mysql://tidb:4000/", "shop.orders", at=469237788138012675, user="reader", password="…"
         )
         orders.select("_commit_version", "id").show()
@@ -183,8 +179,8 @@ def check_gc(
         import ticdc_source
 
         url = "jdbc:mysql://tidb:4000/"
-        tso = ticdc_source.current_tso(spark, url, user="reader", password="…")
-        print(ticdc_source.check_gc(spark, url, at=tso, seconds=3600, user="reader", password="…").seconds_left)
+        tso = ticdc_lakehouse.current_tso(spark, url, user="reader", password="…")
+        print(ticdc_lakehouse.check_gc(spark, url, at=tso, seconds=3600, user="reader", password="…").seconds_left)
         ```
 
     Raises:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import pairwise
 
-from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
-from ticdc_source.schema.types import ColumnType
 from ticdc_lakehouse.snapshots.queries import Fact, SnapshotTable, quote, text_literal
+from ticdc_source.developer_api import ColumnType, TableName
+from ticdc_source.errors import OptionError
 
 __all__ = ["Bound", "KeyColumn", "RowKey", "key_of", "key_question", "spread"]
 

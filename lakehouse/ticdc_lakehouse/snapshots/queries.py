@@ -15,12 +15,20 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from ticdc_source.developer_api import (
+    KEY,
+    MYSQL_TYPE,
+    TABLE,
+    ColumnFacts,
+    ColumnType,
+    Key,
+    TableName,
+    handle_key,
+    of_ms,
+    parse_table,
+    parse_type,
+)
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.events import TableName
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE, ColumnFacts, Key, handle_key
-from ticdc_source.schema.types import ColumnType, parse_type
-from ticdc_source.tso import of_ms
 
 __all__ = [
     "CURRENT_TSO_SQL",
@@ -238,7 +246,7 @@ def check_tso(at: int) -> None:
         OptionError: `at` is not a number, or one that is too small.
     """
     if isinstance(at, bool) or not isinstance(at, int):
-        msg = f"at={at!r}: a TSO is an int; ticdc_source.current_tso(…) returns that of this moment"
+        msg = f"at={at!r}: a TSO is an int; ticdc_lakehouse.current_tso(…) returns that of this moment"
         raise OptionError(msg)
     if not _FIRST_TSO <= at <= MOST_BIGINT:
         hint = (
@@ -246,7 +254,7 @@ def check_tso(at: int) -> None:
             if at in _MILLISECONDS
             else "a TSO is milliseconds since the epoch << 18"
         )
-        msg = f"at={at} is not a TSO: {hint}; ticdc_source.current_tso(…) returns that of this moment"
+        msg = f"at={at} is not a TSO: {hint}; ticdc_lakehouse.current_tso(…) returns that of this moment"
         raise OptionError(msg)
 
 
@@ -424,12 +432,12 @@ _ADVICE = (
         r"GC life time is shorter|older than (?:the )?GC safe ?point|GC too early",
         (
             "that moment is older than TiDB's GC safe point: SET GLOBAL tidb_gc_life_time to longer than the snapshot "
-            "takes, and take a newer TSO (ticdc_source.current_tso)"
+            "takes, and take a newer TSO (ticdc_lakehouse.current_tso)"
         ),
     ),
     (
         r"future time|in the future",
-        "that moment lies in TiDB's future: take ticdc_source.current_tso",
+        "that moment lies in TiDB's future: take ticdc_lakehouse.current_tso",
     ),
     (r"Access denied", "the user or the password is wrong, or the user may not read the table"),
     (r"Communications link failure|UnknownHostException", "no server answers at the host and port of the JDBC URL"),

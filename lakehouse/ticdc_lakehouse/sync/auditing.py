@@ -10,15 +10,14 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.audit.report import AuditReport, TableAudit
 from ticdc_lakehouse.audit.table_audit import audit_table
-from ticdc_source.errors import OptionError
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.status import TableStatus, statuses_of
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
-from ticdc_source.options.parsers import tables as table_patterns
-from ticdc_source.options.table_filter import TableFilter, parse_table
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_source.developer_api import TableFilter, parse_table, table_patterns
+from ticdc_source.errors import OptionError
 
 __all__ = ["audit", "audit_sync"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from ticdc_source.schema.json_text import loads
+from ticdc_source.developer_api import loads
 
 __all__ = ["StreamCheckpoint", "starts_of", "text_of_file"]
 

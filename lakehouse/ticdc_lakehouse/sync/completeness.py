@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.loading import COMPLETE
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.options.table_filter import parse_table
 from ticdc_lakehouse.targets.sql_targets import existing_target
-from ticdc_source.tso import of_ms
+from ticdc_source.developer_api import of_ms, parse_table
 
 __all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
 

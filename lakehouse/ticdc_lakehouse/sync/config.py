@@ -11,20 +11,27 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from ticdc_source.driver.frame_sample import applies_to_frames, frame_options
-from ticdc_source.errors import OptionError, nearest
-from ticdc_source.events import TableName
 from ticdc_lakehouse.sync.names import Layout
 from ticdc_lakehouse.sync.redaction import SECRET_NAME
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
-from ticdc_source.options.names import refuse_unknown
-from ticdc_source.options.options import Options, applies_to_records
-from ticdc_source.options.parsers import ParseError, duration_ms
-from ticdc_source.options.parsers import tables as table_patterns
-from ticdc_source.options.table_filter import TableFilter, parse_table
-from ticdc_source.protocols.large_messages import redacted
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_source.developer_api import (
+    Options,
+    ParseError,
+    TableFilter,
+    TableName,
+    applies_to_frames,
+    applies_to_records,
+    duration_ms,
+    frame_options,
+    nearest,
+    parse_table,
+    redacted,
+    refuse_unknown,
+    table_patterns,
+)
+from ticdc_source.errors import OptionError
 
 __all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_key"]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.errors import warn
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.failures import text_of
 from ticdc_lakehouse.sync.following import Following
@@ -16,8 +16,7 @@ from ticdc_lakehouse.sync.loading import LoadProgress
 from ticdc_lakehouse.sync.metrics import exported
 from ticdc_lakehouse.sync.reports import BatchReport, SyncReport
 from ticdc_lakehouse.sync.session import refuse_connect, start_workers
-from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
 
 __all__ = ["BatchReport", "SyncReport", "sync"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.sync.session import package_of, refuse_remote, started
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
+from ticdc_lakehouse.sync.session import package_of, refuse_remote, started
 
 __all__ = ["fetch_jars"]
 

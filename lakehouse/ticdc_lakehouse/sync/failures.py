@@ -9,7 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ticdc_lakehouse.sync.lease import LeaseLostError
+from ticdc_lakehouse.targets.conflicts import is_conflict, retried
 from ticdc_source import errors
+from ticdc_source.developer_api import warn
 from ticdc_source.errors import (
     AccessRefusedError,
     ClaimCheckUnavailableError,
@@ -20,10 +23,7 @@ from ticdc_source.errors import (
     SchemaRegistryUnavailableError,
     StorageUnavailableError,
     TiCDCSourceError,
-    warn,
 )
-from ticdc_lakehouse.sync.lease import LeaseLostError
-from ticdc_lakehouse.targets.conflicts import is_conflict, retried
 
 __all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of"]
 
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 _LONGEST_WARNING = 500  # characters of an error
 
 # What Spark says of an error of ours that one of its Python processes has raised.
-_OURS = re.compile(r"ticdc_source\.errors\.(\w+): (.*)")
+_OURS = re.compile(r"ticdc_(?:source|lakehouse)\.errors\.(\w+): (.*)")
 # What all of them are read from, and the right to write them.
 _OF_EVERY_TABLE = (
     AccessRefusedError,

@@ -17,8 +17,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_source.errors import DataLossError, OptionError, TargetError, TiCDCSourceError, warn
-from ticdc_source.events import DDLEvent
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.sync.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.sync.completeness import (
     FOR_EVER,
@@ -43,12 +42,11 @@ from ticdc_lakehouse.sync.resuming import Resuming
 from ticdc_lakehouse.sync.status import TableStatus, status_table
 from ticdc_lakehouse.sync.upkeep import Upkeep
 from ticdc_lakehouse.sync.views import Views
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.spark.permission import asking
-from ticdc_source.spark.sync_state import SyncState
-from ticdc_source.spark.tables import Tables, tables
 from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts
+from ticdc_source import SyncState, Tables, tables
+from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 
 __all__ = ["Following"]
 

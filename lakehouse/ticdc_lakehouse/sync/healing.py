@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ticdc_source.events import DDLEvent
 from ticdc_lakehouse.sync.config import SyncConfig, TableConfig
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
-from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables
+from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_table, renamed_tables
 
 __all__ = ["BackOff", "Healing", "can_heal", "healing_status"]
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError, warn
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.snapshots.jdbc import current_tso, gc_state_of, tables_at
+from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.sync.completeness import unclaimed
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.failures import is_fault
@@ -24,10 +25,8 @@ from ticdc_lakehouse.sync.healing import can_heal, healing_status
 from ticdc_lakehouse.sync.load_folder import created_tables
 from ticdc_lakehouse.sync.loading import Destination, LoadProgress, TableLoad, load_tables
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.options.parsers import tables as table_patterns
-from ticdc_source.options.table_filter import TableFilter, parse_table
-from ticdc_lakehouse.snapshots.jdbc import current_tso, gc_state_of, tables_at
-from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, table_patterns, warn
+from ticdc_source.errors import TiCDCSourceError
 
 __all__ = ["Joining"]
 

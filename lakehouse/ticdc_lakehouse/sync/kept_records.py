@@ -15,8 +15,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
+from ticdc_source.developer_api import check_permission
 from ticdc_source.errors import CheckpointError
-from ticdc_source.spark.permission import check_permission
 
 __all__ = ["Bounds", "KeptBatches", "KeptRecords"]
 

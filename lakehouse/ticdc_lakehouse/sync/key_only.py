@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audit.repair import REPAIR_RANK, as_stored
-from ticdc_source.schema.json_text import loads
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, can_be_literal
 from ticdc_lakehouse.spark_sql.computed import computed
 from ticdc_lakehouse.targets.merge import KEYS
 from ticdc_lakehouse.targets.target import Target, quoted
+from ticdc_source.developer_api import loads
 
 __all__ = ["MOST_KEYS", "rows_of_keys"]
 

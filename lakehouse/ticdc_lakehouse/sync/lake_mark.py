@@ -15,16 +15,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import CheckpointError
 from ticdc_lakehouse.sync.checkpoint import StreamCheckpoint, text_of_file
 from ticdc_lakehouse.sync.completeness import newest_ts
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.status import StatusTable, TableStatus
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.schema.json_text import loads
-from ticdc_source.spark.permission import check_permission
 from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_source.developer_api import check_permission, loads, parse_table
+from ticdc_source.errors import CheckpointError
 
 __all__ = ["LakeMark", "LakeMarks"]
 

@@ -17,11 +17,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ticdc_source.errors import TargetError
-from ticdc_source.schema.json_text import loads
-from ticdc_source.spark.permission import asking
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.conflicts import retried
 from ticdc_lakehouse.targets.target import Target
+from ticdc_source.developer_api import asking, loads
 
 __all__ = ["LEASE_S", "Lease", "LeaseLostError", "Owner"]
 

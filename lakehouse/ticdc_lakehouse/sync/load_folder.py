@@ -11,11 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import CheckpointError
-from ticdc_source.events import TableName
-from ticdc_lakehouse.sync.checkpoint import text_of_file
-from ticdc_source.schema.json_text import loads
 from ticdc_lakehouse.snapshots.jdbc import Range
+from ticdc_lakehouse.sync.checkpoint import text_of_file
+from ticdc_source.developer_api import TableName, loads
+from ticdc_source.errors import CheckpointError
 
 __all__ = ["LoadFolder", "Plan", "created_tables", "rows_in"]
 

@@ -17,15 +17,12 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError, warn
-from ticdc_source.events import DDLEvent, TableName
-from ticdc_lakehouse.sync.failures import is_fault
-from ticdc_lakehouse.sync.load_folder import LoadFolder, Plan, rows_in
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.schema.model import KEY
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, quote
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.sync.failures import is_fault
+from ticdc_lakehouse.sync.load_folder import LoadFolder, Plan, rows_in
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.conflicts import retried
 from ticdc_lakehouse.targets.log import append_log
@@ -34,6 +31,8 @@ from ticdc_lakehouse.targets.repeats import is_same, last_batch
 from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
 from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_source.developer_api import KEY, DDLEvent, TableFilter, TableName, warn
+from ticdc_source.errors import SchemaError, TiCDCSourceError
 
 __all__ = ["COMPLETE", "Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
 

@@ -11,15 +11,22 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.monitoring.listener import progress_listener
-from ticdc_source.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
+from ticdc_source import progress_listener
+from ticdc_source.developer_api import Exported, ProgressCollector, served
 
-__all__ = ["TableMetrics", "exported"]
+__all__ = ["EXPORTED", "TableMetrics", "exported"]
+
+# Of each table.
+EXPORTED = (
+    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table has every change"),
+    Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TableMetrics:
-    """What is told of a table: the members of `EXPORTED_BY_SYNC`.
+    """What is told of a table: the members of `EXPORTED`.
 
     Attributes:
         query: the name of the sync's stream.
@@ -78,7 +85,7 @@ def exported(
     path = next((text for name, text in config.source.items() if name.lower() == "metricspath"), None)
     with served(config.prometheus_port) as registry:
         registry.register(
-            ProgressCollector(lambda: [TableMetrics(query, one, clock()) for one in statuses()], EXPORTED_BY_SYNC)
+            ProgressCollector(lambda: [TableMetrics(query, one, clock()) for one in statuses()], EXPORTED)
         )
         listener = progress_listener(metrics_path=path, registry=registry, spark=spark)
         spark.streams.addListener(listener)

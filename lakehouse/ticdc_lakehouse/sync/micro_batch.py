@@ -10,8 +10,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
-from ticdc_source.events import TableName
+from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
 from ticdc_lakehouse.sync.completeness import FOR_EVER, newest_ts
 from ticdc_lakehouse.sync.config import SyncConfig, TableConfig
 from ticdc_lakehouse.sync.failures import Shared, is_fault, shared_cause, text_of
@@ -24,20 +23,25 @@ from ticdc_lakehouse.sync.quarantine import Quarantine
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.status import Kind, TableStatus
 from ticdc_lakehouse.sync.views import Views
-from ticdc_source.options.names import is_of_messages
-from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.schema.ddl_kinds import ddl_kind
-from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
-from ticdc_source.spark.frames import decode
-from ticdc_source.spark.tables import Tables
 from ticdc_lakehouse.targets.log import append_log, check_key
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.merge import merge_into
 from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_source import Tables, decode
+from ticdc_source.developer_api import (
+    KEY,
+    MYSQL_TYPE,
+    PROTOCOLS,
+    TABLE,
+    Options,
+    TableName,
+    ddl_kind,
+    is_of_messages,
+    parse_table,
+)
+from ticdc_source.errors import TiCDCSourceError
 
 __all__ = ["MicroBatch", "Outcome", "summed"]
 

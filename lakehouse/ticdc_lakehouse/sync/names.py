@@ -15,8 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.events import TableName
+from ticdc_lakehouse.errors import TargetError
+from ticdc_source.developer_api import TableName
+from ticdc_source.errors import OptionError
 
 __all__ = ["CATALOG_OF_A_FOLDER", "SUFFIXES", "Layout", "Suffix"]
 

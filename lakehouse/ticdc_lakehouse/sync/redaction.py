@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from ticdc_source.options.names import HIDDEN, is_option, without_secrets
+from ticdc_source.developer_api import HIDDEN, is_option, without_secrets
 
 __all__ = ["SECRET_NAME", "Redaction"]
 

@@ -8,8 +8,6 @@ from hashlib import blake2b
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import warn
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_lakehouse.sync.completeness import newest_ts
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.failures import Shared, is_fault, text_of
@@ -18,11 +16,10 @@ from ticdc_lakehouse.sync.micro_batch import MicroBatch, Outcome, summed
 from ticdc_lakehouse.sync.quarantine import Quarantine
 from ticdc_lakehouse.sync.redaction import Redaction
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.spark.sync_state import SyncState
-from ticdc_source.spark.tables import Tables, replayed
 from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_source import SyncState, Tables
+from ticdc_source.developer_api import DDLEvent, TableName, parse_table, replayed, warn
 
 __all__ = ["Resuming"]
 

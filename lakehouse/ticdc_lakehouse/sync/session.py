@@ -21,12 +21,13 @@ import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import OptionError, TargetError
-from ticdc_lakehouse.sync.config import SyncConfig
-from ticdc_lakehouse.sync.names import CATALOG_OF_A_FOLDER
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
 from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
+from ticdc_lakehouse.sync.config import SyncConfig
+from ticdc_lakehouse.sync.names import CATALOG_OF_A_FOLDER
 from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_source.errors import OptionError
 
 __all__ = [
     "PACKAGES",

@@ -13,13 +13,13 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
-from ticdc_source.errors import CheckpointError, TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.status_file import StatusFile
-from ticdc_source.schema.json_text import loads
 from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.tso import seconds, utc
+from ticdc_source.developer_api import loads, seconds, utc
+from ticdc_source.errors import CheckpointError
 
 __all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of", "written_statuses"]
 

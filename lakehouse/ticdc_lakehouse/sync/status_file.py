@@ -2,7 +2,7 @@
 
 The table `_ticdc_sync` is the truth; the file is a copy, written after each commit of the table, beside the tables of a
 folder, or in the checkpoint's folder if they are in a catalog. It has the time at which it was written. Nothing but
-`ticdc-lakehouse sync --status` reads it, and a store that `pyarrow.fs` cannot write is no error: the table is asked then.
+`ticdc-lakehouse sync --status` reads it. A store that `pyarrow.fs` cannot write is no error: the table is asked then.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ticdc_source.pipeline.metric_files import MetricFiles, without_credentials
-from ticdc_source.schema.json_text import loads
+from ticdc_source.developer_api import MetricFiles, loads, without_credentials
 
 if TYPE_CHECKING:
     from ticdc_lakehouse.sync.config import SyncConfig

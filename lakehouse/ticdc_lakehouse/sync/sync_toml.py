@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from ticdc_source.errors import OptionError
 from ticdc_lakehouse.sync.config import (
     TABLE_OPTIONS,
     MaintainConfig,
@@ -19,6 +18,7 @@ from ticdc_lakehouse.sync.config import (
     refuse_unknown_key,
 )
 from ticdc_lakehouse.sync.tidb_config import TiDBConfig
+from ticdc_source.errors import OptionError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ticdc_source.errors import OptionError
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_url
+from ticdc_source.errors import OptionError
 
 __all__ = ["TiDBConfig"]
 

@@ -16,20 +16,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StructType
 
-from ticdc_source.errors import OptionError, TargetError
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.snapshots.queries import check_tso
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.sync.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.status import StatusTable, TableStatus, status_table
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.schema.json_text import loads
-from ticdc_lakehouse.snapshots.queries import check_tso
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
 from ticdc_lakehouse.targets.retyping import MOVED
 from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import Commit, Target, quoted
-from ticdc_source.tso import of_ms, of_time, utc
+from ticdc_source.developer_api import loads, of_ms, of_time, parse_table, utc
+from ticdc_source.errors import OptionError
 
 __all__ = ["DatabaseState", "as_of", "diff"]
 

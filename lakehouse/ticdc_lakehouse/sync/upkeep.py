@@ -10,14 +10,13 @@ from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import warn
 from ticdc_lakehouse.sync.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.sync.lease import LeaseLostError
 from ticdc_lakehouse.sync.status import TableStatus
-from ticdc_source.options.table_filter import parse_table
 from ticdc_lakehouse.targets.maintenance import maintain
 from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_source.developer_api import parse_table, warn
 
 __all__ = ["Upkeep", "due"]
 

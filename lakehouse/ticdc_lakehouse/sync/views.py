@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import OptionError, SchemaError, warn
-from ticdc_source.events import TableName
-from ticdc_lakehouse.sync.config import SyncConfig
-from ticdc_source.spark.permission import check_permission
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.targets.history import history_query
 from ticdc_lakehouse.targets.merge import DELETES
 from ticdc_lakehouse.targets.sql_targets import existing_target, open_target
 from ticdc_lakehouse.targets.target import Target, quoted
+from ticdc_source.developer_api import TableName, check_permission, warn
+from ticdc_source.errors import OptionError, SchemaError
 
 __all__ = ["Views"]
 

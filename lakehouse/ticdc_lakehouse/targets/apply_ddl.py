@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_source.errors import TargetError, warn
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
 from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, after_ddl
 from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
@@ -21,6 +20,7 @@ from ticdc_lakehouse.targets.retyping import natural_type
 from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
 from ticdc_lakehouse.targets.target_ddl import HANDLED_TS, Assignment, DDLState, Doubt
 from ticdc_lakehouse.targets.widening import common_type, takes
+from ticdc_source.developer_api import DDLEvent, TableName, warn
 
 __all__ = ["OldRows"]
 

@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
-from ticdc_source.errors import OptionError, SchemaError, TargetError
-from ticdc_source.pipeline.metadata import METADATA
-from ticdc_source.schema.model import COMMENT, KEY, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.computed import computed
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.time_text import StatedDigits, time_text
+from ticdc_source.developer_api import COMMENT, KEY, METADATA, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
+from ticdc_source.errors import OptionError, SchemaError
 
 __all__ = [
     "Changelog",

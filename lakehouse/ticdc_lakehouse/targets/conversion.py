@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from ticdc_source.schema.types import ColumnType
 from ticdc_lakehouse.targets.literals import text_literal
+from ticdc_source.developer_api import ColumnType
 
 __all__ = ["Conversion", "conversion", "renumbered"]
 

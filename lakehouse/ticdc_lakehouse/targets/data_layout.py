@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ticdc_source.errors import OptionError, TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target import quoted
+from ticdc_source.errors import OptionError
 
 __all__ = ["LAYOUT", "DataLayout"]
 

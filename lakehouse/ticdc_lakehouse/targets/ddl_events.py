@@ -7,22 +7,26 @@ from dataclasses import replace
 from enum import Enum
 from typing import NoReturn
 
-from ticdc_source.errors import OptionError, SchemaError, warn
-from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
-from ticdc_source.schema.mysql_ddl.old_rows import (
-    Added,
-    Renamed,
-    Retyped,
-    changes_primary_key,
-    name_before,
-    old_row_changes,
-)
-from ticdc_source.schema.types import ColumnType, parse_type
-from ticdc_source.spark.schema import type_of
 from ticdc_lakehouse.targets.repeats import same_table
 from ticdc_lakehouse.targets.target_ddl import HANDLED_TS, Assignment, DDLState
 from ticdc_lakehouse.targets.widening import common_type, holds_all
+from ticdc_source.developer_api import (
+    Added,
+    ColumnType,
+    DDLEvent,
+    Renamed,
+    Retyped,
+    TableName,
+    changes_primary_key,
+    ddl_kind,
+    is_too_long,
+    name_before,
+    old_row_changes,
+    parse_type,
+    type_of,
+    warn,
+)
+from ticdc_source.errors import OptionError, SchemaError
 
 __all__ = ["DestructiveDDL", "after_ddl", "doubts_of"]
 

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ticdc_source.events import DDLEvent
-from ticdc_source.schema.json_text import loads
 from ticdc_lakehouse.targets.target import quoted
+from ticdc_source.developer_api import DDLEvent, loads
 
 __all__ = ["NO_PLACES", "DDLPlaces"]
 

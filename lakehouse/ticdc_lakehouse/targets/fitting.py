@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StructField
 
-from ticdc_source.schema.model import MYSQL_TYPE
 from ticdc_lakehouse.targets.apply_ddl import OldRows
 from ticdc_lakehouse.targets.changelog import Images
 from ticdc_lakehouse.targets.retyping import Misfit, Retyping
 from ticdc_lakehouse.targets.target import Target, quoted
 from ticdc_lakehouse.targets.widening import common_type
+from ticdc_source.developer_api import MYSQL_TYPE
 
 __all__ = ["Fitting", "RowsThatStay"]
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_source.errors import SchemaError, TargetError
-from ticdc_source.schema.json_text import loads
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql, with_verbatim_sql
 from ticdc_lakehouse.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LATER_KEYS, LOG, SEQUENCE
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX
 from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_lakehouse.targets.target import quoted
+from ticdc_source.developer_api import loads
+from ticdc_source.errors import SchemaError
 
 __all__ = ["history_query", "scd2_view"]
 

@@ -8,8 +8,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 from pyspark.sql import types as spark
 
-from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.developer_api import ColumnType, loads
 
 __all__ = ["NULL", "literal", "text_literal"]
 

@@ -13,11 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_source.errors import TargetError, UnexplainedChangeError
-from ticdc_source.events import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind
-from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
@@ -39,6 +35,7 @@ from ticdc_lakehouse.targets.retyping import Misfit, Retyping
 from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, quoted
 from ticdc_lakehouse.targets.widening import common_type
+from ticdc_source.developer_api import MYSQL_TYPE, DDLEvent, ddl_kind, loads
 
 __all__ = [
     "CHANGE",

@@ -6,13 +6,14 @@ import datetime
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import OptionError, TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.merge import DELETES, PREFIX
 from ticdc_lakehouse.targets.sessions import own_session
 from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target, quoted
-from ticdc_source.tso import of_time
+from ticdc_source.developer_api import of_time
+from ticdc_source.errors import OptionError
 
 __all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
 

@@ -17,10 +17,7 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 
-from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
-from ticdc_source.events import DDLEvent
-from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.model import MYSQL_TYPE
+from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.apply_ddl import OldRows
 from ticdc_lakehouse.targets.changelog import (
@@ -46,6 +43,8 @@ from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Targe
 from ticdc_lakehouse.targets.target_ddl import COLUMN_TYPES
 from ticdc_lakehouse.targets.time_text import follow_digits
 from ticdc_lakehouse.targets.widening import common_type
+from ticdc_source.developer_api import MYSQL_TYPE, DDLEvent, loads
+from ticdc_source.errors import OptionError, SchemaError
 
 __all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
 

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_source.errors import SchemaError
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
     Images,
@@ -20,6 +19,7 @@ from ticdc_lakehouse.targets.changelog import (
 )
 from ticdc_lakehouse.targets.sessions import tasks_of
 from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert, quoted
+from ticdc_source.errors import SchemaError
 
 __all__ = ["MergePlan", "MergeReport", "computed_images"]
 

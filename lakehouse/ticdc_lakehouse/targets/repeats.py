@@ -6,7 +6,7 @@ other changes. So a micro-batch is skipped only if its changes are those of the 
 
 from __future__ import annotations
 
-from ticdc_source.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 
 __all__ = ["check_table", "is_same", "last_batch", "same_table"]

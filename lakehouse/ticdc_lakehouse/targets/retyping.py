@@ -15,24 +15,26 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, DecimalType, DoubleType, NumericType, StringType
 
-from ticdc_source.errors import TargetError
-from ticdc_source.events import DDLEvent
-from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
-from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.mysql_ddl.old_rows import (
-    Added,
-    Renamed,
-    Retyped,
-    changes_primary_key,
-    created_types,
-    old_row_changes,
-)
-from ticdc_source.schema.types import ColumnType, parse_type
-from ticdc_source.spark.schema import type_of
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.conversion import Conversion, conversion, renumbered
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, quoted
 from ticdc_lakehouse.targets.time_text import StatedDigits
 from ticdc_lakehouse.targets.widening import common_type
+from ticdc_source.developer_api import (
+    Added,
+    ColumnType,
+    DDLEvent,
+    Renamed,
+    Retyped,
+    changes_primary_key,
+    created_types,
+    ddl_kind,
+    is_too_long,
+    loads,
+    old_row_changes,
+    parse_type,
+    type_of,
+)
 
 __all__ = ["Misfit", "Move", "Retyping", "StatedType", "free_name", "natural_type", "stated_after"]
 

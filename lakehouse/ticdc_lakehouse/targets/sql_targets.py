@@ -25,9 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ticdc_source.errors import TargetError
-from ticdc_source.schema.json_text import loads
-from ticdc_source.spark.permission import check_permission
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
 from ticdc_lakehouse.targets.sessions import REMEMBERED, RememberedBatch, configured
 from ticdc_lakehouse.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
@@ -52,6 +50,7 @@ from ticdc_lakehouse.targets.target_names import (
     parts_of,
 )
 from ticdc_lakehouse.targets.widening import delta_can_widen, iceberg_can_widen
+from ticdc_source.developer_api import check_permission, loads
 
 __all__ = ["ENGINES", "DeltaTarget", "IcebergTarget", "existing_target", "open_target"]
 

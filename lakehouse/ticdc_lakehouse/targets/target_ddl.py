@@ -18,15 +18,12 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DataType
 
-from ticdc_source.errors import warn
-from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.model import TABLE
-from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_lakehouse.targets.conversion import conversion
 from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.target import quoted
 from ticdc_lakehouse.targets.widening import common_type
+from ticdc_source.developer_api import TABLE, ColumnType, loads, parse_type, warn
 
 __all__ = [
     "COLUMN_DEFAULTS",

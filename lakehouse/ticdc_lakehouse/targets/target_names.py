@@ -6,7 +6,7 @@ import re
 
 from pyspark.sql import SparkSession
 
-from ticdc_source.errors import TargetError
+from ticdc_lakehouse.errors import TargetError
 
 __all__ = ["bare", "check_name", "check_session_catalog", "deleted_keys_of", "is_path", "parts_of"]
 

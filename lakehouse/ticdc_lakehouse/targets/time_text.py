@@ -9,9 +9,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import StringType
 
-from ticdc_source.schema.types import parse_type
 from ticdc_lakehouse.targets.literals import text_literal
 from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
+from ticdc_source.developer_api import parse_type
 
 __all__ = ["StatedDigits", "follow_digits", "time_text"]
 

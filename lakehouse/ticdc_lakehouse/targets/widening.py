@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.developer_api import ColumnType
 
 __all__ = ["common_type", "delta_can_widen", "holds_all", "iceberg_can_widen", "takes"]
 

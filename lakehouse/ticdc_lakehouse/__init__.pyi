@@ -1,0 +1,27 @@
+# What `__init__.py` imports when it is first used, for type checkers.
+from ticdc_lakehouse.audit.report import AuditReport as AuditReport
+from ticdc_lakehouse.snapshots.jdbc import current_tso as current_tso
+from ticdc_lakehouse.snapshots.jdbc import snapshot as snapshot
+from ticdc_lakehouse.sync.auditing import audit as audit
+from ticdc_lakehouse.sync.config import MaintainConfig as MaintainConfig
+from ticdc_lakehouse.sync.config import SyncConfig as SyncConfig
+from ticdc_lakehouse.sync.config import TableConfig as TableConfig
+from ticdc_lakehouse.sync.database_sync import sync as sync
+from ticdc_lakehouse.sync.reports import SyncReport as SyncReport
+from ticdc_lakehouse.sync.sync_toml import read_toml as read_toml
+from ticdc_lakehouse.sync.tidb_config import TiDBConfig as TiDBConfig
+from ticdc_lakehouse.sync.time_travel import DatabaseState as DatabaseState
+from ticdc_lakehouse.sync.time_travel import as_of as as_of
+from ticdc_lakehouse.sync.time_travel import diff as diff
+from ticdc_lakehouse.targets.history import scd2_view as scd2_view
+from ticdc_lakehouse.targets.log import LogReport as LogReport
+from ticdc_lakehouse.targets.log import append_log as append_log
+from ticdc_lakehouse.targets.log import is_merged as is_merged
+from ticdc_lakehouse.targets.maintenance import commits_of as commits_of
+from ticdc_lakehouse.targets.maintenance import maintain as maintain
+from ticdc_lakehouse.targets.maintenance import purge_deleted as purge_deleted
+from ticdc_lakehouse.targets.maintenance import resolved_ts_of as resolved_ts_of
+from ticdc_lakehouse.targets.merge import MergeReport as MergeReport
+from ticdc_lakehouse.targets.merge import merge_into as merge_into
+
+__all__: list[str]  # noqa: PYI035 (the names above)

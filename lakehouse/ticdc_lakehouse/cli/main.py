@@ -1,0 +1,33 @@
+"""The command `ticdc-lakehouse`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ticdc_lakehouse.cli import audit, collect, sync
+from ticdc_source import __version__
+from ticdc_source.developer_api import command_line, run
+
+__all__ = ["COMMANDS", "main", "parser"]
+
+COMMANDS = {"sync": sync, "audit": audit, "collect": collect}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code.
+
+    Args:
+        arguments: what follows `ticdc-lakehouse`; that of this process by default.
+    """
+    return run(parser(), arguments)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    return command_line(
+        "ticdc-lakehouse",
+        __version__,
+        "Keep the tables of TiDB in Delta or Iceberg, and prove that they are equal.",
+        COMMANDS,
+    )

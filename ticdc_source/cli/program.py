@@ -1,0 +1,119 @@
+"""What every command line of ours does: parse the arguments, run the command, and turn errors into exit codes.
+
+0    done
+1    done, and there is something that a person should know
+2    the arguments, or the options of the source, are wrong; or the brokers refuse the login or the topic
+3    the brokers do not answer in time
+4    something else is wrong, such as records that are gone
+130  stopped by Ctrl-C
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from rich.text import Text
+
+from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
+from ticdc_source.cli.screen import LogFormat, errors
+from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
+from ticdc_source.options.names import is_option
+
+__all__ = ["command_line", "run"]
+
+_UNAVAILABLE, _OTHER, _INTERRUPTED = 3, 4, 130
+_KAFKA = "kafka"  # beside this package and those that build on it. Others log secrets: Py4J each option of Spark
+
+
+def command_line(
+    name: str, version: str, description: str, commands: Mapping[str, ModuleType]
+) -> argparse.ArgumentParser:
+    """Return the parser of a command line.
+
+    Args:
+        name: what is typed first, such as `ticdc-source`.
+        version: what `--version` prints behind it.
+        description: what it is for.
+        commands: by name, modules with SUMMARY, `add_arguments(parser)` and `run(arguments)`, which returns the exit
+            code.
+    """
+    # A shortened name may come to mean another argument; and argparse's error about one repeats its value.
+    whole = ArgumentParser(prog=name, description=description, allow_abbrev=False)
+    whole.add_argument("--version", action="version", version=f"{name} {version}")
+    parsers = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for each, module in commands.items():
+        command = parsers.add_parser(each, help=module.SUMMARY, description=module.__doc__, allow_abbrev=False)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.add_argument("--verbose", action="store_true", help="log what the Kafka client does, to stderr")
+        module.add_arguments(command)
+        command.set_defaults(refuse=command.error, run=module.run)
+    return whole
+
+
+def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code.
+
+    Args:
+        parser: a parser that `command_line` has made.
+        arguments: what follows its name; that of this process by default.
+    """
+    parsed = _parsed(parser, arguments)
+    # The Kafka client logs each attempt to connect; the error says what came of them.
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(LogFormat(logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.WARNING if parsed.verbose else logging.CRITICAL, handlers=[log])
+    ours = {logger.partition(".")[0] for logger in logging.root.manager.loggerDict if logger.startswith("ticdc_")}
+    for name in (_KAFKA, *ours) if parsed.verbose else ():
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    warnings.showwarning = _show_warning
+    try:
+        with once_per_query(set()):
+            code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except TiCDCSourceError as error:
+        errors().print(Text.assemble(("error:", "bold red"), f" {error}"))
+        if isinstance(error, OptionError):
+            return WRONG_ARGUMENTS
+        return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments, or end with an error. Values of unknown ones may be secret: it does not repeat them."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parsed, unknown = parser.parse_known_args(given)
+    if unknown:
+        # Behind one hyphen there may be a letter with its value: -pVALUE.
+        names = [_name_of(each) for each in unknown if each[:1] == "-"]
+        parsed.refuse(f"unknown argument {names[0]}" if names else _too_many(unknown[0], given, parsed.command))
+    return parsed
+
+
+def _name_of(argument: str) -> str:
+    return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
+
+
+def _too_many(word: str, given: Sequence[str], command: str) -> str:
+    """Return what to say of a word that no argument takes, which may be a password: its place, and never the word."""
+    name, equals, _ = word.partition("=")
+    if equals and is_option(name):
+        return f"{name}=… is an option of the source, which needs --conf before it"
+    before = given[: len(given) - 1 - list(reversed(given)).index(word)]
+    named = [each for each in before if each[:1] == "-" or each == command]
+    after = _name_of(named[-1]) if named[-1][:1] == "-" else named[-1]
+    return f"a word too many after {after}{'' if named[-1] == before[-1] else ' …'}"
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    errors().print(Text.assemble(("warning:", "yellow"), f" {message}"))
