@@ -259,7 +259,8 @@ class Story:
             self.sync.kill()
             self._remedy(now, backup, names)()
             self.sync.start()
-        self.mend(now, backup, [self.target])  # which the reason names
+        # The reason names the target. A checkpoint that does not fit it is put back to the newest one.
+        self.mend(now, now if what == "checkpoint" else backup, [self.target])
 
     def _remedy(
         self, now: Backup, backup: Backup, names: list[str], *, only_newest: bool = False

@@ -183,6 +183,53 @@ def test_a_target_of_before_a_truncate_is_set_aside(lake: Lake, tmp_path: Path) 
     assert "ends with micro-batch 1 now" in str(sync.status("a").reason)
 
 
+def test_a_checkpoint_of_another_past_is_noticed(lake: Lake, tmp_path: Path) -> None:
+    """Numbers are given again after a restore, so the content of a micro-batch tells; a resume needs the remedy."""
+    sync = MemorySync(lake, tmp_path / "checkpoint")
+    sync.start()
+    sync.batch(0, insert("a", 1, 10))
+    sync.end()
+    first = Backup(sync, tmp_path / "first")
+    sync.start()
+    sync.batch(1, insert("a", 2, 20), insert("a", 3, 30))
+    sync.end()
+    second = Backup(sync, tmp_path / "second")
+    first.tables_of(sync, target("a"), STATUS)
+    first.checkpoint(sync)
+    sync.start()
+    sync.batch(1, insert("a", 2, 20))
+    sync.end()
+    now = Backup(sync, tmp_path / "now")
+    second.checkpoint(sync)
+
+    for resumed in ((), ("shop.a",)):
+        sync.start(*resumed)
+        assert sync.status("a").state == "set aside"
+        assert "and was written without it now" in str(sync.status("a").reason)
+        sync.end()
+    now.checkpoint(sync)
+    sync.start("shop.a")
+    sync.batch(2, insert("a", 3, 30))
+
+    assert sync.status("a").state == "following"
+    assert sync.ids("a") == [1, 2, 3]
+
+
+def test_a_target_that_had_only_ddl_is_noticed_too(lake: Lake, tmp_path: Path) -> None:
+    """Of a table without rows so far, the start tells that its target is older."""
+    sync = MemorySync(lake, tmp_path / "checkpoint")
+    sync.start()
+    sync.batch(0, ddl("a", CREATE, 5, "CREATE"), ddl("a", "ALTER TABLE `a` RENAME COLUMN `v` TO `w`", 7, "ALTER"))
+    backup = Backup(sync, tmp_path / "backup")
+    sync.batch(1, ddl("a", "ALTER TABLE `a` RENAME COLUMN `w` TO `x`", 9, "ALTER"))
+    sync.end()
+    backup.tables_of(sync, target("a"))
+
+    sync.start()
+
+    assert sync.status("a").state == "set aside"
+
+
 @pytest.mark.parametrize("rows_only", [False, True])
 def test_ddl_is_applied_again_to_rows_of_before_it(lake: Lake, tmp_path: Path, *, rows_only: bool) -> None:
     """A rollback in Iceberg leaves the properties: what DDL did to rows is done again, once the stream reads it."""

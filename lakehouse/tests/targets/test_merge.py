@@ -223,7 +223,8 @@ def test_field_metadata_tells_the_table_and_its_key(lake: Lake) -> None:
 
     first = merge_into(frame_of(lake.spark, HISTORY[:2], columns("t")), TARGET, column_prefix="_cdc_")
 
-    assert first == MergeReport(target=TARGET, created=True, images=2, rows=2, is_commit=True)
+    assert first == MergeReport(target=TARGET, created=True, images=2, rows=2, content=first.content)
+    assert first.content is not None
     assert {"_cdc_sequence", "_cdc_is_deleted"} < set(lake.tables[TARGET].schema.names)
     with pytest.raises(TargetError, match=r"it belongs to shop\.t"):
         merge_into(frame_of(lake.spark, HISTORY[:1], columns("u")), TARGET)

@@ -1,4 +1,4 @@
-"""Records what TiDB answers to the two questions of an audit, for tests without TiDB, `tests/audit`.
+"""Records what TiDB answers to the two questions of an audit, for tests without TiDB, `lakehouse/tests/audit`.
 
     python -m lakehouse.tests.tidb.record_audit          # writes tests/data/audit/
 

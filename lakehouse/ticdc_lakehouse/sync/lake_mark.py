@@ -21,6 +21,7 @@ from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.status import StatusTable, TableStatus
 from ticdc_lakehouse.targets.sessions import in_thread
 from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.target import CommitFacts, LastBatch, Target
 from ticdc_source.developer_api import check_permission, loads, parse_table
 from ticdc_source.errors import CheckpointError
 
@@ -36,12 +37,14 @@ class LakeMark:
     Attributes:
         written: how often the statuses had been written.
         targets: by table, the last micro-batch that a commit of its target records.
+        contents: by table, what that commit records of it.
         shift: the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses
             numbers again that the lake has for other changes.
     """
 
     written: int = 0
     targets: Mapping[str, int] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
     shift: int = 0
 
 
@@ -50,6 +53,7 @@ class LakeMarks:
 
     Attributes:
         shift: what to add to Spark's numbers of micro-batches.
+        lacking: by table, why it cannot go on: its target lacks what the stream does not read again.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class LakeMarks:
         self._path = f"{config.checkpoint}/lake.json"
         self._last = LakeMark()
         self.shift = 0
+        self.lacking: dict[str, str] = {}
 
     def committed(self) -> int:
         """Return the lake's number of the last micro-batch that has ended."""
@@ -88,15 +93,18 @@ class LakeMarks:
         self.shift = mark.shift
         last = self.committed()
         known = {
-            name: replace(each, target_batch=max((each.target_batch, mark.targets.get(name)), key=_number))
+            name: replace(each, target_batch=mark.targets[name], target_content=mark.contents.get(name))
+            if _number(mark.targets.get(name)) > _number(each.target_batch)
+            else each
             for name, each in statuses.items()
         }
-        held = self._held(known)
-        newest = max([*held.values(), *(_number(one) for each in known.values() for one in each.numbers)], default=-1)
+        held = self._held(known, mark)
+        numbers = [*(each.number for each in held.values()), *(one for each in known.values() for one in each.numbers)]
+        newest = max(map(_number, numbers), default=-1)
         if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
             self.shift += newest - last
             self._status.repeat(newest_ts())
-            self.write(known)
+            self._save(replace(mark, shift=self.shift))
 
         def needed(name: str) -> int:
             """Return what the target had when the checkpoint was as it is; older releases did not write that."""
@@ -108,55 +116,69 @@ class LakeMarks:
             for name, each in known.items()
         }
 
-    def _held(self, statuses: Mapping[str, TableStatus]) -> dict[str, int]:
-        """Return the last micro-batch of each target, -1 for none; those of which nobody knows it are left out."""
+    def _held(self, statuses: Mapping[str, TableStatus], mark: LakeMark) -> dict[str, _Held]:
+        """Return what each target has; those of which nobody knows it are left out."""
         writer = self._checkpoint.query_id() or ""
 
-        def of_target(status: TableStatus) -> tuple[str, int] | None:
+        def of_target(status: TableStatus) -> tuple[str, _Held] | None:
+            name = status.table_name
             target = existing_target(self._spark, status.target)  # one that is missing is an error of the next change
             last = None if target is None else target.last_batch(writer)
-            return None if last is None else (status.table_name, last.number)
+            if target is None or last is None:
+                return None
+            had = CommitFacts(app_id=writer, batch_id=mark.targets.get(name), content=mark.contents.get(name))
+            return name, _Held(last, had if _lacks(target, last, had) else None)
 
         written = [
             each
             for name, each in statuses.items()
             if each.state in ("following", "set aside")
-            and each.kind is not None
+            and (each.kind is not None or each.target_batch is not None)
             and self._config.selects(parse_table(name))
         ]
         with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
             return dict(each for each in pool.map(in_thread(self._spark, of_target), written) if each is not None)
 
-    def _compared_target(self, status: TableStatus, held: int, needed: int) -> TableStatus:
+    def _compared_target(self, status: TableStatus, target: _Held, needed: int) -> TableStatus:
         """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
 
         Args:
             status: the status.
-            held: the last micro-batch that its target has.
+            target: what its target has.
             needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
         """
-        if held >= _number(status.target_batch):
-            return status if held < 0 else replace(status, target_batch=held)
-        if held >= needed:
-            return replace(status, target_batch=None if held < 0 else held, columns=())  # it may have had more of them
+        held, had = target.number, _number(status.target_batch)
+        if held >= needed and target.lacks is None:
+            if held < 0:
+                return status if held >= had else replace(status, target_batch=None, target_content=None, columns=())
+            its = replace(status, target_batch=held, target_content=target.content)
+            return its if held >= had else replace(its, columns=())  # it may have had more of them
         is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
-        if status.state == "set aside" or is_loaded_again:
+        if is_loaded_again:
             return status
+        now = f"ends with micro-batch {held}" if held < had else "was written without it"
         reason = (
-            f"{status.target} has had micro-batch {status.target_batch}, and ends with micro-batch {held} "
-            "now: it is an older version, without the changes in between. Restore its newest version, and resume "
-            f"{status.table_name}. Or restore the whole checkpoint as it was at that version or before, and resume "
-            "the table. Or load the table again with [tidb]: stop the sync, drop the target, and delete the row of "
-            "the table from the status table"
+            f"{status.target} has had micro-batch {max(had, needed)}, and {now} now: it is an older version, "
+            f"without the changes in between. Restore its newest version, and resume {status.table_name}. Or restore "
+            "the whole checkpoint as it was at that version or before, and resume the table. Or load the table again "
+            "with [tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
         )
+        self.lacking[status.table_name] = reason
+        if target.lacks is not None:  # the next start asks for it again
+            status = replace(status, target_batch=target.lacks.batch_id, target_content=target.lacks.content)
+        if status.state == "set aside":
+            return status
         return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Write the mark if it says anything new: at each end of a micro-batch, so without a job of Spark."""
         targets = {name: each.target_batch for name, each in statuses.items() if each.target_batch is not None}
-        mark = LakeMark(self._status.written, targets, self.shift)
-        if mark == self._last:
-            return
+        contents = {name: statuses[name].target_content or "" for name in targets if statuses[name].target_content}
+        mark = LakeMark(self._status.written, targets, contents, self.shift)
+        if mark != self._last:
+            self._save(mark)
+
+    def _save(self, mark: LakeMark) -> None:
         jvm: Any = self._spark._jvm  # noqa: SLF001 (Spark alone knows the file system)
         hadoop = jvm.org.apache.hadoop.fs
         conf: Any = self._spark._jsparkSession  # noqa: SLF001 (as above)
@@ -187,6 +209,45 @@ class LakeMarks:
                 f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
             )
             raise CheckpointError(msg) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a target has of a writer.
+
+    Attributes:
+        last: the last micro-batch.
+        lacks: the one that the checkpoint says it had, if it lacks that; it may have later ones.
+    """
+
+    last: LastBatch
+    lacks: CommitFacts | None
+
+    @property
+    def number(self) -> int:
+        return self.last.number
+
+    @property
+    def content(self) -> str | None:
+        return None if self.last.facts is None else self.last.facts.identity
+
+
+def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
+    """Return whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
+
+    What the engine has forgotten counts as there.
+    """
+    if had.batch_id is None or had.content is None or last.facts is None or last.number < had.batch_id:
+        return False
+    if (last.number, last.facts.identity) == (had.batch_id, had.content):
+        return False
+    numbers = []
+    for facts in (commit.facts for commit in target.commits()):
+        if facts.app_id == had.app_id and facts.batch_id is not None and facts.batch_id <= had.batch_id:
+            if (facts.batch_id, facts.identity) == (had.batch_id, had.content):
+                return False
+            numbers.append(facts.batch_id)
+    return bool(numbers)
 
 
 def _number(batch: int | None) -> int:

@@ -334,7 +334,7 @@ class MicroBatch:
             log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                              after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
                              properties=properties, **written.for_log())  # fmt: skip
-            created, kind, has_commit = log.created, None if log.missing else kind, not log.missing
+            created, kind, content = log.created, None if log.missing else kind, log.content
         else:
             merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                                 after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
@@ -342,7 +342,7 @@ class MicroBatch:
                              properties=properties,
                                 **written.for_merge())  # fmt: skip
             created, images = merged.created, merged.images
-            has_commit = merged.is_commit
+            content = merged.content
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
                 append_log(history, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
                            resolved_ts=facts.resolved_ts, ddl=history_ddl,
@@ -358,7 +358,8 @@ class MicroBatch:
             complete_since=complete_since,
             resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
             batch_id=facts.batch_id or 0,
-            target_batch=facts.batch_id if has_commit else status.target_batch,
+            target_batch=status.target_batch if content is None else facts.batch_id,
+            target_content=content or status.target_content,
             images=status.images + (0 if self._is_counted(status) else images),
             columns=tuple(each for each in columns if "__until_" not in each),  # people may drop those
         )

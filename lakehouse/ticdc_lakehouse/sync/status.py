@@ -46,6 +46,7 @@ _SCHEMA = StructType([
     StructField("loaded_ts", LongType()),
     StructField("bad_until", LongType()),
     StructField("target_batch", LongType()),
+    StructField("target_content", StringType()),
     StructField("heals", BooleanType()),
     StructField("is_retried", BooleanType()),
     StructField("pauses", ArrayType(StructType([
@@ -116,6 +117,7 @@ class TableStatus:
             is loading, the TSO at which its rows are read. None if there was no load.
         bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
         target_batch: the last micro-batch that a commit of the target records; None if that is not known.
+        target_content: what that commit records of it, as its number may be given again; None if that is not known.
         heals: whether TiDB is asked for what the stream does not tell: the table is loading because of that, or will
             be. The records of before the load are not kept.
         is_retried: whether a fault, such as a store that is away, has set it aside: the sync resumes it by itself.
@@ -141,6 +143,7 @@ class TableStatus:
     loaded_ts: int | None = None
     bad_until: int | None = None
     target_batch: int | None = None
+    target_content: str | None = None
     heals: bool = False
     is_retried: bool = False
     pauses: tuple[Pause, ...] = ()

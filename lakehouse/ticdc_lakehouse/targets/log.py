@@ -69,6 +69,7 @@ class LogReport:
         widened: the columns whose type was widened.
         undecided: the columns that the log does not get yet: they have had only NULLs, which do not tell their type.
         missing: whether nothing was done, because the log does not exist and only DDL came.
+        content: what the commit of the log records of this micro-batch; None if no commit does.
     """
 
     target: str
@@ -77,6 +78,7 @@ class LogReport:
     widened: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     missing: bool = False
+    content: str | None = None
 
 
 @with_verbatim_sql
@@ -195,27 +197,28 @@ def _append(
         settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
     rows = _rows(changelog, wanted, ddl, retyping, preimages=preimages)
-    _append_new(rows, log, facts, last, prefix, exists=exists)
+    appended = _append_new(rows, log, facts, last, prefix, exists=exists)
     return LogReport(
         target=log.name,
         created=not exists,
         added=tuple(column.name for column in add) if exists else (),
         widened=tuple(name for name, _ in widen),
         undecided=undecided,
+        content=None if appended is None else appended.identity,
     )
 
 
 def _append_new(
     rows: DataFrame, log: Target, facts: CommitFacts, last: CommitFacts | None, prefix: str, *, exists: bool
-) -> None:
-    """Append the rows that the log does not have from this writer.
+) -> CommitFacts | None:
+    """Append the rows that the log does not have from this writer; return what the commit records, if there is one.
 
     A row is identified by its Kafka record. The last commit records up to which offsets this writer has come; the log
     is read only if some rows are not after them. Rows of a snapshot have no record, and go by the number of their part.
     """
     if facts.app_id is None or facts.batch_id is None:
         log.append(rows, facts)
-        return
+        return facts
     change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
     rows = rows.persist()
     try:
@@ -232,16 +235,18 @@ def _append_new(
         placed = {str(part["partition"]): part for part in parts if (part["partition"] or 0) >= 0}
         if any(part["partition"] is not None and part["partition"] < 0 and not part["emptied"] for part in parts):
             if is_same(last, facts):
-                return
+                return last
         elif exists and parts:
             has_old = any(part["first"] is None or part["first"] <= ends.get(name, -1) for name, part in placed.items())
             if not is_known or has_old or len(placed) < len(parts):
                 rows = _without_those_of(log, rows, change, sequence, [part["since"] for part in parts])
                 if rows.isEmpty():
-                    return
+                    return None
         now = {name: part["last"] for name, part in placed.items() if part["last"] is not None}
         ends |= {name: max(end, ends.get(name, -1)) for name, end in now.items()}
-        log.append(rows, replace(facts, ends=json.dumps(ends, separators=(",", ":"))))
+        facts = replace(facts, ends=json.dumps(ends, separators=(",", ":")))
+        log.append(rows, facts)
+        return facts
     finally:
         rows.unpersist()
 

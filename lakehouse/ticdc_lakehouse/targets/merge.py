@@ -326,7 +326,7 @@ class _Merge:
             images=count,
             rows=merged.rows,
             repeated=repeated,
-            is_commit=repeated or merged.is_commit,
+            content=content if repeated or merged.is_commit else None,
         )
 
     def _mark(self, facts: CommitFacts) -> bool:
@@ -361,7 +361,7 @@ class _Merge:
         sequence, deleted = f"{prefix}sequence", f"{prefix}is_deleted" if deletes == _SOFT else None
         retyping = Retyping.of(self.target, remembered, self.ddl)
         properties = {**old_rows.properties(()), **retyping.as_properties()}
-        is_commit = False
+        content = None
         if exists:
             columns = self.target.columns()
             waits = old_rows.of_another_type(columns, ())
@@ -376,12 +376,12 @@ class _Merge:
             old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
             self._follow_digits(self.target, retyping, row_ts)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
-            is_commit = is_same(last, facts) or self._mark(facts)
+            content = facts.content if is_same(last, facts) or self._mark(facts) else None
         elif properties:
             own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
             self._create(self.target, own, properties, deletes, prefix)
-        return MergeReport(target=self.target.name, created=not exists and self.target.exists(), is_commit=is_commit)
+        return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _follow_digits(self, table: Target, retyping: Retyping, row_ts: str, added: Sequence[str] = ()) -> None:
         if self.changes.time_as == "text":

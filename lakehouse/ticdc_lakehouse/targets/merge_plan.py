@@ -37,7 +37,7 @@ class MergeReport:
         images: how many keys the changes have.
         rows: how many rows of the target were changed; None if the engine does not tell.
         repeated: whether the rows were left as they are, because the target has this micro-batch already.
-        is_commit: whether a commit of the target records this micro-batch.
+        content: what the commit of the target records of this micro-batch; None if no commit does.
     """
 
     target: str
@@ -48,7 +48,7 @@ class MergeReport:
     images: int = 0
     rows: int | None = None
     repeated: bool = False
-    is_commit: bool = False
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ conditions and values are expressions of Spark SQL.
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -38,6 +39,13 @@ class CommitFacts:
     batch_id: int | None = None
     content: str | None = None
     ends: str | None = None
+
+    @property
+    def identity(self) -> str | None:
+        """What tells the micro-batch from others with its number; None if the commit says nothing of it."""
+        if self.content is not None or self.ends is None:
+            return self.content
+        return hashlib.sha256(self.ends.encode()).hexdigest()[:16]
 
     def as_properties(self) -> dict[str, str]:
         """Return what is known, by the names under which it is recorded."""
