@@ -1,4 +1,4 @@
-"""The public API: a dozen names at the root, errors and the lakehouse in modules of their own."""
+"""The public API: a dozen names at the root, and errors in a module of their own."""
 
 import inspect
 import pydoc
@@ -11,16 +11,17 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+import ticdc_lakehouse
 import ticdc_source
 from tests.support.paths import ROOT
 from ticdc_lakehouse.targets.ddl_events import DestructiveDDL
-from ticdc_source import errors, lakehouse
+from ticdc_source import developer_api, errors
 from ticdc_source.options.options import Options
 
 MOST_NAMES = 14
 FUNCTIONS = {
     f"{module.__name__}.{name}": getattr(module, name)
-    for module in (ticdc_source, lakehouse)
+    for module in (ticdc_source, ticdc_lakehouse)
     for name in module.__all__
     if inspect.isfunction(getattr(module, name))
 }
@@ -43,19 +44,30 @@ def test_the_root_has_few_names() -> None:
 
     assert len(ticdc_source.__all__) <= MOST_NAMES
     assert listed | {"__version__"} == set(ticdc_source.__all__)
-    assert set(dir(ticdc_source)) == {*ticdc_source.__all__, "errors", "lakehouse"}
+    assert set(dir(ticdc_source)) == {*ticdc_source.__all__, "errors"}
     assert all(re.search(rf"\b{name}\b", text) for name in listed)
     assert 'spark.read.format("ticdc")' in text
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = ticdc_source.no_such_name  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("module", [errors, lakehouse])
-def test_the_other_names_have_a_module(module: ModuleType) -> None:
-    """Errors and the lakehouse are there after `import ticdc_source`, and only the root of the errors is in both."""
-    assert getattr(ticdc_source, module.__name__.rpartition(".")[2]) is module
-    assert set(module.__all__) & set(ticdc_source.__all__) <= {"TiCDCSourceError"}
+@pytest.mark.parametrize("module", [developer_api, ticdc_lakehouse])
+def test_type_checkers_know_what_is_imported_late(module: ModuleType) -> None:
+    """Each name is in the stub too, from the same module, and exists."""
+    stub = Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8")
+    listed = {name: where for where, name in re.findall(r"^from ([\w.]+) import (\w+) as \2$", stub, re.MULTILINE)}
+    package = module.__name__.partition(".")[0]
+
+    assert listed == {name: f"{package}.{where}" for name, where in module._HOMES.items()}
     assert all(hasattr(module, name) for name in module.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = module.no_such_name
+
+
+def test_errors_have_a_module() -> None:
+    """They are there after `import ticdc_source`, and only the root of the errors is in both."""
+    assert ticdc_source.errors is errors
+    assert set(errors.__all__) & set(ticdc_source.__all__) == {"TiCDCSourceError"}
 
 
 def test_no_module_hides_a_public_name() -> None:
@@ -76,8 +88,8 @@ def test_arguments_are_snake_case(name: str) -> None:
 def test_a_policy_has_one_word() -> None:
     """`merge_into` knows the words of the option `onDestructiveDDL`, and `apply`; both begin with the same one."""
     option = get_type_hints(Options)["on_destructive_ddl"]
-    argument = get_type_hints(lakehouse.merge_into)["on_destructive_ddl"]
-    default = inspect.signature(lakehouse.merge_into).parameters["on_destructive_ddl"].default
+    argument = get_type_hints(ticdc_lakehouse.merge_into)["on_destructive_ddl"]
+    default = inspect.signature(ticdc_lakehouse.merge_into).parameters["on_destructive_ddl"].default
 
     assert {*get_args(option), "apply"} == set(get_args(argument)) == {one.value for one in DestructiveDDL}
     assert default == Options.of({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}).on_destructive_ddl

@@ -3,7 +3,8 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -30,30 +31,37 @@ class Done(NamedTuple):
 
 
 class Command:
-    """Calls `ticdc-source`."""
+    """Calls a command: `ticdc-source`, or another's `main`."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
+    def __init__(self, capsys: pytest.CaptureFixture[str], main: Callable[[list[str]], int]) -> None:
+        self._capsys, self._main = capsys, main
 
     def __call__(self, *arguments: object) -> Done:
         """Run a command with its arguments."""
         self._capsys.readouterr()
         try:
-            code = main([str(argument) for argument in arguments])
+            code = self._main([str(argument) for argument in arguments])
         except SystemExit as exit_:  # argparse
             code = int(str(exit_.code))
         return Done(code, *self._capsys.readouterr())
 
 
-@pytest.fixture
-def ticdc_source(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    """A function that calls the command `ticdc-source`."""
+@contextmanager
+def put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put back what commands change of warnings and logs."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setenv("COLUMNS", "160")
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # they are shown, as a user sees them
-        yield Command(capsys)
+        yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def ticdc_source(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """A function that calls the command `ticdc-source`."""
+    with put_back(monkeypatch):
+        yield Command(capsys, main)

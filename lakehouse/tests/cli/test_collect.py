@@ -35,7 +35,7 @@ def write_wheel(folder: Path, name: str, version: str, *lines: str) -> Path:
 
 
 def test_the_printed_line_installs_what_was_collected(
-    ticdc_source: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ticdc_lakehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an index, the line that the command prints installs the package, what it needs, and PySpark."""
     index = tmp_path / "index"
@@ -50,7 +50,7 @@ def test_the_printed_line_installs_what_was_collected(
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     folder = tmp_path / "a folder"
 
-    done = ticdc_source("collect", "--to", folder, "--wheel", own, "--extra", "avro")
+    done = ticdc_lakehouse("collect", "--to", folder, "--wheel", own, "--extra", "avro")
     assert done.code == 0, done.err
     monkeypatch.delenv("PIP_FIND_LINKS")
     (line,) = (line for line in done.out.splitlines() if line.startswith("pip "))
@@ -67,27 +67,27 @@ def test_the_printed_line_installs_what_was_collected(
 
 
 def test_what_pip_cannot_find_is_an_error(
-    ticdc_source: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ticdc_lakehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wheel that is not to be had ends the command with one error, and no lines to install are printed."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     own = write_wheel(tmp_path, "ticdc-source", "9", "Requires-Dist: not-to-be-had")
 
-    done = ticdc_source("collect", "--to", tmp_path / "to", "--wheel", own)
+    done = ticdc_lakehouse("collect", "--to", tmp_path / "to", "--wheel", own)
 
     assert (done.code, done.out) == (4, "")
     assert "error: pip wheel ended with 1; the lines above say why" in done.err
 
 
 def test_an_engine_without_a_release_is_told_before_anything_is_fetched(
-    ticdc_source: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ticdc_lakehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If Delta has no release for this PySpark, the error says for which it has one, and no wheel is collected."""
     monkeypatch.setitem(PACKAGES, "delta", {"3.9": "io.delta:delta:1"})
     own = write_wheel(tmp_path, "ticdc-source", "9")
 
-    done = ticdc_source("collect", "--format", "delta", "--to", tmp_path / "to", "--wheel", own)
+    done = ticdc_lakehouse("collect", "--format", "delta", "--to", tmp_path / "to", "--wheel", own)
 
     assert (done.code, done.out) == (2, "")
     assert "pip install 'pyspark==3.9.*'" in done.err
@@ -132,21 +132,21 @@ def test_the_package_comes_from_where_it_was_installed(
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(
-    arguments: tuple[str, ...], message: str, ticdc_source: Command, tmp_path: Path
+    arguments: tuple[str, ...], message: str, ticdc_lakehouse: Command, tmp_path: Path
 ) -> None:
     """Nothing is fetched if an argument has no effect or names what is not there."""
-    done = ticdc_source("collect", "--to", tmp_path / "to", *arguments)
+    done = ticdc_lakehouse("collect", "--to", tmp_path / "to", *arguments)
 
     assert (done.code, done.out, done.err.strip()) == (2, "", f"error: {message}")
     assert not (tmp_path / "to").exists()
 
 
-def test_a_folder_that_has_files_is_refused(ticdc_source: Command, tmp_path: Path) -> None:
+def test_a_folder_that_has_files_is_refused(ticdc_lakehouse: Command, tmp_path: Path) -> None:
     """The lines for the other machine take all jars of the folder, so none of another run may be there."""
     (tmp_path / "old.jar").touch()
     own = write_wheel(tmp_path, "ticdc-source", "9")
 
-    done = ticdc_source("collect", "--to", tmp_path, "--wheel", own)
+    done = ticdc_lakehouse("collect", "--to", tmp_path, "--wheel", own)
 
     assert done.code == 2
     assert f"error: argument --to: {tmp_path} is not empty" in done.err

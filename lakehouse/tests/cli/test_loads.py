@@ -6,9 +6,9 @@ import json
 import pytest
 from rich.console import Console
 
+from ticdc_lakehouse.cli import loads
 from ticdc_lakehouse.cli.loads import Loads, as_line
 from ticdc_lakehouse.sync.loading import LoadProgress
-from ticdc_source.cli import loads
 from ticdc_source.events import TableName
 
 ORDERS = TableName("shop", "orders")

@@ -11,13 +11,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from tests.cli.conftest import Command
+from ticdc_lakehouse.cli import sync as command
 from ticdc_lakehouse.sync import session, status
 from ticdc_lakehouse.sync.config import SyncConfig
 from ticdc_lakehouse.sync.reports import BatchReport
 from ticdc_lakehouse.sync.status import Pause, TableStatus
 from ticdc_lakehouse.sync.status_file import StatusFile
 from ticdc_lakehouse.sync.sync_toml import EXAMPLE, read_toml
-from ticdc_source.cli import sync as command
 from ticdc_source.pipeline.metric_files import MetricFiles
 from ticdc_source.tso import of_ms
 
@@ -90,7 +90,7 @@ def test_the_status_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("command", [("sync",), ("audit",)])
 def test_without_java_it_says_so_before_it_starts(
-    command: tuple[str, ...], ticdc_source: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: tuple[str, ...], ticdc_lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where Spark finds no Java, the command ends with one line that says what to do."""
     for name in ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
@@ -99,7 +99,7 @@ def test_without_java_it_says_so_before_it_starts(
     file = tmp_path / "sync.toml"
     file.write_text(EXAMPLE.replace("# [tidb]", "[tidb]").replace("# url", "url"))
 
-    done = ticdc_source(*command, str(file))
+    done = ticdc_lakehouse(*command, str(file))
 
     assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
     assert done.err.startswith("error: Spark needs Java, and JAVA_HOME is not set")
@@ -107,21 +107,21 @@ def test_without_java_it_says_so_before_it_starts(
 
 
 def test_a_wrong_port_is_told_before_spark_starts(
-    ticdc_source: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ticdc_lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A sync looks for its brokers first: five seconds are less than Spark needs to start."""
     monkeypatch.setattr(session, "session_of", lambda _: pytest.fail("Spark was started"))
     place = ["--format", "delta", "--path", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "checkpoint")]
     began = time.monotonic()
 
-    done = ticdc_source("sync", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t", *place)
+    done = ticdc_lakehouse("sync", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t", *place)
 
     assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
     assert "127.0.0.1:1: ECONNREFUSED (nothing listens there)" in done.err
     assert time.monotonic() - began < 5
 
 
-def test_the_status_needs_no_spark(ticdc_source: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_status_needs_no_spark(ticdc_lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The file that a sync keeps beside its tables has all that the table has; the output says as of when it is."""
     monkeypatch.setattr(session, "session_of", lambda _: pytest.fail("Spark was started"))
     config = config_of(tmp_path)
@@ -130,8 +130,8 @@ def test_the_status_needs_no_spark(ticdc_source: Command, monkeypatch: pytest.Mo
     file.write_text(re.sub(r'(?<="written": ")[^"]*', "2026-09-21T14:15:30+00:00", file.read_text()))
     began = time.monotonic()
 
-    shown = ticdc_source("sync", str(tmp_path / "sync.toml"), "--status")
-    as_json = ticdc_source("sync", str(tmp_path / "sync.toml"), "--status", "--json")
+    shown = ticdc_lakehouse("sync", str(tmp_path / "sync.toml"), "--status")
+    as_json = ticdc_lakehouse("sync", str(tmp_path / "sync.toml"), "--status", "--json")
 
     assert time.monotonic() - began < 3
     assert (shown.code, as_json.code) == (1, 1)
