@@ -64,7 +64,7 @@ tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer
 	$(RUN) $(PY) -m tests.tidb.server
 
 test-sync: $(READY)  ## Kill ticdc-lakehouse sync 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
-	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s $(HOURS) lakehouse/tests/sync/test_sync_database.py $(PYTEST_ARGS)
+	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s $(HOURS) lakehouse/tests/syncs/test_sync_database.py $(PYTEST_ARGS)
 
 fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats; ARGS="--native 1000000 --seed 7" fuzzes the native path
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)

@@ -20,8 +20,8 @@ import pyarrow as pa
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
-from ticdc_lakehouse.audit.canonical import FORMS
-from ticdc_lakehouse.sync.metrics import EXPORTED as EXPORTED_OF_TABLES
+from ticdc_lakehouse.audits.canonical import FORMS
+from ticdc_lakehouse.syncs.metrics import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.monitoring.prometheus import EXPORTED, Exported

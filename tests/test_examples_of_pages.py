@@ -22,7 +22,7 @@ from tests.fixtures import Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
 from tests.support.paths import ROOT
-from ticdc_lakehouse.sync.sync_toml import read_toml
+from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_source.cli.main import parser
 from website.pictures import COMMAND, INSPECT, draw
 

@@ -24,7 +24,7 @@ from benchmarks.corpus import Table
 from benchmarks.corpus.tables import DATABASE, Column
 from benchmarks.opponents import hand_written
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.sync.session import SETTINGS, session_of
+from ticdc_lakehouse.syncs.session import SETTINGS, session_of
 from ticdc_source.events import TableName
 
 OURS, TUNED, DEFAULT = "ticdc", "tuned", "default"

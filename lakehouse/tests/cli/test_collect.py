@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.cli.conftest import Command
 from ticdc_lakehouse.cli.collect import own_requirement
-from ticdc_lakehouse.sync.session import PACKAGES
+from ticdc_lakehouse.syncs.session import PACKAGES
 
 COMMIT = "0123456789012345678901234567890123456789"
 

@@ -12,12 +12,12 @@ import pytest
 
 from tests.cli.conftest import Command
 from ticdc_lakehouse.cli import sync as command
-from ticdc_lakehouse.sync import session, status
-from ticdc_lakehouse.sync.config import SyncConfig
-from ticdc_lakehouse.sync.reports import BatchReport
-from ticdc_lakehouse.sync.status import Pause, TableStatus
-from ticdc_lakehouse.sync.status_file import StatusFile
-from ticdc_lakehouse.sync.sync_toml import EXAMPLE, read_toml
+from ticdc_lakehouse.syncs import session, status
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.reports import BatchReport
+from ticdc_lakehouse.syncs.status import Pause, TableStatus
+from ticdc_lakehouse.syncs.status_file import StatusFile
+from ticdc_lakehouse.syncs.sync_toml import EXAMPLE, read_toml
 from ticdc_source.pipeline.metric_files import MetricFiles
 from ticdc_source.tso import of_ms
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 from tests.versions.environments import interpreter, run_module
 from tests.versions.test_versions import OTHERS
-from ticdc_lakehouse.sync.session import PACKAGES
+from ticdc_lakehouse.syncs.session import PACKAGES
 
 PAGE = ROOT / "docs/guides/without-network.md"
 CI = [("delta", "4.2"), ("iceberg", "4.1")]  # which the guides recommend

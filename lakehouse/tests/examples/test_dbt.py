@@ -14,7 +14,7 @@ import pytest
 
 from examples.data import read_messages
 from examples.local_kafka import Record, produce
-from lakehouse.tests.sync.test_sync_database import python_of, spark_of
+from lakehouse.tests.syncs.test_sync_database import python_of, spark_of
 from tests.fixtures import Kafka
 from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import environment
@@ -61,7 +61,7 @@ def run(folder: Path, python: str | Path, *arguments: str) -> subprocess.Complet
 
 def sync(folder: Path) -> str:
     """Copy what is new in the topic, and return what the command prints."""
-    done = run(folder, python_of("delta"), "ticdc_source", "sync", "sync.toml")
+    done = run(folder, python_of("delta"), "ticdc_lakehouse", "sync", "sync.toml")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

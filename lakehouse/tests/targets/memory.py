@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.sync import completeness, lake_mark, micro_batch, quarantine, resuming, status
+from ticdc_lakehouse.syncs import completeness, lake_mark, micro_batch, quarantine, resuming, status
 from ticdc_lakehouse.targets import history, log, maintenance, merge
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of

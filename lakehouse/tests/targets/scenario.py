@@ -30,7 +30,7 @@ from lakehouse.tests.targets.maintenance_scenario import MaintenanceScenario
 from lakehouse.tests.targets.types_scenario import TypesScenario
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.sync.names import Layout, Suffix
+from ticdc_lakehouse.syncs.names import Layout, Suffix
 from ticdc_lakehouse.targets.sessions import REMEMBERED
 from ticdc_lakehouse.targets.sql_targets import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.sql_targets import open_target

@@ -20,7 +20,7 @@ from ticdc_lakehouse.snapshots.queries import CURRENT_TSO_SQL
 
 _EXAMPLE = re.compile(r"Example:\n+ *```python\n(.*?)```", re.DOTALL)
 RECORDS = 20
-OF_A_SYNC = {f"ticdc_lakehouse.sync.{name}" for name in ("sync", "as_of", "diff", "read_toml")}  # test_sync_database.py
+OF_A_SYNC = {f"ticdc_lakehouse.{name}" for name in ("sync", "as_of", "diff", "read_toml")}  # test_sync_database.py
 
 
 def example_of(public: object) -> str:
@@ -84,7 +84,7 @@ def test_examples_of_the_lakehouse_run(lake: Lake) -> None:
     columns = StructType([StructField("id", IntegerType(), metadata={"ticdc.key": "true"})])
     changes = frame_of(lake.spark, [("insert", 10, 1), ("delete", 11, 2)], columns)
     names: dict[str, object] = {"spark": lake.spark, "batch_id": 0, "changes": changes}
-    first = ["ticdc_lakehouse.sync.merge_into", "ticdc_lakehouse.sync.append_log"]
+    first = ["ticdc_lakehouse.syncs.merge_into", "ticdc_lakehouse.syncs.append_log"]
     others = [name for name in DOCSTRINGS if "lakehouse" in name and name not in {*first, *OF_A_SYNC}]
 
     assert [name for name in first + others if not did(lake, name, names)] == []

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.sync.names import SUFFIXES, Layout, Suffix
+from ticdc_lakehouse.syncs.names import SUFFIXES, Layout, Suffix
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
 from ticdc_source.events import TableName

@@ -15,9 +15,9 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from ticdc_lakehouse import resolved_ts_of
 from ticdc_lakehouse.snapshots.jdbc import snapshot
-from ticdc_lakehouse.sync.session import session_of
-from ticdc_lakehouse.sync.status import statuses_of
-from ticdc_lakehouse.sync.sync_toml import read_toml
+from ticdc_lakehouse.syncs.session import session_of
+from ticdc_lakehouse.syncs.status import statuses_of
+from ticdc_lakehouse.syncs.sync_toml import read_toml
 
 OURS = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 

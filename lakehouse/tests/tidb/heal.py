@@ -15,11 +15,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.sync.auditing import audit_sync
-from ticdc_lakehouse.sync.reports import BatchReport
-from ticdc_lakehouse.sync.session import session_of
-from ticdc_lakehouse.sync.status import statuses_of
-from ticdc_lakehouse.sync.sync_toml import read_toml
+from ticdc_lakehouse.syncs.auditing import audit_sync
+from ticdc_lakehouse.syncs.reports import BatchReport
+from ticdc_lakehouse.syncs.session import session_of
+from ticdc_lakehouse.syncs.status import statuses_of
+from ticdc_lakehouse.syncs.sync_toml import read_toml
 
 
 def main(file: str) -> None:

@@ -1,4 +1,4 @@
-"""Records what TiDB answers to the two questions of an audit, for tests without TiDB, `lakehouse/tests/audit`.
+"""Records what TiDB answers to the two questions of an audit, for tests without TiDB, `lakehouse/tests/audits`.
 
     python -m lakehouse.tests.tidb.record_audit          # writes tests/data/audit/
 
@@ -15,11 +15,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from lakehouse.tests.audit.recorded import FOLDER, comparison_of
+from lakehouse.tests.audits.recorded import FOLDER, comparison_of
 from tests.tidb.matrix import filled, quoted
 from tests.tidb.server import driver_jars, running
 from tests.tidb.sql import SAFE_POINT, session
-from ticdc_lakehouse.audit.table_audit import TiDBSide
+from ticdc_lakehouse.audits.table_audit import TiDBSide
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.targets.changelog import read_changelog, stored_column

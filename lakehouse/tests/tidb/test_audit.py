@@ -30,7 +30,7 @@ from tests.versions.environments import interpreter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ticdc_lakehouse.audit.differences import Differences
+    from ticdc_lakehouse.audits.differences import Differences
 
 pytestmark = [pytest.mark.slow("starts a TiDB")]
 SEED = 20261125
@@ -63,10 +63,10 @@ class Audited:
 
     def found(self, frame: "DataFrame", buckets: int = 4096) -> "tuple[int, Differences | None]":
         """Return how many buckets differ, and the rows of those."""
-        from ticdc_lakehouse.audit.canonical import columns_of
-        from ticdc_lakehouse.audit.differences import differing_buckets, differing_rows
-        from ticdc_lakehouse.audit.sides import Comparison, SparkSide
-        from ticdc_lakehouse.audit.table_audit import SETTINGS, TiDBSide
+        from ticdc_lakehouse.audits.canonical import columns_of
+        from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
+        from ticdc_lakehouse.audits.sides import Comparison, SparkSide
+        from ticdc_lakehouse.audits.table_audit import SETTINGS, TiDBSide
         from ticdc_lakehouse.targets.sessions import configured
 
         rows = self._rows()
@@ -259,7 +259,7 @@ def plant(
 
 def test_every_damage_is_found(sql: Session, spark: "SparkSession", tidb: TiDB) -> None:
     """Of 1,000 damages of every kind, at random places of a table, each is found, and nothing else is."""
-    from ticdc_lakehouse.audit.sides import KEY
+    from ticdc_lakehouse.audits.sides import KEY
 
     print("seed", SEED)  # noqa: T201
     rng = random.Random(SEED)

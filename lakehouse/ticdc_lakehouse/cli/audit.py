@@ -25,7 +25,7 @@ from ticdc_source.developer_api import (
 from ticdc_source.errors import TiCDCSourceError
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
-    from ticdc_lakehouse.audit.report import Difference, TableAudit
+    from ticdc_lakehouse.audits.report import Difference, TableAudit
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit the tables; return 1 if one is different, 2 if it cannot be told."""
-    from ticdc_lakehouse.sync.auditing import audit_sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.sync.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.auditing import audit_sync  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.session import session_of  # noqa: PLC0415 (it imports pyspark)
 
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})

@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _collect(folder: Path, requirement: str, pyspark: str, arguments: argparse.Namespace) -> None:
     # Jars come first: they take less time, and an engine without a release for this PySpark fails here.
     if arguments.format is not None:
-        from ticdc_lakehouse.sync.engine_jars import fetch_jars  # noqa: PLC0415 (it imports pyspark)
+        from ticdc_lakehouse.syncs.engine_jars import fetch_jars  # noqa: PLC0415 (it imports pyspark)
 
         fetch_jars(arguments.format, folder / _JARS, arguments.package)
     requirements = [requirement, f"pyspark=={pyspark}"]

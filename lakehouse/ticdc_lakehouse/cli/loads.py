@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ticdc_source.developer_api import duration, errors, plain, print_json
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
-    from ticdc_lakehouse.sync.loading import LoadProgress
+    from ticdc_lakehouse.syncs.loading import LoadProgress
 
 __all__ = ["Loads", "as_line"]
 

@@ -44,9 +44,9 @@ from ticdc_source.developer_api import (
 from ticdc_source.errors import OptionError
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
-    from ticdc_lakehouse.sync.config import SyncConfig
-    from ticdc_lakehouse.sync.reports import BatchReport
-    from ticdc_lakehouse.sync.status import TableStatus
+    from ticdc_lakehouse.syncs.config import SyncConfig
+    from ticdc_lakehouse.syncs.reports import BatchReport
+    from ticdc_lakehouse.syncs.status import TableStatus
 
 __all__ = ["SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
 
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         1 if a table is set aside.
     """
-    from ticdc_lakehouse.sync.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
 
     if arguments.example:
         print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
@@ -130,7 +130,7 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
     Raises:
         OptionError: the file cannot be read, or is wrong.
     """
-    from ticdc_lakehouse.sync.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
     text, folder = "", Path()
     if file is not None:
@@ -146,8 +146,8 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
 
 
 def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
-    from ticdc_lakehouse.sync.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.sync.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.session import session_of  # noqa: PLC0415 (it imports pyspark)
 
     _check_before_spark(config)
     spark = session_of(config)
@@ -257,8 +257,8 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
 
     Spark, which reads the table, takes half a minute to start.
     """
-    from ticdc_lakehouse.sync.session import session_of  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.sync.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
 
     from_file = written_statuses(config)
     if from_file is not None:

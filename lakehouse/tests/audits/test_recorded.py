@@ -1,0 +1,123 @@
+"""An audit without TiDB: its answers were recorded, of a table with all types of the corpus."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.tests.audits.recorded import FOLDER, RecordedSide, answers, comparison_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ticdc_lakehouse.audits.differences import Differences
+    from ticdc_lakehouse.audits.sides import Comparison
+    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
+
+pytestmark = [pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def rows(spark: "SparkSession") -> "DataFrame":
+    """The rows of the target."""
+    return spark.read.parquet(str(FOLDER / "rows.parquet")).localCheckpoint()
+
+
+def snapshot_columns() -> "list[SnapshotColumn]":
+    """Return the columns as TiDB has them."""
+    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
+    from ticdc_source.schema.model import ColumnFacts
+    from ticdc_source.schema.types import parse_type
+
+    return [
+        SnapshotColumn(name, parse_type(text), alias=f"c{number}", facts=ColumnFacts())
+        for number, (name, text) in enumerate(answers()["columns"])
+    ]
+
+
+@pytest.fixture(scope="module")
+def comparison(rows: "DataFrame") -> "Comparison":
+    """What is compared, by the types that TiDB has."""
+    return comparison_of(snapshot_columns(), rows.schema)
+
+
+@pytest.fixture(autouse=True)
+def settings(spark: "SparkSession") -> "Iterator[None]":
+    """The settings of the session of an audit."""
+    from ticdc_lakehouse.audits.table_audit import SETTINGS
+    from ticdc_lakehouse.targets.sessions import configured
+
+    with configured(spark, SETTINGS):
+        yield
+
+
+def compared(spark: "SparkSession", comparison: "Comparison", frame: "DataFrame") -> "tuple[set[int], Differences]":
+    """Return the buckets that differ, and their rows."""
+    from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
+    from ticdc_lakehouse.audits.sides import SparkSide
+
+    ours, theirs = SparkSide(frame, comparison), RecordedSide(spark, comparison)
+    buckets = differing_buckets(theirs.buckets(), ours.buckets())
+    return buckets, differing_rows(comparison, theirs, ours, buckets, None)
+
+
+def test_equal_rows_have_the_checksums_of_tidb(
+    spark: "SparkSession", comparison: "Comparison", rows: "DataFrame"
+) -> None:
+    """Spark computes the checksums that TiDB has computed, of values of every type."""
+    from ticdc_lakehouse.audits.sides import SparkSide
+
+    ours, theirs = SparkSide(rows, comparison), RecordedSide(spark, comparison)
+
+    assert ours.total() == theirs.total()
+    assert ours.buckets() == theirs.buckets()
+
+
+def test_what_differs_is_found(spark: "SparkSession", comparison: "Comparison", rows: "DataFrame") -> None:
+    """A changed, a missing and a doubled row are found, with the cell that differs, and no other bucket is read."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    ids = sorted(row["id"] for row in rows.select("id").collect())
+    column = next(one.name for one in comparison.columns if one.name != "id")
+    wrong = F.when(F.col("id") == ids[0], None).otherwise(F.col(column))
+    damaged = rows.withColumn(column, wrong).where(f"id <> {ids[1]}").union(rows.where(f"id = {ids[2]}"))
+
+    buckets, found = compared(spark, comparison, damaged)
+
+    assert (len(buckets), found.rows_read) == (3, 3)
+    assert found.counts == {"changed": 1, "missing": 1, "extra": 1}
+    assert found.columns == {column: 1}
+    by_kind = {one.kind: one for one in found.sample(comparison, 20)}
+    assert {kind: one.key["id"] for kind, one in by_kind.items()} == {
+        "changed": str(ids[0]), "missing": str(ids[1]), "extra": str(ids[2]),
+    }  # fmt: skip
+    assert by_kind["changed"].cells[column][1] is None
+
+
+def test_columns_of_other_letters_are_the_same(spark: "SparkSession", rows: "DataFrame") -> None:
+    """TiDB compares names without case: a target may spell its columns and its key otherwise."""
+    from ticdc_lakehouse.audits.sides import SparkSide
+
+    columns = snapshot_columns()
+    other = rows.toDF(*(name.swapcase() for name in rows.columns))
+    compared_here = comparison_of(columns, other.schema)
+
+    assert len(compared_here.columns) == len(columns)
+    assert SparkSide(other, compared_here).total() == RecordedSide(spark, compared_here).total()
+
+
+def test_rows_that_changed_since_are_left_out(
+    spark: "SparkSession", comparison: "Comparison", rows: "DataFrame"
+) -> None:
+    """A row that TiDB has and the target no longer has, because it changed after the TSO, is no difference."""
+    from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
+    from ticdc_lakehouse.audits.sides import KEY, SparkSide
+
+    newer = rows.limit(1).selectExpr(f"CAST(id AS STRING) AS {KEY}").localCheckpoint()
+    key = newer.first()
+    assert key is not None
+    ours, theirs = SparkSide(rows.where(f"id <> {key[KEY]}"), comparison), RecordedSide(spark, comparison)
+    buckets = differing_buckets(theirs.buckets(), ours.buckets())
+
+    assert len(buckets) == 1
+    assert differing_rows(comparison, theirs, ours, buckets, newer).counts == {}

@@ -1,0 +1,10 @@
+"""The command, with a lease of seconds: `python -m lakehouse.tests.syncs.short_lease sync …`."""
+
+import sys
+
+from ticdc_lakehouse.syncs import lease
+from ticdc_source.cli.main import main
+
+if __name__ == "__main__":
+    lease.LEASE_S, lease._RENEW_S = 12.0, 2.0
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Whose tables they are, and whether they have all rows: what is checked and claimed before and after a start."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.tests.targets.memory import Lake
+from ticdc_lakehouse import SyncConfig
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.checkpoint import starts_of
+from ticdc_lakehouse.syncs.completeness import lost_before
+from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.micro_batch import MicroBatch, _check_columns
+from ticdc_lakehouse.syncs.quarantine import Quarantine
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
+from ticdc_lakehouse.targets.target import CommitFacts
+from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError
+from ticdc_source.events import TableName
+from ticdc_source.spark.tables import Tables
+
+NAME = "lake._ticdc._ticdc_sync"
+CREATED, LATER = 100, 200
+
+
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch) -> StatusTable:
+    """A status table in a lake of its own, which does not exist yet."""
+    Lake(None).serve(monkeypatch)  # type: ignore[arg-type]  # no rows are read
+    return StatusTable(None, NAME, "iceberg")  # type: ignore[arg-type]
+
+
+def config(**source: str) -> SyncConfig:
+    """Return a configuration."""
+    return SyncConfig(
+        source={"kafka.bootstrap.servers": "h:1", **source}, topics=("t",), format="delta", path="/l", checkpoint="/c"
+    )
+
+
+def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
+    """Before its first micro-batch nothing says which checkpoint it has; after it, that checkpoint alone may write."""
+    status.check(None, -1, ["b", "a"])
+    status.check("one", -1, ["a", "b"])  # it was killed before its first micro-batch
+    assert status.claim("one", lambda _: 7) == 7
+    assert status.claim("one", lambda _: pytest.fail("known")) == 7
+    assert status.check("one", 3, ["a", "b"])["lost_until"] == 7
+
+    for other in ("two", None):  # another checkpoint, or none any more
+        with pytest.raises(CheckpointError, match="are written by a sync with another checkpoint"):
+            status.check(other, -1, ["a", "b"])
+    with pytest.raises(TargetError, match=r"copies of a, b, and this sync reads a, c.*ALTER TABLE"):
+        status.check("one", 3, ["a", "c"])
+
+
+def test_a_new_status_table_is_not_read(status: StatusTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has created it knows that it has no rows, until a status is written; its properties come with it."""
+    status.check(None, -1, ["t"], lambda: {"ticdc.lease": "{}"})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(status, "opened", lambda: pytest.fail("nothing is in it"))
+        assert status.read() == {}
+
+    assert status.opened().properties()["ticdc.lease"] == "{}"
+
+
+def test_a_checkpoint_without_its_tables_is_refused(status: StatusTable) -> None:
+    """If the tables are gone or elsewhere, going on would make tables that lack all earlier rows."""
+    with pytest.raises(
+        CheckpointError, match=r"The checkpoint has micro-batch 5, and lake._ticdc._ticdc_sync does not"
+    ):
+        status.check("one", 5, ["t"])
+    assert not status.opened().exists()
+
+
+def test_a_table_of_somebody_else_is_no_status_table(status: StatusTable) -> None:
+    """A table of the same name that no sync has made is left alone."""
+    status.check(None, -1, ["t"])
+    for value in ("null", "{}", "not JSON", '{"topics": 1}'):
+        status.opened().set_properties({"ticdc.sync": value})
+        with pytest.raises(TargetError, match="no sync has made it"):
+            status.check(None, -1, ["t"])
+
+
+@pytest.mark.parametrize(("starts", "option", "whole"), [
+    ({"t": {"0": 0, "1": 0}}, {}, True),
+    ({"t": {"0": 0, "1": 7}}, {}, False),
+    ({"t": {"0": 0}, "u": {"0": 7}}, {}, False),
+    ({}, {}, True),
+    (None, {}, False),
+    ({"t": {"0": 0}}, {"failondataloss": "false"}, False),
+    ({"t": {"0": 0}}, {"failOnDataLoss": "true"}, True),
+])  # fmt: skip
+def test_what_a_topic_has_lost_is_told_by_its_first_offsets(
+    starts: dict[str, dict[str, int]] | None, option: dict[str, str], whole: bool
+) -> None:
+    """Offset 0 everywhere means that nothing is lost; otherwise anything that was written before the start may be."""
+    lost = lost_before(config(**option), starts)
+
+    assert (lost is None) == whole
+    assert lost is None or lost > 2**58  # a commit-ts of this decade
+
+
+def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> None:
+    """It is in the last line of the file; members that are no topics are left out."""
+    end = {"$init": {"t": {"0": 3}, "$ids": {"t": "x"}}, "t": {"0": 9}}
+
+    assert starts_of(f"v1\n{{}}\n{json.dumps(end)}") == {"t": {"0": 3}}
+    for text in ("", "v1", 'v1\n{}\n{"t": {"0": 9}}', "v1\n{}\nnull"):
+        assert starts_of(text) is None
+
+
+def micro_batch(lost_until: int | None) -> MicroBatch:
+    """Return a micro-batch without changes."""
+    return MicroBatch(
+        changes=Tables(), facts=CommitFacts(), config=config(), layout=config().layout, statuses={},
+        quarantine=Quarantine("q", "delta"), kept=None,
+        shared=Shared(stopping=lambda: False, try_store=lambda: None),
+        redaction=Redaction({}, {}), lost_until=lost_until,
+    )  # fmt: skip
+
+
+def test_a_table_is_not_set_aside_for_what_every_table_needs() -> None:
+    """Claim checks that cannot be read end the micro-batch, and a file that is missing sets its table aside."""
+    batch = micro_batch(None)
+    batch.changes.errors["s.t"] = ClaimCheckUnavailableError("the storage is gone")
+    batch.changes.errors["s.u"] = DecodeError("no file x")
+
+    with pytest.raises(ClaimCheckUnavailableError):
+        batch.apply(["s.t"])
+    assert [(each.status.state, each.status.reason) for each in batch.apply(["s.u"])] == [("set aside", "no file x")]
+
+
+@pytest.mark.parametrize(("lost_until", "created", "since"), [
+    (None, CREATED, CREATED),
+    (CREATED - 1, CREATED, CREATED),
+    (CREATED, CREATED, None),  # a topic partition may have lost the first rows
+    (LATER, CREATED, None),
+    (None, None, None),
+])  # fmt: skip
+def test_a_table_is_complete_if_nothing_after_its_create_can_be_lost(
+    lost_until: int | None, created: int | None, since: int | None
+) -> None:
+    """CREATE in one topic partition says nothing about rows in another one that has lost its beginning."""
+    status = TableStatus(table_name=str(TableName("s", "t")), target="t")
+    batch = micro_batch(lost_until)
+
+    assert batch._complete_since(status, created) == since
+    known = replace(status, complete_since=CREATED)
+    assert batch._complete_since(known, LATER) == CREATED
+    assert batch._complete_since(replace(known, bad_records=1), None) is None
+
+
+def test_a_target_that_somebody_has_changed_is_refused() -> None:
+    """Columns that it had must be there, but for one whose type DDL is just changing; the error says what to do."""
+    status = TableStatus(table_name="s.t", target="lake.s.t", columns=("id", "Price"))
+    _check_columns(status, ["id", "price", "more"])
+    _check_columns(status, ["id", "Price__until_467"])
+
+    for columns, error in ((["id"], "lake.s.t lacks columns that it had: Price"), ([], "lake.s.t is gone")):
+        with pytest.raises(TargetError, match=f"{error}.*Restore the target, and resume s.t. Or stop the sync"):
+            _check_columns(status, columns)

@@ -1,0 +1,114 @@
+"""A fault, such as a store that is away, is retried before it sets a table aside, and then later by itself."""
+
+from pathlib import Path
+
+import pytest
+
+from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, insert, target
+from lakehouse.tests.syncs.test_healing import Clock
+from lakehouse.tests.targets.memory import Lake
+from ticdc_lakehouse import TableConfig
+from ticdc_lakehouse.targets import conflicts
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow("several micro-batches of some seconds each"),
+    pytest.mark.filterwarnings("ignore:.* is tried again in"),
+]
+TRIES = 5
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conflicts, "_PAUSES_S", (0.0,) * (TRIES - 1))
+
+
+def timed(sync: MemorySync) -> Clock:
+    """Let a test move the clock by which tables are tried again."""
+    clock = Clock()
+    assert sync._running is not None
+    sync._running._healing.back_off._clock = clock
+    return clock
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_store_that_is_busy_for_a_moment_costs_no_table(lake: Lake, tmp_path: Path, *, history: bool) -> None:
+    """Three answers of 503 are three warnings; the table is written, and so is the status table."""
+    sync = MemorySync(lake, tmp_path, table_configs={"shop.k": TableConfig(history=history)})
+    sync.start()
+    sync.batch(0, insert("k", 1, 10))
+    lake.faults = {target("k"): 3, STATUS: 3, target("k__log"): int(history)}
+
+    with pytest.warns(UserWarning, match="shop.k cannot be written, and is tried again in 0 s: 503 Slow Down"):
+        report = sync.batch(1, insert("k", 2, 20))
+    sync.end()
+
+    assert report.set_aside == {}
+    assert sync.ids("k") == [1, 2]
+    assert not any(lake.faults.values())
+
+
+def test_a_fault_that_repeats_sets_aside_until_it_ends(lake: Lake, tmp_path: Path) -> None:
+    """The table is tried again after a minute, then two and four, and nobody has to resume it; the others go on."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    sync.batch(0, insert("k", 1, 10), insert("e", 1, 10, key=False))
+    clock = timed(sync)
+    lake.faults = {target("k"): 10**6, target("e__log"): 10**6}
+    failed = sync.batch(1, insert("k", 2, 20), insert("e", 2, 20, key=False), insert("other", 1, 21))
+    assert sorted(failed.set_aside) == ["shop.e", "shop.k"]
+    assert failed.set_aside["shop.k"] == "503 Slow Down. The sync resumes the table by itself"
+    assert sync.status("k").is_retried
+
+    tried = []
+    for number in range(2, 11):
+        left = lake.faults[target("k")]
+        clock.now += 60
+        assert sync.batch(number, insert("other", number, 20 + number)).resumed == ()
+        tried += [clock.now] if lake.faults[target("k")] < left else []
+    assert tried == [60, 120, 240, 480]
+
+    lake.faults = {}
+    clock.now += 3600
+    resumed = sync.batch(11, insert("k", 3, 40), insert("e", 3, 40, key=False))
+
+    assert (sorted(resumed.resumed), resumed.set_aside) == (["shop.e", "shop.k"], {})
+    assert sync.ids("k") == sync.ids("e__log") == [1, 2, 3]
+    assert (sync.status("k").state, sync.status("k").is_retried) == ("following", False)
+    assert not list(tmp_path.glob("aside/*"))
+
+
+def test_a_restart_and_the_end_of_a_run_try_again(lake: Lake, tmp_path: Path) -> None:
+    """A run that ends with the topics writes the table at its end; so does the first micro-batch of the next start."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    sync.batch(0, insert("k", 1, 10))
+    lake.faults = {target("k"): TRIES}
+    assert list(sync.batch(1, insert("k", 2, 20)).set_aside) == ["shop.k"]
+    assert sync._running is not None
+    sync._running._writer = "the-query"
+    sync._running.load_the_rest()
+    assert (sync.status("k").state, sync.ids("k")) == ("following", [1, 2])
+
+    lake.faults = {target("k"): TRIES}
+    sync.batch(2, insert("k", 3, 30))
+    sync.kill()
+    sync.start()
+    assert sync.status("k").state == "set aside"
+    sync.batch(3, insert("other", 1, 40))
+
+    assert (sync.status("k").state, sync.ids("k")) == ("following", [1, 2, 3])
+
+
+def test_a_verdict_is_not_tried_again(lake: Lake, tmp_path: Path) -> None:
+    """A target that cannot take the changes waits for a person: what it needs is known, and no time mends it."""
+    sync = MemorySync(lake, tmp_path)
+    sync.start()
+    sync.batch(0, insert("k", 1, 10))
+    lake.blocked = {target("k")}
+    sync.batch(1, insert("k", 2, 20))
+    lake.blocked = set()
+    timed(sync).now += 3600
+    sync.batch(2, insert("k", 3, 30))
+
+    assert (sync.status("k").state, sync.status("k").is_retried, sync.ids("k")) == ("set aside", False, [1])

@@ -1,0 +1,245 @@
+"""When a sync loads its tables, and what it keeps for them meanwhile; without Spark, TiDB or Kafka."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.following import Following
+from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
+from ticdc_lakehouse.syncs.quarantine import Quarantine
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
+from ticdc_lakehouse.targets.target import CommitFacts
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.spark.tables import Tables
+
+AT, LAST = 400, 7
+
+
+def config(**given: Any) -> SyncConfig:
+    """Return a configuration with a TiDB."""
+    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}
+    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, tidb=TiDBConfig(url="jdbc:mysql://h/"), **values)
+
+
+def status(name: str, **given: Any) -> TableStatus:
+    """Return the status of a table."""
+    return TableStatus(table_name=name, target=f"lake.{name}", **given)
+
+
+class Loads:
+    """Stands for what joins tables: `new` joins, and each load makes a table complete."""
+
+    def __init__(self, *new: TableStatus) -> None:
+        self.new = {each.table_name: each for each in new}
+        self.beside: list[str] = []
+        self.done: dict[str, TableStatus] = {}
+        self.known_ddl: dict[str, Any] = {}
+
+    def joined(self, _statuses: Any, _resumed: Any, **_: object) -> dict[str, TableStatus]:
+        """Return what joins."""
+        return self.new
+
+    def load(self, statuses: Any) -> dict[str, TableStatus]:
+        """Load tables."""
+        return {each.table_name: loaded(each) for each in statuses}
+
+    def load_beside(self, statuses: Any) -> None:
+        """Load tables later."""
+        self.beside += [each.table_name for each in statuses]
+
+
+def loaded(one: TableStatus) -> TableStatus:
+    """Return the status of a table once it is loaded."""
+    return replace(one, state="following", kind="table", complete_since=AT, loaded_ts=AT)
+
+
+class Sync:
+    """A sync whose store is a list of what it has written, and which notes what it resumes."""
+
+    def __init__(self, loads: Loads, tables: dict[str, TableStatus], **given: Any) -> None:
+        spark: Any = None
+        self.sync = Following(spark, config(**given), lambda _: None)
+        self.written: list[dict[str, str]] = []
+        self.resumed: list[tuple[str, int, str]] = []
+        own: Any = self.sync
+        own._tables = tables
+        own._joining = loads
+        own._marks = SimpleNamespace(committed=lambda: LAST, write=lambda _: None, shift=0)
+        own._status = SimpleNamespace(write=self.write, name="status")
+        own._lease = SimpleNamespace(check=lambda **_: None)
+        own._resuming = SimpleNamespace(write_missed=self.resume, forget_written=lambda _: None)
+
+    def write(self, statuses: dict[str, TableStatus]) -> None:
+        """Note what the status table gets."""
+        self.written.append({name: each.state for name, each in statuses.items()})
+
+    def resume(self, name: str, statuses: dict[str, TableStatus], last: int, writer: str) -> Outcome:
+        """Write what was kept for a table."""
+        aside = statuses[name]
+        assert aside.state == "set aside"
+        self.resumed.append((name, last, writer))
+        return Outcome(aside.resumed())
+
+
+def test_the_first_load_comes_before_the_first_change() -> None:
+    """The status says that tables are loading before a row is read, and micro-batches wait until they follow."""
+    run = Sync(Loads(status("s.a", state="loading", loaded_ts=AT), status("s.b", state="loading", loaded_ts=AT)), {})
+    assert not run.sync._loaded.is_set()
+
+    run.sync.load("query")
+
+    assert run.written == [{"s.a": "loading", "s.b": "loading"}, {"s.a": "following", "s.b": "following"}]
+    assert run.sync._loaded.is_set()
+    assert run.resumed == []
+    assert {each.complete_since for each in run.sync._tables.values()} == {AT}
+
+
+@pytest.mark.parametrize("trigger", [None, "1 second"])
+def test_others_go_on_while_a_table_joins(trigger: str | None) -> None:
+    """If the sync goes on for ever, a new table is loaded beside those that follow; if it ends, before them."""
+    loads = Loads(status("s.new", state="loading", loaded_ts=AT))
+    run = Sync(loads, {"s.old": status("s.old", kind="table", complete_since=1)}, trigger=trigger)
+
+    run.sync.load("query")
+
+    assert run.sync._loaded.is_set()
+    assert loads.beside == ([] if trigger is None else ["s.new"])
+    assert run.sync._tables["s.new"].state == ("following" if trigger is None else "loading")
+
+
+def test_what_was_kept_while_a_table_loaded_is_written_after_it() -> None:
+    """Its kept records are replayed from the first that was kept, and the status says so only then."""
+    kept = status("s.new", state="loading", loaded_ts=AT, set_aside_batch=3)
+    run = Sync(Loads(kept), {"s.new": kept})
+
+    run.sync.load("query")
+
+    assert run.resumed == [("s.new", LAST, "query")]
+    assert run.written[-1] == {"s.new": "following"}
+    assert run.sync._tables["s.new"].set_aside_batch is None
+
+
+def test_a_table_that_came_late_in_a_finite_run_is_loaded_at_its_end() -> None:
+    """When the topics are read, the tables whose records were kept are loaded, and their records written."""
+    run = Sync(Loads(), {"s.new": status("s.new", state="loading", loaded_ts=AT, set_aside_batch=9)})
+    run.sync._batches, run.sync._last_batch, run.sync._writer = 1, 9, "query"
+
+    run.sync.load_the_rest()
+
+    assert run.resumed == [("s.new", 9, "query")]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "error", "in_batch", "stopped"),
+    [
+        (None, None, False, False),
+        (None, None, True, True),
+        (None, RuntimeError("no brokers"), False, True),
+        ("1 second", None, False, True),
+    ],
+    ids=["topics read", "stopped in a micro-batch", "failed", "stopped"],
+)
+def test_a_stream_that_has_read_its_topics_stops_no_load(
+    trigger: str | None, error: Exception | None, in_batch: bool, stopped: bool
+) -> None:
+    """A finite stream without new records ends before its tables are loaded; one that fails or is stopped ends them."""
+    own: Any = Sync(Loads(), {}, trigger=trigger).sync
+    assert not own._is_stopped()
+
+    own.query, own._in_batch = SimpleNamespace(isActive=False, exception=lambda: error), in_batch
+
+    assert own._is_stopped() == stopped
+
+
+def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
+    """A waiting micro-batch ends, and the error of the load is the one that is told."""
+
+    class Broken(Loads):
+        def load(self, statuses: Any) -> dict[str, TableStatus]:
+            msg = f"no server for {len([*statuses])}"
+            raise TiCDCSourceError(msg)
+
+    run = Sync(Broken(status("s.a", state="loading")), {})
+
+    with pytest.raises(TiCDCSourceError, match="no server"):
+        run.sync.load("query")
+    run.sync.stop()
+    with pytest.raises(TiCDCSourceError, match="no server"):
+        run.sync.apply(None, 0)  # type: ignore[arg-type]  # it comes to no use
+    assert str(run.sync.error) == "no server for 1"
+
+
+class Batch(MicroBatch):
+    """A micro-batch that writes nothing, and notes what it does with each table."""
+
+    did: list[tuple[str, str]] = []  # noqa: RUF012 (each test has its own)
+
+    def _write(self, status: TableStatus, frame: Any, *, whole: bool = True) -> Outcome:
+        assert whole
+        assert frame is not None
+        self.did.append(("write", status.table_name))
+        return Outcome(status)
+
+    def _keep(self, name: str) -> None:
+        self.did.append(("keep", name))
+
+
+@pytest.fixture
+def did(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+    """What a micro-batch does with its tables."""
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(Batch, "did", found)
+    return found  # type: ignore[return-value]
+
+
+def apply(columns: int, *ddl: str, known: TableStatus | None = None, begins: bool = True) -> TableStatus:
+    """Apply a micro-batch with rows of one table, and return its status."""
+    changes: Any = Tables()
+    changes["s.t"] = SimpleNamespace(columns=["c"] * columns)
+    changes.ddl = {
+        "s.t": [
+            DDLEvent(position=0, index=0, commit_ts=5, table=TableName("s", "t"), query=one, type="") for one in ddl
+        ]
+    }
+    batch = Batch(
+        changes=changes, facts=CommitFacts(None, "query", 6), config=config(), layout=config().layout,
+        statuses={} if known is None else {"s.t": known}, quarantine=Quarantine("q", "delta"), kept=None,
+        shared=Shared(stopping=lambda: False, try_store=lambda: None), redaction=Redaction({}, {}),
+        begins=lambda _: status("s.t", state="loading", loaded_ts=AT) if begins else None,
+    )  # fmt: skip
+    return batch.apply(["s.t"])[0].status
+
+
+def test_a_table_without_its_create_is_loaded(did: list[tuple[str, str]]) -> None:
+    """Its records are kept from this micro-batch on, unless TiDB has no such table."""
+    begun = apply(6)
+
+    assert (begun.state, begun.set_aside_batch, begun.loaded_ts, did) == ("loading", 6, AT, [("keep", "s.t")])
+    assert apply(6, begins=False).state == "following"
+    assert did[-1] == ("write", "s.t")
+
+
+def test_a_table_that_needs_no_load_is_written(did: list[tuple[str, str]]) -> None:
+    """Its CREATE is in the topic, or it has had changes, or there is only DDL, which tells no rows."""
+    assert apply(6, "CREATE TABLE t (a INT)").state == "following"
+    assert apply(6, known=status("s.t", kind="table")).state == "following"
+    assert apply(6, known=status("s.t", complete_since=3)).state == "following"
+    assert apply(4, "DROP TABLE t").state == "following"
+    assert [what for what, _ in did] == ["write"] * 4
+
+
+def test_records_of_a_loading_table_are_kept(did: list[tuple[str, str]]) -> None:
+    """The first micro-batch that keeps some is noted: from there they are written later."""
+    loading = status("s.t", state="loading", loaded_ts=AT)
+
+    assert apply(6, known=loading).set_aside_batch == 6
+    assert apply(6, known=replace(loading, set_aside_batch=2)).set_aside_batch == 2
+    assert [what for what, _ in did] == ["keep"] * 2

@@ -1,0 +1,146 @@
+"""`ticdc-lakehouse sync` into catalogs of Iceberg: a REST catalog, and a JDBC catalog in SQLite."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from examples.local_kafka import produce
+from lakehouse.tests.engines import engines
+from lakehouse.tests.syncs.test_sync_database import (
+    LOG,
+    NEWEST,
+    SECONDS,
+    SEED,
+    TABLES,
+    Sync,
+    differences,
+    python_of,
+    rows_in,
+)
+from lakehouse.tests.targets.feed import DatabaseFeed
+from tests.fixtures import Kafka
+from tests.spark.conftest import MakeTopic
+from tests.support.messages import TSO, canal
+from tests.support.paths import ROOT
+from ticdc_source.events import TableName
+
+TRANSACTIONS = 150
+TOKEN = "tok-en-of-the-catalog"
+HOSTILE = [
+    TableName("sh op", "my-table"), TableName("shop", "../../esc"), TableName("shop", "2024"),
+    TableName("42", "a.b"), TableName("shop", "é`😀"), TableName("../up", "select"),
+    TableName("${env:HOME}", "${spark.app.name}"), TableName("shop", "${env:PATH:-x}"),
+]  # fmt: skip
+CONFIG = """
+checkpoint = "{folder}/checkpoint"
+
+[source]
+topics = ["{topic}"]
+"kafka.bootstrap.servers" = "{servers}"
+protocol = "canal-json"
+
+[target]
+format = "iceberg"
+catalog = "{catalog}"
+
+[spark]
+"spark.sql.catalog.lake" = "org.apache.iceberg.spark.SparkCatalog"
+"""
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.versions,
+    pytest.mark.xdist_group("versions"),
+    pytest.mark.timeout(1800),
+]
+
+
+@contextmanager
+def rest_catalog(folder: Path) -> Iterator[str]:
+    """Run a REST catalog; yield its settings of Spark, as sync.toml has them."""
+    jars = map(str, (*NEWEST["iceberg"].jars, *engines.sqlite()))
+    folder.mkdir()
+    with subprocess.Popen(
+        [python_of("iceberg"), "-m", "lakehouse.tests.syncs.rest_catalog", str(folder), TOKEN, *jars],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            url = server.stdout.readline().strip()
+            assert url.startswith("http://127.0.0.1:")
+            yield f"""
+"spark.sql.catalog.lake.type" = "rest"
+"spark.sql.catalog.lake.uri" = "{url}"
+"spark.sql.catalog.lake.token" = {{ env = "CATALOG_TOKEN" }}
+"""
+        finally:
+            server.stdin.close()
+            server.wait(60)
+
+
+@contextmanager
+def jdbc_catalog(folder: Path) -> Iterator[str]:
+    """Yield the settings of a JDBC catalog."""
+    folder.mkdir()
+    yield f"""
+"spark.sql.catalog.lake.type" = "jdbc"
+"spark.sql.catalog.lake.uri" = "jdbc:sqlite:{folder}/catalog.db"
+"spark.sql.catalog.lake.jdbc.schema-version" = "V1"
+"spark.sql.catalog.lake.warehouse" = "{folder}"
+"""
+
+
+@pytest.mark.long("a JVM for each run of the command")
+@pytest.mark.parametrize(("kind", "catalog"), [("rest", "lake"), ("jdbc", "lake.raw")])
+def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path, kind: str, catalog: str) -> None:
+    """The sync creates namespaces, hostile names too; the rows are TiDB's, a second run finds nothing new."""
+    feed = DatabaseFeed(SEED, "canal-json", tmp_path)
+    feed.run(TRANSACTIONS)
+    sync = Sync(broker, topic(len(feed.records)), feed, "canal-json", tmp_path, "iceberg", "latest")
+    sync.more_jars, sync.environment = engines.sqlite(), {"CATALOG_TOKEN": TOKEN}
+    sync.write([1.0] * len(feed.records))
+    types = {"id": "int", "v": "varchar(20)"}
+    rows = [
+        canal("INSERT", [{"id": str(number), "v": table.table}], None, types,
+              database=table.database, table=table.table, _tidb={"commitTs": TSO + number})
+        for number, table in enumerate(HOSTILE)
+    ]  # fmt: skip
+    produce(broker.bootstrap_servers, sync.topic, [(0, *message, [], None) for message in rows])
+    settings = {"rest": rest_catalog, "jdbc": jdbc_catalog}[kind]
+    try:
+        with settings(tmp_path / "warehouse") as spark:
+            given = CONFIG.format(folder=tmp_path, topic=sync.topic, servers=sync.servers, catalog=catalog)
+            sync.config.write_text(given + spark)
+            first = sync.start()
+            assert first.end(SECONDS) == 0, first.log
+            assert TOKEN not in first.log
+            again = sync.start("--json")
+            assert again.end(SECONDS) == 0, again.log
+            status = sync.start("--status", "--json")
+            assert status.end(SECONDS) == 0, status.log
+            versions = sync.versions([*TABLES, LOG, *map(str, HOSTILE)], all_versions=False)
+    finally:
+        sync.kill_all()
+        feed.close()
+    changed = [json.loads(line)["changed"] for line in again.log.splitlines() if line.startswith("{")]
+    assert not any(changed), changed
+    report, _ = json.JSONDecoder().raw_decode(status.log, f"\n{status.log}".index("\n[\n"))
+    targets = {each["table_name"]: each["target"] for each in report}
+    assert len(targets) == len(TABLES) + 1 + len(HOSTILE)
+    assert all(target.startswith(f"{catalog}.") for target in targets.values()), targets
+    for table in [*TABLES, LOG]:
+        stored = rows_in(versions[table][-1]["file"])
+        wrong = list(differences(feed, table, stored, feed.truth.at()))
+        assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"
+        print(kind, table, len(stored), "rows")  # noqa: T201 (what was compared)
+    for number, name in enumerate(HOSTILE):
+        stored = rows_in(versions[str(name)][-1]["file"])
+        assert [(row["id"], row["v"]) for row in stored] == [(number, name.table)], name
+    outside = {path.name for path in tmp_path.iterdir()} - {"warehouse", "checkpoint", "versions", "sync.toml"}
+    assert not {name for name in outside if "esc" in name or "up" in name}, outside

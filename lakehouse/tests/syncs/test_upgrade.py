@@ -1,0 +1,222 @@
+"""A sync continues from the checkpoint and the tables of an earlier release.
+
+tests/data/upgrades has one archive for each release. When a release is made, this writes its archive:
+
+    TICDC_WRITE_UPGRADE=1 pytest lakehouse/tests/syncs/test_upgrade.py
+"""
+
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from examples.local_kafka import create_topic, delete_topic, produce
+from lakehouse.tests.syncs.test_sync_database import LOG, SECONDS, TABLES, Sync, differences, rows_in
+from lakehouse.tests.targets.feed import DATABASE, KEYLESS, DatabaseFeed
+from tests.fixtures import Kafka
+from tests.spark.restarts import State, offset_of
+from tests.support.paths import ROOT
+from ticdc_source import __version__
+from ticdc_source.driver.streaming import EPOCHS, IDS
+from ticdc_source.events import TableName
+
+UPGRADES = ROOT / "tests" / "data" / "upgrades"
+SEED, TRANSACTIONS, SHARE = 9, 40, 0.6
+LIMIT = "--conf=maxOffsetsPerTrigger=30"
+KILL_BATCH = 3  # the micro-batch in which the older release was killed
+KEPT = ("checkpoint", "lake")
+NOTES = str(TableName(DATABASE, KEYLESS))  # has only inserts: its log gets one row for each message that is read
+
+Ends: TypeAlias = dict[int, int]  # by topic partition
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow("a JVM for the command"),
+    pytest.mark.xdist_group("versions"),
+    pytest.mark.timeout(SECONDS * 2),
+]
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Iterator[DatabaseFeed]:
+    """Return a small database and its changefeed: the fixed seed makes the same messages each time."""
+    made = DatabaseFeed(SEED, "canal-json", tmp_path)
+    made.run(TRANSACTIONS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def named(broker: Kafka) -> Iterator[Callable[[str, int], str]]:
+    """A function that creates a topic with a name, which is deleted afterwards."""
+    made = []
+
+    def make(name: str, partitions: int) -> str:
+        create_topic(broker.bootstrap_servers, name, partitions)
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        delete_topic(broker.bootstrap_servers, name)
+
+
+@pytest.fixture
+def started(broker: Kafka, feed: DatabaseFeed, tmp_path: Path) -> Iterator[Callable[[str], Sync]]:
+    """A function that returns the command on a topic; its processes end with the test."""
+    made: list[Sync] = []
+
+    def make(topic: str) -> Sync:
+        made.append(Sync(broker, topic, feed, "canal-json", tmp_path, "delta", "latest"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill_all()
+
+
+def forget_broker(checkpoint: Path) -> None:
+    """Remove topic ids and leader epochs from the offsets: a topic of the same name on another broker has others."""
+    for file in (checkpoint / "stream" / "offsets").glob("[0-9]*"):
+        *head, offset = file.read_text().splitlines()
+        kept = {name: value for name, value in json.loads(offset).items() if name not in {IDS, EPOCHS}}
+        file.write_text("\n".join([*head, json.dumps(kept)]))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def is_in_the_log(sync: Sync) -> bool:
+    """Return whether the log has micro-batch `KILL_BATCH`, and Spark has not committed it."""
+    if State.of(sync.checkpoint) != State(KILL_BATCH, KILL_BATCH - 1):
+        return False
+    commits = (sync.folder / "lake" / DATABASE / f"{KEYLESS}__log" / "_delta_log").glob("[0-9]*.json")
+    actions = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
+    return any(action.get("txn", {}).get("version") == KILL_BATCH for action in actions)
+
+
+@pytest.mark.skipif("TICDC_WRITE_UPGRADE" not in os.environ, reason="writes data: only with TICDC_WRITE_UPGRADE=1")
+def test_what_this_release_writes_is_kept(
+    feed: DatabaseFeed, named: Callable[[str, int], str], started: Callable[[str], Sync], tmp_path: Path
+) -> None:
+    """The archive has the checkpoint and the tables after a SIGKILL between the log's commit and Spark's."""
+    topic = named(f"upgrade-{__version__}", len(feed.records))
+    sync = started(topic)
+    sync.write([SHARE] * len(feed.records))
+    life = sync.start(LIMIT)
+    life.wait_for(partial(is_in_the_log, sync), stop=True, seconds=SECONDS)
+    life.kill()
+    forget_broker(tmp_path / "checkpoint")
+
+    messages = [
+        [[None if part is None else part.decode() for part in message] for message in records]
+        for records in feed.records
+    ]
+    (tmp_path / "messages.json").write_text(json.dumps({"topic": topic, "messages": messages}))
+    UPGRADES.mkdir(exist_ok=True)
+    with tarfile.open(UPGRADES / f"{__version__}.tar.xz", "w:xz") as kept:
+        for name in (*KEPT, "messages.json"):
+            kept.add(tmp_path / name, name)
+
+
+def ends_of(checkpoint: Path, batch: int, topic: str) -> Ends:
+    """Return the end of each topic partition in a planned micro-batch."""
+    return {int(partition): end for partition, end in offset_of(checkpoint, batch)[topic].items()}
+
+
+def ranges_read(lines: Sequence[Mapping[str, Any]], batch: int) -> list[tuple[int, int, int]]:
+    """Return partition, start and end of each offset range that a micro-batch has read, in order."""
+    return sorted({(line["partition"], line["start"], line["end"]) for line in lines if line["batch"] == batch})
+
+
+def places_of_notes(partitions: Sequence[Sequence[tuple[str | None, str]]]) -> list[tuple[int, int]]:
+    """Return partition and offset of each message with a row of the table without a key."""
+    return [
+        (partition, offset)
+        for partition, messages in enumerate(partitions)
+        for offset, (_, value) in enumerate(messages)
+        if (event := json.loads(value)).get("table") == KEYLESS and not event["isDdl"]
+    ]
+
+
+@pytest.mark.parametrize("kept", sorted(UPGRADES.glob("*.tar.xz")), ids=lambda path: path.name.removesuffix(".tar.xz"))
+def test_a_sync_goes_on_after_an_upgrade(
+    broker: Kafka,
+    feed: DatabaseFeed,
+    named: Callable[[str, int], str],
+    started: Callable[[str], Sync],
+    tmp_path: Path,
+    kept: Path,
+) -> None:
+    """It repeats the micro-batch in which the older release was killed, then reads each later message exactly once.
+
+    The kept tables equal TiDB's in the end, and the log of the table without a key has each message once.
+    """
+    with tarfile.open(kept) as packed:
+        packed.extractall(tmp_path, filter="data")
+    written: dict[str, Any] = json.loads((tmp_path / "messages.json").read_text())
+    partitions = written["messages"]
+    topic = named(written["topic"], len(partitions))
+    for partition, messages in enumerate(partitions):
+        encoded = [[None if part is None else part.encode() for part in message] for message in messages]
+        assert encoded == list(map(list, feed.records[partition])), "the truth of the feed is not that of the archive"
+        produce(broker.bootstrap_servers, topic, [(partition, key, value, [], None) for key, value in encoded])
+    sync = started(topic)
+    before = State.of(sync.checkpoint)
+    assert before.in_a_batch  # the older release was killed in it
+    planned = [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)]
+    committed_ends = ends_of(sync.checkpoint, before.committed, topic)
+    query = json.loads((sync.checkpoint / "metadata").read_text())["id"]
+
+    config = sync.config.read_text()  # `--conf` refuses a `metricsPath`, which may be a secret
+    sync.config.write_text(config.replace("[source]", f'[source]\nmetricsPath = "{tmp_path}/metrics"'))
+
+    life = sync.start("--json", LIMIT)
+
+    assert life.end(SECONDS) == 0, life.log
+    assert [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)] == planned
+    after = State.of(sync.checkpoint)
+    batches = list(range(before.committed + 1, after.committed + 1))
+    assert after.committed == after.planned > before.planned
+    reports = [json.loads(line) for line in life.log.splitlines() if line.startswith('{"batch_id"')]
+    assert [report["batch_id"] for report in reports] == batches
+
+    # Where each micro-batch began and ended, as the tasks that read it say.
+    lines = [
+        json.loads(line) for file in (tmp_path / "metrics").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert {(line["query"], line["topic"]) for line in lines} == {(query, topic)}
+    assert sorted({line["batch"] for line in lines}) == batches
+    at = dict(committed_ends)
+    for batch in batches:
+        for partition, start, end in ranges_read(lines, batch):
+            assert start == at[partition], (
+                f"micro-batch {batch} starts at {start} of partition {partition}, not at {at[partition]}"
+            )
+            at[partition] = end
+        assert at == ends_of(sync.checkpoint, batch, topic), f"micro-batch {batch} was not read to its end"
+    assert at == dict(enumerate(map(len, partitions)))
+    left = sum(map(len, partitions)) - sum(committed_ends.values())
+    records = {(line["batch"], line["partition"], line["start"]): line["records"] for line in lines}
+    assert sum(records.values()) == left
+
+    # Each message of the table without a key gives one row of its log.
+    versions = sync.versions([*TABLES, LOG], all_versions=True)
+    rows = [row["_sequence"] for row in rows_in(versions[LOG][-1]["file"])]
+    places = places_of_notes(partitions)
+    left_of_notes = [(partition, offset) for partition, offset in places if offset >= committed_ends[partition]]
+    assert 0 < len(left_of_notes) < len(places)
+    assert sum(report["changed"].get(NOTES, 0) for report in reports) == len(left_of_notes)
+    assert sorted((row["partition"], row["offset"]) for row in rows) == places
+    for table in TABLES:
+        wrong = list(differences(feed, table, rows_in(versions[table][-1]["file"]), feed.truth.at()))
+        assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"
+        assert len(versions[table]) > 1  # versions of the release before are still there
+    print(  # noqa: T201 (the evidence)
+        f"{kept.name}: committed {before.committed}, planned {before.planned}; read micro-batches {batches}; "
+        f"{left} messages were left, {sum(records.values())} were read; {LOG} has {len(rows)} rows of {len(places)}"
+    )

@@ -1,0 +1,167 @@
+"""Both sides of an audit: checksums of all rows and of buckets of them, and the rows of a bucket; in TiDB and in Spark.
+
+A checksum is a number of rows and the sum of their hashes, so rows that are swapped, doubled or missing change it, and
+two changes do not cancel as they can in XOR. A row belongs to a bucket by the CRC-32 of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ticdc_lakehouse.audits.canonical import (
+    HASH_BITS,
+    ComparedColumn,
+    row_hash_in_spark,
+    row_hash_in_tidb,
+    row_text_in_spark,
+    row_text_in_tidb,
+)
+from ticdc_lakehouse.snapshots.queries import quote
+
+__all__ = ["BUCKETS", "KEY", "Checksum", "Comparison", "Side", "SparkSide", "TiDBQueries", "checksums_of"]
+
+BUCKETS = 4096
+_PART = 20  # bits of a hash that are summed apart, so that no sum overflows a bigint
+KEY = "__ticdc_key"  # the text of the key in rows, a name that no table has; `c0`, `c1`, … are the texts of the columns
+
+
+class Checksum(NamedTuple):
+    """How many rows there are, and the sum of their hashes."""
+
+    rows: int
+    hashes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        columns: the columns.
+        keys: those of the key, which are among them.
+        buckets: the number of buckets.
+    """
+
+    columns: tuple[ComparedColumn, ...]
+    keys: tuple[ComparedColumn, ...]
+    buckets: int = BUCKETS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns in `rows` of a side."""
+        return tuple(f"c{number}" for number in range(len(self.columns)))
+
+
+class Side(Protocol):
+    """One side of an audit."""
+
+    def total(self) -> Checksum:
+        """Return the checksum of all rows."""
+
+    def buckets(self) -> dict[int, Checksum]:
+        """Return the checksums of the buckets that have rows."""
+
+    def rows(self, buckets: Collection[int]) -> DataFrame:
+        """Return the rows of buckets: the text of the key, and the texts of the columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class TiDBQueries:
+    """The questions to TiDB, each a `dbtable` of Spark's JDBC source.
+
+    Attributes:
+        table: the table, as SQL.
+        comparison: what is compared.
+    """
+
+    table: str
+    comparison: Comparison
+
+    def total(self) -> str:
+        """Return the question for the checksum of all rows: `bucket`, `n` and `hashes`, which are text."""
+        return self._checksums("0", "")
+
+    def buckets(self) -> str:
+        """Return the question for the checksums of buckets, with the same columns."""
+        return self._checksums(self._bucket(), " GROUP BY bucket")
+
+    def _checksums(self, bucket: str, group: str) -> str:
+        row = f"{bucket} AS bucket, {row_hash_in_tidb(self.comparison.columns)} AS hash"
+        rows = f"(SELECT {row} FROM {self.table}) AS hashed"  # noqa: S608 (names are quoted)
+        number = "CAST(bucket AS CHAR)" if group else "'0'"
+        sums = f"{number} AS bucket, CAST(COUNT(*) AS CHAR) AS n, CAST(SUM(hash) AS CHAR) AS hashes"
+        return f"(SELECT {sums} FROM {rows}{group}) AS checksums"  # noqa: S608
+
+    def rows(self, buckets: Collection[int]) -> str:
+        """Return the question for the rows of buckets, all columns text."""
+        columns = zip(self.comparison.columns, self.comparison.names, strict=True)
+        texts = ", ".join(f"{column.tidb} AS {name}" for column, name in columns)
+        key = row_text_in_tidb(self.comparison.keys)
+        condition = self.condition(buckets)
+        where = f" WHERE {condition}" if condition else ""
+        return f"(SELECT {key} AS {KEY}, {texts} FROM {self.table}{where}) AS differing"  # noqa: S608
+
+    def values_of(self, columns: Sequence[str], names: Sequence[str]) -> str:
+        """Return the question in how many rows columns are not NULL; the answer has the names."""
+        counts = (f"COUNT({quote(column)}) AS {name}" for column, name in zip(columns, names, strict=True))
+        return f"(SELECT {', '.join(counts)} FROM {self.table}) AS counted"  # noqa: S608
+
+    def condition(self, buckets: Collection[int]) -> str:
+        """Return TiDB's SQL that is true of the rows of buckets; "" if these are all."""
+        if len(buckets) == self.comparison.buckets:
+            return ""
+        return f"{self._bucket()} IN ({', '.join(map(str, sorted(buckets))) or 'NULL'})"
+
+    def _bucket(self) -> str:
+        return f"MOD(CRC32({row_text_in_tidb(self.comparison.keys)}), {self.comparison.buckets})"
+
+
+def checksums_of(rows: Sequence[tuple[str, str, str | None]]) -> dict[int, Checksum]:
+    """Return the checksums in TiDB's answer, by the bucket."""
+    return {int(bucket): Checksum(int(n), int(hashes or 0)) for bucket, n, hashes in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSide:
+    """Rows of Spark.
+
+    Attributes:
+        frame: the rows.
+        comparison: what is compared.
+    """
+
+    frame: DataFrame
+    comparison: Comparison
+
+    def total(self) -> Checksum:
+        """Return the checksum of all rows."""
+        return self._checksums("0").get(0, Checksum(0, 0))
+
+    def buckets(self) -> dict[int, Checksum]:
+        """Return the checksums of the buckets that have rows."""
+        return self._checksums(self._bucket())
+
+    def _checksums(self, bucket: str) -> dict[int, Checksum]:
+        hashed = self.frame.selectExpr(f"{bucket} AS bucket", f"{row_hash_in_spark(self.comparison.columns)} AS hash")
+        starts = range(0, HASH_BITS, _PART)
+        parts = (F.sum(F.expr(f"shiftright(hash, {start}) & {(1 << _PART) - 1}")) for start in starts)
+        rows = hashed.groupBy("bucket").agg(F.count(F.lit(1)), *parts).collect()
+        return {row[0]: Checksum(row[1], sum(row[2 + n] << start for n, start in enumerate(starts))) for row in rows}
+
+    def rows(self, buckets: Collection[int]) -> DataFrame:
+        """Return the rows of buckets."""
+        chosen = self.frame
+        if len(buckets) < self.comparison.buckets:
+            chosen = chosen.where(F.expr(self._bucket()).isin(sorted(buckets)))
+        columns = zip(self.comparison.columns, self.comparison.names, strict=True)
+        texts = (F.expr(column.spark).alias(name) for column, name in columns)
+        return chosen.select(F.expr(row_text_in_spark(self.comparison.keys)).alias(KEY), *texts)
+
+    def _bucket(self) -> str:
+        key = row_text_in_spark(self.comparison.keys)
+        return f"CAST(crc32(CAST({key} AS BINARY)) % {self.comparison.buckets} AS INT)"

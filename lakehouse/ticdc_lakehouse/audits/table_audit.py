@@ -1,0 +1,363 @@
+"""`audit_table`: compare a target of `merge_into` with its table in TiDB, as of a TSO up to which it is complete.
+
+Both sides are fixed: TiDB is read as of the TSO, and the target at one version, so changes meanwhile do not matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ticdc_lakehouse.audits.canonical import columns_of, row_text_in_spark
+from ticdc_lakehouse.audits.differences import Differences, differing_buckets, differing_rows
+from ticdc_lakehouse.audits.repair import REPAIR_RANK, as_stored, repairing_changes
+from ticdc_lakehouse.audits.report import TableAudit
+from ticdc_lakehouse.audits.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
+from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
+from ticdc_lakehouse.spark_sql.computed import computed
+from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.log import LOG
+from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
+from ticdc_lakehouse.targets.sessions import configured, in_thread, own_session
+from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.target import Target, quoted
+from ticdc_lakehouse.targets.target_ddl import TRUNCATED_TS
+from ticdc_source.developer_api import loads, of_ms, utc
+from ticdc_source.errors import SchemaError, TiCDCSourceError
+
+__all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
+
+Result = TypeVar("Result")
+
+VERIFIED = "ticdc.verified_ts"  # the property of a target: the TSO at which its last equal audit compared it
+_REPAIR = "repair-"  # prefix of a repair's app_id; the TSO follows
+_METADATA_PREFIX = "__ticdc_"  # for internal frames: a table may itself have a column `_sequence`
+_CLOCK_SKEW_MS = 3_600_000  # of TiDB and PD, at most
+SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+
+
+def audit_table(
+    spark: SparkSession,
+    name: str,
+    *,
+    tidb: TiDBAddress,
+    at: int | None = None,
+    complete: int | None = None,
+    repair: bool = False,
+    sample: int = 20,
+) -> TableAudit:
+    """Compare a target with its table in TiDB.
+
+    Args:
+        spark: the session, with MySQL's JDBC driver among its jars.
+        name: the name of the target, as `merge_into` takes it.
+        tidb: where TiDB is.
+        at: the TSO; by default the newest one up to which the target is known to be complete.
+        complete: a later TSO up to which the caller knows the target to be complete: a table without changes has no new
+            commits.
+        repair: whether rows that differ get TiDB's values as of the TSO.
+        sample: the largest number of rows that differ in the result.
+
+    Returns:
+        What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why.
+
+    Raises:
+        OptionError: `at` is no TSO.
+    """
+    if at is not None:
+        check_tso(at)
+    began = time.monotonic()
+    table = ""
+    try:
+        with own_session(spark) as own, configured(own, SETTINGS):
+            target = _opened(own, name)
+            table = target.properties().get(TABLE, "")
+            audited = _TableAudit.of(target, tidb, _Moment.of(target, at, complete, newest=repair))
+            found = audited.run(sample)
+            if repair and audited.differences is not None:
+                found = audited.repair(found, tidb)
+            if found.state == "equal" and audited.is_newest:
+                verified = {VERIFIED: str(found.at)}
+                retried(lambda: target.set_properties(verified))
+            target.refresh(spark)
+    except Exception as error:  # noqa: BLE001 (of the engine, Py4J, a store: the other tables are compared all the same)
+        found = TableAudit(table=table, target=name, state="unknown", reason=_reason(error))
+    return replace(found, seconds=round(time.monotonic() - began, 3))
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, in one line if it is none of this package."""
+    if isinstance(error, TiCDCSourceError):
+        return str(error)
+    java = getattr(error, "java_exception", None)  # Py4J's own text only says which call has failed
+    return str(error if java is None else java.toString()).partition("\n")[0]
+
+
+def _opened(spark: SparkSession, name: str) -> Target:
+    target = existing_target(spark, name)
+    if target is None:
+        msg = f"The target {name} does not exist"
+        raise TargetError(msg)
+    properties = target.properties()
+    if LOG in properties:
+        msg = f"{name} is a log: it holds changes, and not the rows that the table has now, so it cannot be compared"
+        raise TargetError(msg)
+    if KEYS not in properties or PREFIX not in properties:
+        msg = f"{name} was not made by merge_into, or has had no rows yet, so its key is not known"
+        raise TargetError(msg)
+    return target
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A version of a target, and the TSO as of which it is compared."""
+
+    version: int | None
+    at: int
+    is_newest: bool
+
+    @staticmethod
+    def of(target: Target, at: int | None, complete: int | None, *, newest: bool) -> _Moment:
+        """Choose the version and the TSO.
+
+        Args:
+            target: the target.
+            at: the TSO; None for the newest one.
+            complete: a TSO up to which the target is known to be complete.
+            newest: whether the version must be the newest one.
+
+        Raises:
+            TargetError: no version is known to be complete up to the TSO, or the rows of that moment are gone.
+        """
+        commits, last = target.commits(), 0
+        known: list[tuple[int | None, int]] = []  # (version, TSO up to which it is complete), oldest first
+        for commit in reversed(commits):
+            last = max(commit.facts.resolved_ts or 0, last)
+            known.append((commit.version, last))
+        last = max(last, complete or 0)
+        latest = commits[0].version if commits else None  # Iceberg has none of a table that never had rows
+        known = [*known[:-1], (latest, last)]
+        if not last:
+            msg = (
+                f"It is not known up to which TSO {target.name} is complete: the changefeed sends no watermarks, the "
+                "table has bad records, or merge_into was not given resolved_ts. Load the table again, or give complete"
+            )
+            raise TargetError(msg)
+        if at is not None and at > last:
+            msg = (
+                f"{target.name} is complete up to TSO {last} ({utc(last)}), and {at} ({utc(at)}) is later: run the "
+                "sync until it has come so far, or give an earlier TSO"
+            )
+            raise TargetError(msg)
+        version = next(version for version, resolved in known if resolved >= (at or last))
+        if newest or at is None:
+            version = latest
+        moment = _Moment(version, at or last, version == latest)
+        emptied = int(target.properties().get(TRUNCATED_TS, 0))
+        if moment.is_newest and emptied > moment.at:
+            msg = f"DDL has emptied {target.name} at {utc(emptied)}, after TSO {moment.at}: audit it again later"
+            raise TargetError(msg)
+        return moment
+
+
+class _TableAudit:
+    """The audit of a target at a moment."""
+
+    def __init__(self, target: Target, rows: SnapshotRows, moment: _Moment, now: int) -> None:
+        self._target, self._rows, self._moment = target, rows, moment
+        self._latest = now + of_ms(_CLOCK_SKEW_MS)  # no change can be later
+        self.is_newest = moment.is_newest
+        properties = target.properties()
+        prefix = properties[PREFIX]
+        self._frame = _frame_of(target, moment)
+        self._whole_sequence = quoted(f"{prefix}sequence")
+        self._sequence = f"{self._whole_sequence}.commit_ts"
+        self._deleted = quoted(f"{prefix}is_deleted") if properties.get(DELETES) == "soft" else None
+        self._keys: list[str] = loads(properties[KEYS])
+        self._types = {field.name: field.dataType for field in self._frame.schema}
+        compared, self._missing_columns = columns_of(rows.table.columns, self._types, self._keys)
+        names = {column.name.lower(): column for column in compared}
+        keys = {key: names.get(key.lower()) for key in self._keys}
+        lost = [key for key, column in keys.items() if column is None]
+        if lost:
+            msg = f"{lost[0]} is a key column of {target.name}, and {rows.table.name} in TiDB has no such column"
+            raise SchemaError(msg)
+        self.differences: Differences | None = None
+        self._differing: set[int] = set()
+        self._comparison = Comparison(compared, tuple(key for key in keys.values() if key is not None))
+
+    @staticmethod
+    def of(target: Target, tidb: TiDBAddress, moment: _Moment) -> _TableAudit:
+        """Read the definition of the table from TiDB, as of the TSO.
+
+        Raises:
+            TargetError: the target does not say which table it is of, or TiDB no longer has that moment.
+        """
+        table = target.properties().get(TABLE, "")
+        if not table:
+            msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"
+            raise TargetError(msg)
+        gc = gc_state_of(target.spark, tidb, moment.at)
+        if not gc.is_inside:
+            msg = (
+                f"{target.name} is known to be complete up to {utc(moment.at)}, and TiDB may have removed rows of that "
+                f"time: its GC safe point is {utc(gc.safe_point)}. Run the sync, and then the audit at once; or let "
+                "TiDB keep the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
+            )
+            raise TargetError(msg)
+        rows = SnapshotRows.of(target.spark, tidb, table, at=moment.at, metadata_column_prefix=_METADATA_PREFIX)
+        return _TableAudit(target, rows, moment, gc.now)
+
+    def run(self, sample: int) -> TableAudit:
+        """Compare the buckets, and the rows of those that differ."""
+        comparison = self._comparison
+        ours = SparkSide(self._current(), comparison)
+        theirs = TiDBSide(self._rows, comparison)
+        total_in_tidb, total = self._both(theirs.total, ours.total)
+        missing_columns = theirs.with_values(self._missing_columns)
+        found = TableAudit(
+            table=str(self._rows.table.name),
+            target=self._target.name,
+            state="different" if missing_columns else "equal",
+            at=self._moment.at,
+            version=self._moment.version,
+            rows=total_in_tidb.rows,
+            target_rows=total.rows,
+            cells=total_in_tidb.rows * len(comparison.columns),
+            newer=self._newer().count(),
+            missing_columns=missing_columns,
+        )
+        if total_in_tidb == total:
+            return found
+        in_tidb, in_target = self._both(theirs.buckets, ours.buckets)
+        differing = differing_buckets(in_tidb, in_target)
+        found = replace(found, buckets=len(in_tidb.keys() | in_target.keys()), differing_buckets=len(differing))
+        differences = differing_rows(comparison, theirs, ours, differing, self._newer_keys())
+        counts = differences.counts
+        if counts:
+            self.differences, self._differing = differences, differing
+        return replace(
+            found,
+            state="different" if counts or missing_columns else "equal",
+            rows_read=differences.rows_read,
+            missing=counts.get("missing", 0),
+            extra=counts.get("extra", 0),
+            changed=counts.get("changed", 0),
+            columns=dict(differences.columns),
+            differences=differences.sample(comparison, sample),
+        )
+
+    def _both(self, theirs: Callable[[], Result], ours: Callable[[], Result]) -> tuple[Result, Result]:
+        """Run both at the same time, and return both results."""
+        with ThreadPoolExecutor(1, thread_name_prefix="audit") as threads:
+            asked = threads.submit(in_thread(self._target.spark, theirs))
+            found = ours()
+            return asked.result(), found
+
+    def repair(self, found: TableAudit, tidb: TiDBAddress) -> TableAudit:
+        """Repair, and compare again. State and version are those after the repair, and the numbers those before it.
+
+        If the repair fails, the reason says why.
+        """
+        assert self.differences is not None  # noqa: S101 (for mypy)
+        try:
+            self._merge(self.differences.frame)
+        except Exception as error:  # noqa: BLE001 (of the engine; what was found is worth to be told)
+            return replace(found, reason=f"The repair failed: {_reason(error)}")
+        newest = replace(self._moment, version=self._target.commits()[0].version)
+        again = _TableAudit.of(self._target, tidb, newest).run(0)
+        before, after = (one.missing + one.extra + one.changed for one in (found, again))
+        return replace(found, state=again.state, version=again.version, repaired=max(0, before - after))
+
+    def _merge(self, differing: DataFrame) -> None:
+        """Merge TiDB's values of the rows that differ."""
+        sequence = self._whole_sequence
+        of_repairs = f"{sequence}.commit_ts = {self._moment.at} AND {sequence}.rank = {REPAIR_RANK}"
+        last = self._frame.where(of_repairs).agg(F.max(F.expr(f"{sequence}.index"))).collect()[0][0]
+        changes = repairing_changes(
+            self._rows, self._comparison, differing, self._differing, self._current(), 0 if last is None else last + 1
+        )
+        changes = changes.drop(*self._missing_columns)  # in the other rows they would stay NULL
+        changes = as_stored(changes, self._rows.table.columns, self._types)
+        writer = f"{_REPAIR}{self._moment.at}"
+        retried(lambda: merge_into(changes, self._target.name, keys=self._keys, app_id=writer))
+
+    def _current(self) -> DataFrame:
+        """Return the rows that are not deleted, and have not changed since the TSO.
+
+        A row that somebody has added by hand may have no `_sequence`, no `_is_deleted`, or a TSO that never was.
+        """
+        rows = self._frame.where(f"NOT {self._is_newer()}")
+        return rows if self._deleted is None else rows.where(f"NOT coalesce({self._deleted}, false)")
+
+    def _is_newer(self) -> str:
+        """Return the condition of rows that were changed or deleted after the TSO."""
+        return f"coalesce({self._sequence} > {self._moment.at} AND {self._sequence} <= {self._latest}, false)"
+
+    def _newer(self) -> DataFrame:
+        return self._frame.where(self._is_newer())
+
+    def _newer_keys(self) -> DataFrame:
+        """Return the keys of rows that were changed or deleted after the TSO."""
+        key = F.expr(row_text_in_spark(self._comparison.keys)).alias(KEY)
+        newer = self._newer().select(key)
+        tombstones = self._target.deleted_keys()
+        if self._deleted is None and tombstones.exists():
+            newer = newer.union(tombstones.frame().where(self._is_newer()).select(key))
+        return computed(newer.distinct())
+
+
+def _frame_of(target: Target, moment: _Moment) -> DataFrame:
+    """Return the rows of the version; a version of Iceberg does not have the columns of DDL without rows after it."""
+    if moment.version is None:
+        return target.frame()
+    frame = target.frame_at(moment.version)
+    has_all = {field.name: field.dataType for field in frame.schema} == target.columns()
+    return frame if has_all or not moment.is_newest else target.frame()
+
+
+@dataclass(frozen=True, slots=True)
+class TiDBSide:
+    """TiDB's side of an audit."""
+
+    snapshot: SnapshotRows
+    comparison: Comparison
+
+    @property
+    def _queries(self) -> TiDBQueries:
+        return TiDBQueries(self.snapshot.table.quoted, self.comparison)
+
+    def total(self) -> Checksum:
+        """Return the checksum of all rows."""
+        return self._checksums(self._queries.total())[0]
+
+    def buckets(self) -> dict[int, Checksum]:
+        """Return the checksums of the buckets that have rows."""
+        return self._checksums(self._queries.buckets())
+
+    def _checksums(self, question: str) -> dict[int, Checksum]:
+        found = self.snapshot.answer(question, "bucket STRING, n STRING, hashes STRING").collect()
+        return checksums_of([(row["bucket"], row["n"], row["hashes"]) for row in found])
+
+    def rows(self, buckets: Collection[int]) -> DataFrame:
+        """Return the rows of the given buckets."""
+        texts = ", ".join(f"{name} STRING" for name in (KEY, *self.comparison.names))
+        return self.snapshot.answer(self._queries.rows(buckets), texts)
+
+    def with_values(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that have a value in any row: a target gets a column with its first value."""
+        if not columns:
+            return ()
+        names = [f"n{number}" for number in range(len(columns))]
+        answer = self.snapshot.answer(
+            self._queries.values_of(columns, names), ", ".join(f"{one} BIGINT" for one in names)
+        )
+        return tuple(column for column, count in zip(columns, answer.collect()[0], strict=True) if count)

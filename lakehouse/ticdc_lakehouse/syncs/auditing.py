@@ -1,0 +1,118 @@
+"""`audit` compares a target with TiDB, and `audit_sync` the targets of a sync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from ticdc_lakehouse.audits.report import AuditReport, TableAudit
+from ticdc_lakehouse.audits.table_audit import audit_table
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
+from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
+from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_source.developer_api import TableFilter, parse_table, table_patterns
+from ticdc_source.errors import OptionError
+
+__all__ = ["audit", "audit_sync"]
+
+
+@with_verbatim_sql
+def audit(
+    spark: SparkSession,
+    target: str,
+    *,
+    tidb: TiDBConfig,
+    at: int | None = None,
+    complete: int | None = None,
+    repair: bool = False,
+    sample: int = 20,
+) -> AuditReport:
+    """Compare a target of `merge_into` with its table in TiDB, at one TSO.
+
+    TiDB computes a number of rows and a checksum for each of 4,096 buckets of keys, and Spark does the same. Rows are
+    read from TiDB only if their bucket differs.
+
+    Args:
+        spark: the session, with MySQL's JDBC driver among its jars.
+        target: the name of the target, as `merge_into` takes it.
+        tidb: where TiDB is.
+        at: the TSO; by default the newest one up to which the target is known to be complete.
+        complete: a TSO up to which the caller knows that the target is complete, if its commits record an older one: a
+            table without changes has no commits.
+        repair: whether the rows that differ get TiDB's values as of the TSO, in one commit. They are compared again
+            then, so the state is that of the repaired target.
+        sample: how many rows that differ the report has at most.
+
+    Returns:
+        What was found. A target that equals TiDB gets the property `ticdc.verified_ts`.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import TiDBConfig, audit
+
+        tidb = TiDBConfig(url="jdbc:mysql://tidb:4000/", user="reader", password="…")
+        report = audit(spark, "lake.shop.orders", tidb=tidb)
+        print(report.equal, report.tables[0].rows)
+        ```
+
+    Raises:
+        OptionError: `at` is no TSO.
+    """
+    found = audit_table(spark, target, tidb=tidb.address, at=at, complete=complete, repair=repair, sample=sample)
+    return AuditReport(tables=(found,))
+
+
+@with_verbatim_sql
+def audit_sync(
+    spark: SparkSession,
+    config: SyncConfig,
+    *,
+    tables: Sequence[str] = (),
+    at: int | None = None,
+    repair: bool = False,
+    sample: int = 20,
+    on_table: Callable[[TableAudit], None] = lambda _: None,
+) -> AuditReport:
+    """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
+
+    Args:
+        spark: the session, with MySQL's JDBC driver among its jars.
+        config: the settings of the sync, with `tidb`.
+        tables: patterns of the tables, such as `shop.*`; empty for all.
+        at: one TSO for all tables.
+        repair: as in `audit`.
+        sample: as in `audit`.
+        on_table: what is called after each table.
+
+    Raises:
+        OptionError: `tidb` is missing, or the sync has no such table.
+    """
+    if config.tidb is None:
+        msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"
+        raise OptionError(msg)
+    selected = TableFilter(table_patterns(",".join(tables)) if tables else ())
+    chosen = [one for one in statuses_of(spark, config) if selected.matches(parse_table(one.table_name))]
+    if not chosen:
+        msg = f"The sync has no table {', '.join(tables)}" if tables else "The sync has no tables yet: run it first"
+        raise OptionError(msg)
+    tidb = config.tidb.address
+    redaction = Redaction(config.source, {**config.spark, **tidb.given()}, config.secret_spark)
+
+    def one(status: TableStatus) -> TableAudit:
+        found = audit_table(
+            spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
+        )
+        found = replace(found, table=found.table or status.table_name)
+        if found.reason is not None:
+            found = replace(found, reason=redaction.text(found.reason))
+        on_table(found)
+        return found
+
+    with ThreadPoolExecutor(config.parallel, thread_name_prefix="audit") as threads:
+        return AuditReport(tables=tuple(threads.map(in_thread(spark, one), chosen)))

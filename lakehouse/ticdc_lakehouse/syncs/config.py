@@ -1,0 +1,374 @@
+"""`SyncConfig` has every setting of a sync: what it copies, from where and to where.
+
+It is checked before Spark or a broker is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from ticdc_lakehouse.syncs.names import Layout
+from ticdc_lakehouse.syncs.redaction import SECRET_NAME
+from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
+from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_source.developer_api import (
+    Options,
+    ParseError,
+    TableFilter,
+    TableName,
+    applies_to_frames,
+    applies_to_records,
+    duration_ms,
+    frame_options,
+    nearest,
+    parse_table,
+    redacted,
+    refuse_unknown,
+    table_patterns,
+)
+from ticdc_source.errors import OptionError
+
+__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_key"]
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
+# Options of the source that a sync sets itself, and what to do instead.
+_SET_BY_SYNC = {
+    "assign": "write topics = ['tidb-shop']",
+    "subscribe": "write topics = ['tidb-shop']",
+    "subscribePattern": "write topics = ['tidb-.*']",
+    "outputFormat": "remove it; a sync reads records, and writes tables",
+    "tables": "write tables = ['shop.*'] at the top of sync.toml",
+    "mode": "write bad_records = 'quarantine' at the top of sync.toml",
+    "metadataColumnPrefix": "write column_prefix = '_ticdc_' at the top of sync.toml",
+    "columns": "remove it; a copy has all columns. Select columns in a view of the target",
+    "operations": "remove it; a copy has all changes. To keep each of them, write log = true in the table's section",
+    "preimages": "remove it; a copy has all changes",
+    "startingCommitTs": "write startingOffsets or startingTimestamp, or remove it to copy all changes",
+    "endingCommitTs": "remove it; without trigger, a sync ends when the topics are read",
+    "includeMetadata": "remove it; a copy has the columns of the table, and _sequence",
+    "includeHeaders": "remove it; a copy has the columns of the table",
+    "onDestructiveDDL": "remove it; a copy follows DDL",
+    "onSchemaDrift": "remove it; a copy gets new columns by itself",
+    "rescuedDataColumn": "remove it; a copy gets new columns by itself",
+    "columnNameOfCorruptRecord": "remove it; bad records are in the table _ticdc_quarantine",
+}
+_MOST_PARALLEL = 64
+_LARGEST_PORT = 65_535
+# Settings that Spark needs when it starts, so that they are arguments of its JVM.
+_AT_START = re.compile(
+    r"spark\.(driver|executor|jars|submit|app|master|local|pyspark|python|yarn|kubernetes|sql\.(extensions|warehouse))\b"
+)
+TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig:
+    """Settings of one table.
+
+    Attributes:
+        skip: whether it is left out.
+        deletes: `soft` keeps deleted rows, marked by `_is_deleted`; `hard` removes them.
+        keys: the columns that identify a row, if the messages do not say it.
+        log: whether all changes are appended to `<table>__log`, instead of the table, also if it has a key.
+        history: whether all changes are appended to `<table>__log`, beside the table.
+        partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and the like.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
+        options: options of the source for this table: `schemaHints`, `tableDDL`, `unspecifiedDecimal`.
+    """
+
+    skip: bool = False
+    deletes: Literal["soft", "hard"] | None = None
+    keys: tuple[str, ...] | None = None
+    log: bool = False
+    history: bool = False
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> DataLayout:
+        """The layout of a new target."""
+        return DataLayout(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintainConfig:
+    """When the files of the tables are tidied, and what stays.
+
+    Attributes:
+        every: the time between two rounds of a table, such as `6h`.
+        keep: for how long versions of a table are kept, and what they record; at least `1h`.
+        compact: whether small files are written into larger ones.
+        purge_deleted: how long deleted rows are remembered, such as `30d`; None for ever. It must be longer than the
+            topic keeps its messages.
+    """
+
+    every: str = "6h"
+    keep: str = "7d"
+    compact: bool = True
+    purge_deleted: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the durations.
+
+        Raises:
+            OptionError: one of them is none, or too short.
+        """
+        for name, least in (("every", "1m"), ("keep", "1h"), ("purge_deleted", "1h")):
+            given = getattr(self, name)
+            if given is not None and _duration(f"maintain.{name}", given) < _duration(name, least):
+                msg = f"maintain.{name} = {given!r}: it must be at least {least}"
+                raise OptionError(msg)
+
+    @property
+    def pause(self) -> timedelta:
+        """The time between two rounds of a table."""
+        return _duration("maintain.every", self.every)
+
+    @property
+    def history(self) -> timedelta:
+        """For how long versions are kept."""
+        return _duration("maintain.keep", self.keep)
+
+    @property
+    def memory(self) -> timedelta | None:
+        """How long deleted rows are remembered; None for ever."""
+        return None if self.purge_deleted is None else _duration("maintain.purge_deleted", self.purge_deleted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncConfig:
+    """What a sync copies, from where, to where, and how.
+
+    Attributes:
+        source: options of `format("ticdc")`: where Kafka is, and how messages are read.
+        topics: the topics: names, or regular expressions, which also find topics that are made later. Empty if `source`
+            has `path`, the folder of a storage sink.
+        format: `delta` or `iceberg`.
+        path: the folder of the tables; None if they are in a catalog.
+        catalog: the catalog of the session in which the tables are; None for tables in a folder.
+        checkpoint: the folder in which the sync stores how far it is.
+        tables: patterns of the tables to copy, such as `shop.*`; empty for all.
+        consistency: `latest` applies changes as they come; `resolved` only up to the resolved ts.
+        deletes: what becomes of deleted rows, where a table says nothing else.
+        column_prefix: what precedes the names of the columns that the sync adds.
+        commit_time: whether tables have a column `_committed_at`, the time of the commit that changed a row last.
+        time_as: how TIME is stored: `micros`, a number, or `text`.
+        views: whether a view `<table>__current` has the rows that are not deleted, and `<table>__history` the versions
+            of rows if the table has `history`. It needs a catalog with views.
+        parallel: how many tables are written at once.
+        bad_records: `quarantine` writes bad records, which cannot be read, to a table of their own; `fail` sets their
+            table aside, or ends the sync if nobody can tell their table.
+        prometheus_port: the port on which it serves metrics for Prometheus; None for none.
+        trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
+        maintain: when the files of the tables are tidied; None for never.
+        spark: settings of the Spark session that the command starts.
+        secret_settings: the names of those whose values came from the environment or a file, so that they are secret.
+        table_configs: settings of single tables, by name; `[table."…"]` in the file.
+        tidb: where the rows are read that were there before the first change; None copies changes only.
+        heal: whether a table that would be set aside, or has a bad record, is read again from TiDB instead. It needs
+            `tidb`.
+    """
+
+    source: Mapping[str, str] = field(repr=False)
+    format: Literal["delta", "iceberg"]
+    checkpoint: str
+    topics: tuple[str, ...] = ()
+    path: str | None = None
+    catalog: str | None = None
+    tables: tuple[str, ...] = ()
+    consistency: Literal["latest", "resolved"] = "latest"
+    deletes: Literal["soft", "hard"] = "soft"
+    column_prefix: str = "_"
+    commit_time: bool = False
+    time_as: Literal["micros", "text"] = "micros"
+    views: bool = False
+    parallel: int = 4
+    bad_records: Literal["quarantine", "fail"] = "quarantine"
+    prometheus_port: int | None = None
+    trigger: str | None = None
+    maintain: MaintainConfig | None = None
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_settings: frozenset[str] = frozenset()
+    table_configs: Mapping[str, TableConfig] = field(default_factory=dict)
+    tidb: TiDBConfig | None = None
+    heal: bool = False
+
+    def __post_init__(self) -> None:
+        """Check all that can be checked without Spark.
+
+        Raises:
+            OptionError: a value is wrong or missing, or contradicts another.
+        """
+        if (self.path is None) == (self.catalog is None):
+            msg = "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one"
+            raise OptionError(msg)
+        if bool(self.topics) == (self.folder is not None):
+            msg = (
+                "Say what to read: source.topics = ['tidb-shop'], or source.path, the folder of a changefeed with a "
+                "storage sink. Give one"
+            )
+            raise OptionError(msg)
+        if not 1 <= self.parallel <= _MOST_PARALLEL:
+            msg = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
+            raise OptionError(msg)
+        if self.views and self.catalog is None:
+            msg = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
+            raise OptionError(msg)
+        if self.heal and self.tidb is None:
+            msg = "heal = true: tables are read again from TiDB. Write [tidb] with its url, or remove heal = true"
+            raise OptionError(msg)
+        if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
+            msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
+            raise OptionError(msg)
+        for name, instead in _SET_BY_SYNC.items():
+            if name.lower() in {given.lower() for given in self.source}:
+                msg = f"source.{name} cannot be set: {instead}"
+                raise OptionError(msg)
+        refuse_unknown(self.source)
+        for table, each in self.table_configs.items():
+            _check_name(table)
+            each.layout.check(self.format, f'[table."{table}"]')
+            for name in each.options:
+                refuse_unknown_key(name, TABLE_OPTIONS, f'table."{table}"')
+            if each.log and each.history:
+                msg = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
+                raise OptionError(msg)
+        Options.of(self.reader_options())
+        frame_options(self.decode_options())
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of a storage sink; None if topics are read."""
+        return self.source_option("path", "") or None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What is read: the topics, or the folder without what may be secret in its URL."""
+        return self.topics if self.folder is None else (redacted(self.folder),)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the tables are."""
+        return Layout(self.format, root=self.path, catalog=self.catalog)
+
+    def reader_options(self) -> dict[str, str]:
+        """Return the options of the stream of records."""
+        given = {name: text for name, text in self.source.items() if applies_to_records(name)}
+        if self.topics and all(map(_TOPIC_NAME.fullmatch, self.topics)):
+            given["subscribe"] = ",".join(self.topics)
+        elif self.topics:
+            given["subscribePattern"] = "|".join(
+                topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
+            )
+        if ddl := self.decode_options().get("tableDDL"):
+            given["tableDDL"] = ddl
+        return {"startingOffsets": "earliest", **given, "outputFormat": "record"}
+
+    def decode_options(self) -> dict[str, str]:
+        """Return the options with which the records of all tables are decoded."""
+        given = {name: text for name, text in self.source.items() if applies_to_frames(name)}
+        ddl = [given.pop("tableDDL", ""), *(each.options.get("tableDDL", "") for each in self.table_configs.values())]
+        if any(ddl):
+            given["tableDDL"] = ";\n".join(text.strip().rstrip(";") for text in ddl if text)
+        if self.tables:
+            given["tables"] = ",".join(self.tables)
+        # A target follows DDL, and the reader's warning would say that nobody does.
+        return {**given, "metadataColumnPrefix": self.column_prefix, "onDestructiveDDL": "ignore"}
+
+    def table_options(self) -> dict[str, dict[str, str]]:
+        """Return the options of single tables that differ from those of all."""
+        given = {name: {key: text for key, text in each.options.items() if key != "tableDDL"}
+                 for name, each in self.table_configs.items()}  # fmt: skip
+        return {name: options for name, options in given.items() if options}
+
+    @property
+    def secret_spark(self) -> dict[str, str]:
+        """The settings of Spark that are secret: their names say so, or their values came from elsewhere.
+
+        The value of a setting that Spark needs when it starts is secret only if the name says so.
+        """
+        return {
+            name: value
+            for name, value in self.spark.items()
+            if SECRET_NAME.search(name) or (name in self.secret_settings and not _AT_START.match(name))
+        }
+
+    @property
+    def time_zone(self) -> str:
+        """The zone of TIMESTAMP values in messages."""
+        return self.source_option("timeZone", "UTC")
+
+    def source_option(self, name: str, default: str) -> str:
+        """Return an option of the source, whose name may have any case."""
+        return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
+
+    @property
+    def may_lose_changes(self) -> bool:
+        """Whether the stream goes on if Kafka has removed records that it has not read."""
+        return self.source_option("failOnDataLoss", "true").lower() != "true"
+
+    def write_settings(self, table: TableName) -> WriteSettings:
+        """Return how the rows of a table are written."""
+        own = self.of_table(table)
+        return WriteSettings(
+            format=self.format,
+            keys=own.keys,
+            deletes=own.deletes or self.deletes,
+            column_prefix=self.column_prefix,
+            time_zone=self.time_zone,
+            time_as=self.time_as,
+            commit_time=self.commit_time,
+            partition_by=own.partition_by,
+            cluster_by=own.cluster_by,
+            as_log=own.log,
+        )
+
+    def selects(self, table: TableName) -> bool:
+        """Return whether a table is copied."""
+        patterns = table_patterns(",".join(self.tables)) if self.tables else ()
+        return TableFilter(patterns).matches(table) and not self.of_table(table).skip
+
+    def of_table(self, table: TableName) -> TableConfig:
+        """Return the settings of a table."""
+        return next((each for name, each in self.table_configs.items() if parse_table(name).is_same(table)), _DEFAULT)
+
+
+_DEFAULT = TableConfig()
+
+
+def refuse_unknown_key(name: str, names: Iterable[str], section: str) -> None:
+    """Refuse a name that is not one of these.
+
+    Raises:
+        OptionError: it is none of them; the message has the nearest.
+    """
+    names = list(names)
+    if name in names:
+        return
+    near = nearest(name, names)
+    where = f"[{section}]" if section else "the top of sync.toml"
+    hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
+    msg = f"Unknown key {name!r} in {where}; {hint}"
+    raise OptionError(msg)
+
+
+def _duration(name: str, text: str) -> timedelta:
+    try:
+        return timedelta(milliseconds=duration_ms(text))
+    except ParseError:
+        msg = f"{name} = {text!r}: expected a duration such as 30m, 6h or 7d"
+        raise OptionError(msg) from None
+
+
+def _check_name(table: str) -> None:
+    try:
+        parse_table(table)
+    except (ValueError, ParseError):
+        msg = f'[table."{table}"]: expected the name of a table, such as [table."shop.orders"]'
+        raise OptionError(msg) from None

@@ -1,0 +1,155 @@
+"""`sync`: one stream of records → all tables of some topics, in Delta or Iceberg."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.failures import text_of
+from ticdc_lakehouse.syncs.following import Following
+from ticdc_lakehouse.syncs.loading import LoadProgress
+from ticdc_lakehouse.syncs.metrics import exported
+from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
+from ticdc_lakehouse.syncs.session import refuse_connect, start_workers
+from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
+
+__all__ = ["BatchReport", "SyncReport", "sync"]
+
+_QUERY = "ticdc-lakehouse sync"  # the name of its stream
+_BETWEEN_LOSSES_S = 60.0  # a stream that loses records more often does not go on
+
+
+@with_verbatim_sql
+def sync(
+    spark: SparkSession,
+    config: SyncConfig,
+    *,
+    resume: tuple[str, ...] = (),
+    on_batch: Callable[[BatchReport], None] | None = None,
+    on_load: Callable[[LoadProgress], None] | None = None,
+) -> SyncReport:
+    """Copy every table of some topics to Delta or Iceberg, and keep the copies up to date.
+
+    It reads one stream of records, splits each micro-batch into its tables, and writes them side by side: those with a
+    key are merged, the others are logs. A table that cannot go on is set aside with its reason, and its records are
+    kept; the others go on. With `config.heal`, it is read again from TiDB instead. Kill the sync whenever you like, and
+    start it again with the same configuration.
+
+    With `config.tidb`, the rows that were there before come first: every table is read as of one TSO, and its changes
+    go on after that. A table that joins later is loaded while the others go on.
+
+    Args:
+        spark: a session with Delta or Iceberg.
+        config: what to copy.
+        resume: tables to resume; what has set them aside must be fixed.
+        on_batch: is called after each micro-batch.
+        on_load: is called with the progress of each load, in a thread of the load.
+
+    Returns:
+        The status of each table, after all topics have been read (`trigger=None`) or the stream has been stopped.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import SyncConfig, sync
+
+        config = SyncConfig(
+            source={"kafka.bootstrap.servers": "localhost:9092", "timeZone": "UTC"},
+            topics=("tidb-shop",),
+            format="delta",
+            path="/data/lake",
+            checkpoint="/data/checkpoints/shop",
+        )
+        report = sync(spark, config)
+        print(report.set_aside)
+        ```
+
+    Raises:
+        OptionError: an option is wrong, `resume` names a table that is not set aside, or the session is one of Spark
+            Connect.
+        TargetError: the tables are copies of other topics, another process writes them now, or the status table cannot
+            be written.
+        CheckpointError: the tables were written with another checkpoint, or there is a checkpoint and no tables.
+        TiCDCSourceError: the topics cannot be read.
+    """
+    refuse_connect(spark)
+    start_workers(spark)
+    running = Following(spark, config, on_batch or (lambda _: None), on_load)
+    try:
+        records = _records(spark, config, config.trigger)  # a wrong option is an error before the tables are claimed
+        running.start()
+        with running.writing():
+            running.resume(resume)
+            with exported(spark, config, _QUERY, running.statuses):
+                _follow(spark, config, running, records)
+            return running.end()
+    except Exception as error:
+        without_secrets = running.without_secrets(error)
+        if without_secrets is error:
+            raise
+        raise without_secrets from None
+    finally:
+        running.close()
+
+
+def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **more: str) -> DataFrame:
+    """Return the stream of a sync; see `_run` for `trigger`."""
+    options = {**config.reader_options(), **more}
+    limits = [name for name in options if name.lower() in ("maxoffsetspertrigger", "minoffsetspertrigger")]
+    if limits and trigger is None and not HAS_ADMISSION_CONTROL:
+        warn(f"Option '{limits[0]}' is ignored: before PySpark 4.2, a sync without a trigger is one micro-batch")
+        options = {name: text for name, text in options.items() if name not in limits}
+    return spark.readStream.format("ticdc").options(**options).load()
+
+
+def _follow(spark: SparkSession, config: SyncConfig, running: Following, records: DataFrame) -> None:
+    """Run the stream until it ends. If records are lost and tables heal, skip what is lost, and read all tables again.
+
+    Raises:
+        Exception: the stream has failed; also if records are lost again within a minute.
+    """
+    skipped_at = float("-inf")
+    while True:
+        try:
+            _run(running, records, config.trigger)
+        except Exception as error:
+            if not running.heals_loss(error) or time.monotonic() - skipped_at < _BETWEEN_LOSSES_S:
+                raise
+            reason = text_of(error)
+        else:
+            return
+        warn(f"{reason}. Every table is read again from TiDB, because heal = true")
+        running.begin_skip(reason)
+        lossy = _records(spark, config, None, failOnDataLoss="false")
+        _run(running, lossy, None)  # the checkpoint is behind the loss then
+        running.end_skip(reason)
+        skipped_at, records = time.monotonic(), _records(spark, config, config.trigger)
+
+
+def _run(running: Following, records: DataFrame, trigger: str | None) -> None:
+    """Run a query until it ends.
+
+    Args:
+        running: the tables.
+        records: the stream.
+        trigger: time between two micro-batches; None ends when the topics are read.
+    """
+    how = {"availableNow": True} if trigger is None else {"processingTime": trigger}
+    stream = records.writeStream.foreachBatch(running.apply).trigger(**how)
+    query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
+    running.query = query
+    try:
+        running.load(str(query.id))
+        query.awaitTermination()
+        running.load_the_rest()
+    except BaseException:
+        running.stop()  # errors that the stop causes must set no table aside
+        with suppress(Exception):  # of a JVM that is gone, because whoever stops a process stops its group
+            query.stop()
+        if running.error is not None:  # what Spark raises is a text of Java around it
+            raise running.error from None
+        raise

@@ -1,0 +1,537 @@
+"""load_tables: the rows that were there before the changes, as of one TSO, into their targets; it continues if killed.
+
+A table is read range by range, and a group of ranges is one commit, whose number the target remembers. So the target
+itself says what it has. Loading and following are the same idempotent merge: the changes may come before or after.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
+from ticdc_lakehouse.snapshots.queries import TiDBAddress, quote
+from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.syncs.failures import is_fault
+from ticdc_lakehouse.syncs.load_folder import LoadFolder, Plan, rows_in
+from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
+from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.log import append_log
+from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX, merge_into
+from ticdc_lakehouse.targets.repeats import is_same, last_batch
+from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
+from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_source.developer_api import KEY, DDLEvent, TableFilter, TableName, warn
+from ticdc_source.errors import SchemaError, TiCDCSourceError
+
+__all__ = ["COMPLETE", "Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
+
+# Properties of a target: the TSO from which on it has every row, and the TSO of the load that created it.
+COMPLETE, LOAD = "ticdc.complete", "ticdc.load"
+_WRITER = "load-"  # begins the app_id of the commits of a load
+_METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
+_WATCH_SECONDS = 30.0  # between two looks at garbage collection
+_WANTED_SECONDS = 3600.0  # of a life time that is shorter, a load warns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where the rows of a table go, and how they are written.
+
+    Attributes:
+        target: the name of the target.
+        log: the name of the log, if the table has no key.
+        settings: how they are written.
+        properties: table properties for a new target.
+        location: where a new target puts its files.
+        is_older: whether the target has no change of after the TSO, so that it is the table at the TSO in the end.
+        replaces: whether such a target takes TiDB's types and keys if its own are other ones, and loses its rows if
+            TiDB has no such table any more.
+    """
+
+    target: str
+    log: str
+    settings: WriteSettings = field(default_factory=WriteSettings)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+    is_older: bool = False
+    replaces: bool = False
+
+    @staticmethod
+    def of(target: str) -> Destination:
+        """Return the destination of a target, with the log `<target>__log` beside it."""
+        log = f"{target[:-1].rstrip('/')}__log`" if target.endswith("`") else f"{target}__log"
+        return Destination(target=target, log=log)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """How far the load of a table is.
+
+    Attributes:
+        table: the table.
+        rows: about how many of its rows are in the target.
+        of: about how many rows it has.
+        seconds: for how long it has been loading, in this run.
+        had: about how many rows were there when this run began.
+        complete: whether all its rows are there.
+        failed: whether the load of the table has ended with an error.
+    """
+
+    table: TableName
+    rows: int
+    of: int
+    seconds: float
+    had: int = 0
+    complete: bool = False
+    failed: bool = False
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the load will go on at the speed of this run; None if nothing tells it yet."""
+        new = self.rows - self.had
+        return None if new <= 0 or self.seconds <= 0 else self.seconds * max(0, self.of - self.rows) / new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLoad:
+    """What the load of a table did.
+
+    Attributes:
+        table: the table.
+        target: the name of the target, or of the log.
+        complete: the TSO from which on the target has every row; None if it has not.
+        rows: about how many rows were read.
+        ranges: how many ranges were read.
+        had: how many ranges the target had already, of a run before.
+        gone: whether TiDB had no such table.
+        error: why it is not complete.
+    """
+
+    table: TableName
+    target: str
+    complete: int | None = None
+    rows: int = 0
+    ranges: int = 0
+    had: int = 0
+    gone: bool = False
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """What `load_tables` did.
+
+    Attributes:
+        at: the TSO; the changes after it continue the tables.
+        tables: each table, in the order of the arguments.
+    """
+
+    at: int
+    tables: tuple[TableLoad, ...]
+
+    @property
+    def failed(self) -> tuple[TableLoad, ...]:
+        """The tables that are not complete."""
+        return tuple(one for one in self.tables if one.complete is None)
+
+
+@with_verbatim_sql
+def load_tables(
+    spark: SparkSession,
+    tidb: TiDBAddress,
+    tables: TableFilter | Sequence[TableName],
+    target_of: Callable[[TableName], Destination | str],
+    *,
+    folder: str,
+    at: int | None = None,
+    parallel: int = 4,
+    rows_per_range: int = 200_000,
+    ranges_per_commit: int = 8,
+    zero_date: str = "null",
+    on_progress: Callable[[LoadProgress], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> LoadReport:
+    """Read tables as of one TSO, side by side, and write each into its target, range by range.
+
+    A load that was killed goes on when it is called again with the same folder: tables that are complete, and ranges
+    that their targets have, are not read again. A table that fails stops no other; its error is in the report. A target
+    that has all rows gets the property `ticdc.complete` with the TSO, and is left alone from then on. If it had rows of
+    before, those that TiDB did not have at the TSO are deleted first. So changes up to the TSO are not needed any more.
+
+    A target that the load creates itself gets its rows by plain appends, which cost a fraction of a MERGE. So nothing
+    else may write into it before it is complete; if another writer of this package has, the rest is merged.
+
+    Args:
+        spark: the session, with MySQL's JDBC driver among its jars.
+        tidb: where TiDB is.
+        tables: the tables, or patterns as the option `tables` has them; views are left out.
+        target_of: the target of a table.
+        folder: where the load remembers its TSO and the ranges of tables; on any file system that Spark knows.
+        at: the TSO; by default that of the load that began in the folder, or else of this moment.
+        parallel: how many tables are loaded at once.
+        rows_per_range: how many rows a task reads; of a table with many regions, it reads a region.
+        ranges_per_commit: how many ranges are one commit. They are read in parallel.
+        zero_date: as in `snapshot`.
+        on_progress: what is called after each commit, in the thread of a table. What it raises is a warning.
+        stop: ends the load after the commits that are under way, once it returns true.
+
+    Raises:
+        TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
+    """
+    kept = LoadFolder(folder)
+    if at is None:
+        at = kept.tso(spark)
+    if at is None:
+        at = current_tso(spark, tidb.url, user=tidb.user, password=tidb.password, properties=tidb.properties)
+        kept.keep_tso(spark, at)
+    watch = _Watch(tidb, at)
+    watch.begin(spark)
+    names = tables_at(spark, tidb, tables, at=at) if isinstance(tables, TableFilter) else list(tables)
+    ended = threading.Event()
+    load = _Load(tidb, at, kept, watch, rows_per_range, ranges_per_commit, zero_date, on_progress,
+                 lambda: ended.is_set() or stop())  # fmt: skip
+    places = [_destination(target_of(name)) for name in names]
+    with ThreadPoolExecutor(parallel, thread_name_prefix="load") as threads:
+        futures = [
+            threads.submit(copy_context().run, partial(load.table, spark, *one))
+            for one in zip(names, places, strict=True)
+        ]
+        try:
+            done = tuple(future.result() for future in futures)
+        except BaseException:  # Ctrl-C: what is written is complete, and the rest of it is for the next run
+            ended.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return LoadReport(at=at, tables=done)
+
+
+def _destination(place: Destination | str) -> Destination:
+    return Destination.of(place) if isinstance(place, str) else place
+
+
+class _Watch:
+    """Garbage collection, at which a load looks before it begins and between its commits."""
+
+    def __init__(self, tidb: TiDBAddress, at: int) -> None:
+        self._tidb = tidb
+        self._at = at
+        self._lock = threading.Lock()
+        self._looked = 0.0
+        self._warned = False
+
+    def begin(self, spark: SparkSession) -> None:
+        """Refuse a moment that is gone, and warn of a short life time."""
+        self._look(spark, _WANTED_SECONDS)
+
+    def look(self, spark: SparkSession) -> None:
+        """Refuse a moment that is gone, and warn once if it will be soon; most calls ask nothing."""
+        with self._lock:
+            due = time.monotonic() - self._looked >= _WATCH_SECONDS
+        if due:
+            self._look(spark, 0)
+
+    def _look(self, spark: SparkSession, wanted: float) -> None:
+        state = gc_state_of(spark, self._tidb, self._at)
+        state.check()
+        with self._lock:
+            self._looked = time.monotonic()
+            warns = not self._warned and state.seconds_left < max(wanted, state.life_time / 5)
+            self._warned = self._warned or warns
+        if warns:
+            warn(state.advice)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """One call of `load_tables`; its tables run in threads."""
+
+    tidb: TiDBAddress
+    at: int
+    folder: LoadFolder
+    watch: _Watch
+    rows_per_range: int
+    ranges_per_commit: int
+    zero_date: str
+    on_progress: Callable[[LoadProgress], None] | None
+    is_stopped: Callable[[], bool]
+
+    def tell(self, progress: LoadProgress) -> None:
+        """Say how far a table is: whoever hears it must not fail the load."""
+        try:
+            if self.on_progress is not None:
+                self.on_progress(progress)
+        except Exception as error:  # noqa: BLE001 (of a function that a user gave)
+            warn(f"The progress of the load of {progress.table} was not told: {error}")
+
+    def table(self, spark: SparkSession, name: TableName, place: Destination) -> TableLoad:
+        """Load a table; its error is part of what is returned."""
+        try:
+            # What a commit records is a setting of the session, so each table has a session of its own.
+            return _TableLoad(self, _session_like(spark), name, place).run()
+        except Exception as error:  # noqa: BLE001 (of the engine, of the JVM, ours: the other tables go on)
+            self.tell(LoadProgress(table=name, rows=0, of=0, seconds=0, failed=True))
+            return TableLoad(table=name, target=place.target, error=error)
+
+
+class _TableLoad:
+    """The load of one table."""
+
+    def __init__(self, load: _Load, spark: SparkSession, name: TableName, place: Destination) -> None:
+        self._load, self._spark, self._name, self._place = load, spark, name, place
+        self._began = time.monotonic()
+        self._app_id = ""
+        self._had = 0
+
+    def run(self) -> TableLoad:
+        """Write the ranges that the target lacks, and say that it is complete."""
+        for known in (self._place.target, self._place.log):  # without asking TiDB
+            properties = self._properties(known)
+            if int(properties.get(COMPLETE, 0)) >= self._load.at:  # an older claim is of before what this load mends
+                return self._report(known, properties)
+        load = self._load
+        if self._place.replaces and not self._is_in_tidb():
+            return self._empty()
+        rows = SnapshotRows.of(
+            self._spark,
+            load.tidb,
+            f"{quote(self._name.database)}.{quote(self._name.table)}",
+            at=load.at,
+            zero_date=load.zero_date,
+            metadata_column_prefix=_METADATA_PREFIX,
+        )
+        plan = self._plan(rows)
+        self._app_id = f"{_WRITER}{load.at}-{plan.digest}"
+        whole = rows.frame()
+        has_key = self._place.settings.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
+        is_log = self._place.settings.as_log or not has_key
+        if is_log and self._place.replaces:
+            self._check_no_table()
+        target = self._place.log if is_log else self._place.target
+        appends = not is_log and self._create(whole)
+        if is_log:
+            self._check_log()
+        start = self._next_group(target)
+        ranges, self._had = 0, rows_in(plan.groups[:start])
+        self._tell(plan, start)
+        for number in range(start, len(plan.groups)):
+            if load.is_stopped():
+                msg = f"The load of {self._name} was stopped: load again with the same folder, and it continues"
+                raise TiCDCSourceError(msg)
+            load.watch.look(self._spark)
+            group = plan.groups[number]
+            facts = CommitFacts(self._resolved_ts(plan, number, appends=appends), self._app_id, number)
+            frame = rows.frame([one.clause for one in group])
+            write = partial(self._write, rows, frame, facts, is_log=is_log, appends=appends)
+            retried(write, again=lambda error, _: is_fault(error) and not load.is_stopped())
+            ranges += len(group)
+            self._tell(plan, number + 1)
+        if is_log and existing_target(self._spark, target) is None:  # there were no rows
+            self._write(rows, whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
+        if not is_log and not appends:
+            self._remove_gone()
+        if self._place.is_older and (is_log or not appends or not plan.groups):
+            self._end(target, len(plan.groups) + 1)
+        self._opened(target).set_properties({COMPLETE: str(load.at)})
+        self._tell(plan, len(plan.groups), complete=True)
+        return replace(
+            self._report(target, self._properties(target)),
+            rows=rows_in(plan.groups[start:]),
+            ranges=ranges,
+            had=sum(map(len, plan.groups[:start])),
+        )
+
+    def _is_in_tidb(self) -> bool:
+        """Return whether TiDB had the table at the TSO."""
+        exact = TableFilter(((self._name.database, self._name.table),))
+        return any(map(self._name.is_same, tables_at(self._spark, self._load.tidb, exact, at=self._load.at)))
+
+    def _empty(self) -> TableLoad:
+        """Remove the rows of a table that TiDB has no longer."""
+        at, name = self._load.at, self._place.target
+        self._app_id = f"{_WRITER}{at}-gone"
+        if existing_target(self._spark, name) is not None:
+            self._remove_gone()
+            self._end(name, 0)
+            self._opened(name).set_properties({COMPLETE: str(at)})
+        return TableLoad(table=self._name, target=name, complete=at, gone=True)
+
+    def _check_no_table(self) -> None:
+        """Refuse to read a table into a log while a target has its rows.
+
+        Raises:
+            TargetError: the table had a key until now.
+        """
+        target = existing_target(self._spark, self._place.target)
+        if target is not None and KEYS in target.properties():
+            msg = (
+                f"{self._name} has no key in TiDB now, and {target.name} has its rows by {target.properties()[KEYS]}. "
+                "Give the table a key again; or rename or drop that target, and a log begins"
+            )
+            raise TargetError(msg)
+
+    def _end(self, name: str, number: int) -> None:
+        """Commit that a target is the table at the TSO: it may have had no rows, or deletes have followed the last."""
+        target = self._opened(name)
+        facts = CommitFacts(self._load.at, self._app_id, number)
+        if not is_same(last_batch(target, facts), facts):
+            target.append(target.frame().where(F.lit(False)), facts)  # noqa: FBT003 (a value of Spark)
+
+    def _properties(self, name: str) -> Mapping[str, str]:
+        target = existing_target(self._spark, name)
+        return {} if target is None else target.properties()
+
+    def _report(self, target: str, properties: Mapping[str, str]) -> TableLoad:
+        return TableLoad(table=self._name, target=target, complete=int(properties[COMPLETE]))
+
+    def _plan(self, rows: SnapshotRows) -> Plan:
+        """Return the plan of the run before, or else a new one."""
+        load = self._load
+        plan = load.folder.plan(self._spark, self._name, load.at)
+        if plan is None:
+            plan = Plan.of(rows.ranges_of(load.rows_per_range), load.ranges_per_commit)
+            load.folder.keep_plan(self._spark, self._name, load.at, plan, rows.table.create_sql())
+        return plan
+
+    def _create(self, whole: DataFrame) -> bool:
+        """Create the target if it does not exist; return whether its rows can be appended.
+
+        They can if this load created it, and no other writer has written since.
+        """
+        target = existing_target(self._spark, self._place.target)
+        if target is None:
+            self._merge(whole.where(F.lit(False)), CommitFacts())  # noqa: FBT003 (a value of Spark)
+            return True
+        if target.properties().get(LOAD) != str(self._load.at):
+            return False
+        writers = {commit.facts.app_id for commit in target.commits()}
+        names = {name.lower() for name in target.columns()}
+        has_all = names == {name.lower() for name in self._as_stored(whole, target).columns}
+        return writers <= {None, self._app_id} and has_all
+
+    def _check_log(self) -> None:
+        """Refuse a log with rows that this load has not written: without a key, nothing tells them from new ones.
+
+        Raises:
+            TargetError: it has such rows.
+        """
+        log = existing_target(self._spark, self._place.log)
+        writers = {commit.facts.app_id or "" for commit in log.commits()} if log else set()
+        others = writers - {"", self._app_id}
+        if others:
+            of_load = any(one.startswith(_WRITER) for one in others)
+            what = "rows of a load that did not end" if of_load else "changes of before"
+            msg = (
+                f"{self._place.log} has {what}, and nothing tells them from the rows of this load: a log has no key. "
+                f"Drop {self._place.log}, and load again"
+            )
+            raise TargetError(msg)
+
+    def _next_group(self, target: str) -> int:
+        """Return the number of the first group that a target does not have."""
+        existing = existing_target(self._spark, target)
+        last = None if existing is None else existing.last_batch(self._app_id)
+        return 0 if last is None else last.number + 1
+
+    def _resolved_ts(self, plan: Plan, number: int, *, appends: bool) -> int | None:
+        """Return what the commit of a group completes: of a target with newer changes nobody knows it here."""
+        return self._load.at if appends and number == len(plan.groups) - 1 else None
+
+    def _write(self, rows: SnapshotRows, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
+        if is_log:
+            place = self._place
+            append_log(frame, place.log, app_id=facts.app_id, batch_id=facts.batch_id,
+                       properties={**place.properties, LOAD: str(self._load.at)},
+                       **place.settings.for_log())  # fmt: skip
+        elif not appends:
+            try:
+                # Types that DDL has stated before say nothing of these rows.
+                self._merge(frame, facts, self._as_created(rows)[1:] if self._place.replaces else ())
+            except (SchemaError, TargetError):  # nothing was written
+                if not self._place.replaces:
+                    raise
+                self._merge(frame, facts, self._as_created(rows))
+        else:
+            target = self._opened(self._place.target)
+            if not is_same(last_batch(target, facts), facts):
+                target.append(self._as_stored(frame, target), facts)
+
+    def _as_created(self, rows: SnapshotRows) -> list[DDLEvent]:
+        """Return DDL by which the target takes TiDB's types and keys: as if the table had just been created anew."""
+        statements = (f"DROP TABLE {quote(self._name.table)}", "drop table"), (rows.table.create_sql(), "create table")
+        return [
+            DDLEvent(position=0, index=0, commit_ts=self._load.at - 1, table=self._name, query=query, type=kind)
+            for query, kind in statements
+        ]
+
+    def _merge(self, frame: DataFrame, facts: CommitFacts, ddl: Sequence[DDLEvent] = ()) -> None:
+        place = self._place
+        merge_into(
+            frame,
+            place.target,
+            app_id=facts.app_id,
+            batch_id=facts.batch_id,
+            ddl=ddl,
+            on_destructive_ddl="apply",
+            properties={**place.properties, LOAD: str(self._load.at)},
+            location=place.location,
+            **place.settings.for_merge(),
+        )
+
+    def _remove_gone(self) -> None:
+        """Delete the rows that TiDB did not have at the TSO: every other one has the load's sequence, or a newer one.
+
+        Their deletes may never come: they were among bad records, or in what a topic has lost.
+        """
+        target = self._opened(self._place.target)
+        properties = target.properties()
+        prefix = properties[PREFIX]
+        gone = f"{quoted(f'{prefix}sequence')}.commit_ts < {self._load.at}"
+        if properties[DELETES] == "soft":
+            deleted = quoted(f"{prefix}is_deleted")
+            target.update_rows({f"{prefix}is_deleted": "true"}, f"{gone} AND NOT {deleted}", CommitFacts())
+        else:
+            target.delete_rows(gone, CommitFacts())
+
+    def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
+        """Return rows as `merge_into` would store them."""
+        changes = with_time_as(read_changelog(frame), target, None)
+        properties = target.properties()
+        prefix = properties[PREFIX]
+        sequence = changes.column(f"{changes.prefix}sequence")
+        own = [sequence.alias(f"{prefix}sequence")]
+        own += [committed_at(sequence).alias(f"{prefix}committed_at")] if COMMIT_TIME in properties else []
+        own += [F.lit(False).alias(f"{prefix}is_deleted")] if properties[DELETES] == "soft" else []  # noqa: FBT003
+        return frame.select(*(stored_column(changes, one).alias(one.name) for one in changes.columns), *own)
+
+    def _opened(self, name: str) -> Target:
+        target = existing_target(self._spark, name)
+        if target is None:
+            msg = f"The target {name} of {self._name} is gone since its load began: load again with another folder"
+            raise TiCDCSourceError(msg)
+        return target
+
+    def _tell(self, plan: Plan, groups: int, *, complete: bool = False) -> None:
+        seconds = time.monotonic() - self._began
+        rows = rows_in(plan.groups[:groups])
+        self._load.tell(
+            LoadProgress(table=self._name, rows=rows, of=plan.rows, seconds=seconds, had=self._had, complete=complete)
+        )
+
+
+def _session_like(spark: SparkSession) -> SparkSession:
+    """Return a session with the same settings and views, and settings of its own from now on."""
+    clone = getattr(spark, "_jsparkSession", None)
+    if clone is None:  # Spark Connect
+        return spark.newSession()
+    return type(spark)(spark.sparkContext, clone.cloneSession())

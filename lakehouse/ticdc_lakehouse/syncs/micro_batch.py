@@ -1,0 +1,484 @@
+"""A micro-batch of a sync: its tables are written side by side, and one that cannot go on is set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
+from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
+from ticdc_lakehouse.syncs.failures import Shared, is_fault, shared_cause, text_of
+from ticdc_lakehouse.syncs.healing import Healing
+from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords
+from ticdc_lakehouse.syncs.key_only import rows_of_keys
+from ticdc_lakehouse.syncs.loading import COMPLETE
+from ticdc_lakehouse.syncs.names import Layout
+from ticdc_lakehouse.syncs.quarantine import Quarantine
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.status import Kind, TableStatus
+from ticdc_lakehouse.syncs.views import Views
+from ticdc_lakehouse.targets.log import append_log, check_key
+from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
+from ticdc_lakehouse.targets.merge import merge_into
+from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_source import Tables, decode
+from ticdc_source.developer_api import (
+    KEY,
+    MYSQL_TYPE,
+    PROTOCOLS,
+    TABLE,
+    Options,
+    TableName,
+    ddl_kind,
+    is_of_messages,
+    parse_table,
+)
+from ticdc_source.errors import TiCDCSourceError
+
+__all__ = ["MicroBatch", "Outcome", "summed"]
+
+_LONGEST_REASON = 2000  # characters
+_CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
+_METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a table in a micro-batch.
+
+    Attributes:
+        status: its status now.
+        images: how many keys it changes in a table, or how many changes a log gets; also if the target has them.
+        created: whether its target was created.
+        bad_records: how many of its records went into quarantine.
+    """
+
+    status: TableStatus
+    images: int = 0
+    created: bool = False
+    bad_records: int = 0
+
+
+def summed(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what became of a table whose records were replayed in several parts."""
+    return Outcome(
+        outcomes[-1].status,
+        images=sum(each.images for each in outcomes),
+        created=any(each.created for each in outcomes),
+        bad_records=sum(each.bad_records for each in outcomes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """The changes of a micro-batch, and where they go.
+
+    Attributes:
+        changes: the changes of each table.
+        facts: what the commits record.
+        config: what is copied, and how.
+        layout: where the targets are.
+        statuses: the statuses of the tables before this micro-batch, by name.
+        quarantine: the table of bad records.
+        kept: returns where the records of a table are kept while it is set aside; None if kept records are written.
+        shared: tells errors of one table from those of all.
+        redaction: hides secrets in reasons.
+        views: the views of the tables; None if there are none.
+        lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
+            complete without a load; None if they have lost none.
+        checked: the tables whose targets this process has found to be the sync's own.
+        begins: returns the status `loading` of a table, or None if TiDB has no such table. The attribute is None if
+            nothing may be loaded.
+        healing: reads tables again that would be set aside; None if none heals.
+    """
+
+    changes: Tables
+    facts: CommitFacts
+    config: SyncConfig
+    layout: Layout
+    statuses: Mapping[str, TableStatus]
+    quarantine: Quarantine
+    kept: Callable[[str], KeptRecords] | None
+    shared: Shared
+    redaction: Redaction
+    views: Views | None = None
+    lost_until: int | None = None
+    checked: set[str] = field(default_factory=set)
+    begins: Callable[[TableName], TableStatus | None] | None = None
+    healing: Healing | None = None
+
+    def quarantine_without_table(self) -> int:
+        """Put bad records whose table is not known into quarantine; return how many there are.
+
+        Raises:
+            TiCDCSourceError: there are some, and `bad_records` is `fail` or none could be put there.
+        """
+        if self.changes.bad_record_error is None or self.changes.records is None:
+            return 0
+        if self.config.bad_records == "fail":
+            raise self.changes.bad_record_error
+        bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
+        protocol = self.changes.protocol or next(iter(PROTOCOLS))
+        given = {name: text for name, text in self.config.decode_options().items() if is_of_messages(name)}
+        rows = decode(bad, outputFormat="event", mode="PERMISSIVE", **{**given, "protocol": protocol})
+        facts = replace(self.facts, app_id=f"{self.facts.app_id}/unreadable")
+        count = self.quarantine.add(rows, _CORRUPT, facts)
+        if count == 0:  # otherwise the record would be lost silently
+            raise self.changes.bad_record_error
+        return count
+
+    def apply(self, names: Sequence[str]) -> list[Outcome]:
+        """Write tables side by side.
+
+        Args:
+            names: the tables.
+        """
+        every = (parse_table(name) for name in [*self.statuses, *names])
+        refused = self.layout.refused(table for table in every if self.config.selects(table))
+        spark = None if self.changes.records is None else self.changes.records.sparkSession
+        runs = [
+            in_thread(spark, partial(self._apply_one, name, refused.get(parse_table(name))))
+            for name in names
+            if self.config.selects(parse_table(name))
+        ]
+        with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
+            return [each.result() for each in [pool.submit(run) for run in runs]]
+
+    def _apply_one(self, name: str, refused: TiCDCSourceError | None) -> Outcome:
+        """Write the changes of a table, or set it aside.
+
+        Raises:
+            Exception: what would stop every table.
+        """
+        wrong = refused or self.changes.errors.get(name)
+        target = "" if refused is not None else self.layout.target(parse_table(name))
+        status = self.statuses.get(name) or TableStatus(table_name=name, target=target)
+        if status.state != "following":
+            self._keep(name)
+            since = self.facts.batch_id if status.set_aside_batch is None else status.set_aside_batch
+            return Outcome(replace(status, set_aside_batch=since))
+        if wrong is not None:
+            if shared_cause(wrong) is not None:
+                raise wrong
+            return self._set_aside(status, wrong)
+        try:
+            loading = self._loading(status)
+            if loading is not None:
+                self._keep(name)
+                return Outcome(loading)
+            return self._retried(name, lambda: self._write(status, self.changes[name]))
+        except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
+            if self.shared.stops_all(error):
+                raise
+            return self._write_readable(status, error)
+
+    def _loading(self, status: TableStatus) -> TableStatus | None:
+        """Return the status `loading` of a table that must be loaded first; None if it needs no load.
+
+        It needs none if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, if TiDB has no such
+        table, or if there is no `[tidb]`.
+        """
+        name = status.table_name
+        ddl = self.changes.ddl.get(name, ())
+        is_known = status.kind is not None or status.complete_since is not None
+        is_new = any(ddl_kind(one) == "create_table" for one in ddl)
+        if self.begins is None or is_known or is_new or len(self.changes[name].columns) <= _METADATA_COLUMNS:
+            return None
+        begun = self.begins(parse_table(name))
+        return None if begun is None else replace(begun, table_name=name, set_aside_batch=self.facts.batch_id)
+
+    def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
+        """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
+        has_no_rows = len(self.changes[status.table_name].columns) <= _METADATA_COLUMNS
+        if self.config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
+            return self._set_aside(status, error)
+        lacking = status
+        try:
+            asked = self._write_key_only(status)
+            if asked is not None:
+                return asked
+            rows = self.changes.persist(self.changes.tolerant(status.table_name))
+            writer = f"{self.facts.app_id}/{status.table_name}"
+            facts = replace(self.facts, app_id=writer)
+            count = self.shared.retried(lambda: self.quarantine.add(rows, _CORRUPT, facts), self.quarantine.name)
+            if count == 0:
+                return self._set_aside(status, error)
+            readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
+            is_repeated = self._is_counted(status)
+            lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
+            outcome = self._retried(status.table_name, lambda: self._write(lacking, readable, whole=False))
+            written = replace(outcome, bad_records=count)
+            if is_repeated or self.healing is None or not self.healing.can_heal(written.status):
+                return written
+            reason = f"{count} bad records are in {self.quarantine.name}"
+            before = replace(written.status, complete_since=status.complete_since, resolved_ts=status.resolved_ts)
+            healed = None if self.kept is None else self.healing.start(before, reason)
+            return replace(written, status=healed or replace(written.status, heals=True, reason=reason))
+        except Exception as second:
+            if self.shared.stops_all(second):
+                raise
+            # Not with their number: it is counted when the micro-batch comes again.
+            return self._set_aside(status if lacking is status else replace(status, complete_since=None), second)
+
+    def _write_key_only(self, status: TableStatus) -> Outcome | None:
+        """Write the changes of a table whose only bad records have nothing but keys: TiDB is asked for those rows.
+
+        Returns:
+            What became of the table. None if it has other bad records, or needs more than those rows: with a history,
+            or with DDL in the same micro-batch.
+        """
+        name, config = status.table_name, self.config
+        table = parse_table(name)
+        is_alone = config.of_table(table).history or self.changes.ddl.get(name)
+        if config.tidb is None or self.healing is None or status.kind != "table" or is_alone:
+            return None
+        if not self.healing.can_heal(status):
+            return None
+        every = self.changes.persist(self.changes.tolerant(name, keys_alone=True))
+        if not every.where(F.col(_CORRUPT).isNotNull()).isEmpty():
+            return None
+        prefix = config.column_prefix
+        readable = self.changes.persist(self.changes.tolerant(name)).where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
+        key_only = every.join(readable.select(f"{prefix}sequence"), f"{prefix}sequence", "left_anti")
+        at = every.agg(F.max(f"{prefix}commit_version")).collect()[0][0]
+        if at is None or at <= (status.loaded_ts or 0) or key_only.isEmpty():
+            return None
+        target = open_target(every.sparkSession, status.target, config.format)
+        rows = rows_of_keys(
+            key_only,
+            target,
+            config.tidb.address,
+            name,
+            at,
+            prefix=prefix,
+            zero_date=config.source_option("zeroDate", "null"),
+        )
+        if rows is None:
+            return None
+        if not readable.isEmpty():  # in a commit of its own, which does not say up to when the target is complete
+            alone = replace(self, facts=replace(self.facts, app_id=f"{self.facts.app_id}/readable", resolved_ts=None))
+            before = replace(status, target_batch=None)
+            self._retried(name, lambda: alone._write(before, readable))  # noqa: SLF001 (its own class)
+        return self._retried(name, lambda: self._write(status, rows))
+
+    def _retried(self, name: str, write: Callable[[], Outcome]) -> Outcome:
+        return self.shared.retried(write, name)
+
+    def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
+        """Merge the changes of a table into its target, or append them to its log.
+
+        Args:
+            status: the status of the table.
+            frame: the changes.
+            whole: whether no bad record is left out of them: otherwise a CREATE TABLE clears no bad record.
+        """
+        name, table = status.table_name, parse_table(status.table_name)
+        settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
+        written = self.config.write_settings(table)
+        history, history_ddl = frame, ddl  # all of them, also those that a load has
+        if status.loaded_ts is not None:  # the load has all changes and DDL up to it
+            frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
+            ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
+            has_nothing = status.batch_id < 0 and not ddl and not settings.history and frame.isEmpty()
+            if has_nothing:  # nor may these bring back columns dropped since
+                return Outcome(status)
+        created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
+        if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
+            status = replace(status, bad_records=0, bad_until=None)  # what they changed is dropped
+        complete_since = self._complete_since(status, created_ts)
+        has_key = _has_key(frame, settings)
+        kind: Kind | None = "log" if settings.log else status.kind
+        if kind is None and has_key is not None:
+            kind = "table" if has_key else "log"
+        spark, engine = frame.sparkSession, self.config.format
+        target = self.layout.target(table, "__log" if kind == "log" else "")
+        if status.kind not in (None, kind):
+            msg = (
+                f"log = true, and {name} has a merged table already: {status.target}. Remove log = true; or stop the "
+                f"sync, rename or drop that table, and delete the row of {name} from the status table"
+            )
+            raise TargetError(msg)
+        after = -1 if status.target_batch is None else status.target_batch
+        opened = open_target(spark, target, engine)
+        columns = tuple(opened.columns()) if opened.exists() else ()
+        if status.kind is not None:
+            _check_columns(status, columns)
+            if name not in self.checked:  # once in a process, as it reads the properties
+                _check_own(opened, status)
+                if settings.history and kind == "table":
+                    self._check_history(open_target(spark, self.layout.target(table, "__log"), engine), status)
+                self.checked.add(name)
+        if not settings.log and has_key is not None and has_key != (kind == "table"):
+            check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
+        properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
+        facts = self.facts
+        if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
+            facts = replace(facts, resolved_ts=max(facts.resolved_ts or 0, status.loaded_ts))
+        facts = replace(facts, resolved_ts=None) if status.bad_records else facts
+        if columns and complete_since is None:
+            was_complete = status.complete_since is not None or (status.bad_records and COMPLETE in opened.properties())
+            if was_complete:
+                opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
+        if kind == "log":
+            frame = self.changes.persist(frame)
+            change_type = F.col(f"{self.config.column_prefix}change_type")
+            images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
+            log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
+                             after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
+                             properties=properties, **written.for_log())  # fmt: skip
+            created, kind, content = log.created, None if log.missing else kind, log.content
+        else:
+            merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
+                                after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
+                                on_destructive_ddl="apply", on_doubtful_ddl="warn" if self.healing is None else "fail",
+                             properties=properties,
+                                **written.for_merge())  # fmt: skip
+            created, images = merged.created, merged.images
+            content = merged.content
+            if settings.history:  # after the merge: a table that it sets aside brings these changes again
+                append_log(history, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
+                           resolved_ts=facts.resolved_ts, ddl=history_ddl,
+                           **written.for_log(has_layout=False))  # fmt: skip
+            if self.views is not None:
+                self.views.write(spark, table, has_history=settings.history, keys=settings.keys)
+        if columns and properties and complete_since != status.complete_since:
+            open_target(spark, target, engine).set_properties(properties)
+        now = replace(
+            status,
+            target=target,
+            kind=kind,
+            complete_since=complete_since,
+            resolved_ts=facts.resolved_ts if facts.resolved_ts is not None else status.resolved_ts,
+            batch_id=facts.batch_id or 0,
+            target_batch=status.target_batch if content is None else facts.batch_id,
+            target_content=content or status.target_content,
+            images=status.images + (0 if self._is_counted(status) else images),
+            columns=tuple(each for each in columns if "__until_" not in each),  # people may drop those
+        )
+        return Outcome(now, images=images, created=created)
+
+    def _is_counted(self, status: TableStatus) -> bool:
+        """Return whether a status has this micro-batch: Spark repeats it, because the command was killed after it."""
+        return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
+
+    def _check_history(self, log: Target, status: TableStatus) -> None:
+        """Refuse a log that is behind the table beside it.
+
+        Raises:
+            TargetError: it lacks micro-batches, because `history` was off.
+        """
+        last = log.last_batch(self.facts.app_id or "") if log.exists() else None
+        held = None if last is None else last.number
+        if held is not None and held < status.batch_id:
+            msg = (
+                f"{log.name} ends with micro-batch {held}, and {status.target} has micro-batch "
+                f"{status.batch_id}: the log lacks the changes between them, because history was off. Rename or drop "
+                f"{log.name}, so that a new log begins, and resume {status.table_name}; or remove history = true"
+            )
+            raise TargetError(msg)
+
+    def _complete_since(self, status: TableStatus, created_ts: int | None) -> int | None:
+        """Return from which commit-ts on the copy has all rows, as far as that can be known.
+
+        It has, if the stream has the table's CREATE and every change after it: no topic partition has lost changes that
+        are as new as it, and none of the table's records is bad.
+        """
+        if status.bad_records:
+            return None
+        if status.complete_since is not None or created_ts is None:
+            return status.complete_since
+        return created_ts if self.lost_until is None or created_ts > self.lost_until else None
+
+    def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
+        """Set a table aside, or read it again from TiDB, at once or soon."""
+        self._keep(status.table_name)
+        reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
+        if is_fault(error):  # its records can be written later
+            reason = f"{reason}. The sync resumes the table by itself"
+            return Outcome(status.set_aside(self.facts.batch_id or 0, reason, is_retried=True))
+        healing = self.healing if self.healing is not None and self.healing.can_heal(status) else None
+        if healing is not None and not waits and self.kept is not None:  # not in the middle of a replay
+            started = healing.start(status, reason, self.facts.batch_id)
+            if started is not None:
+                return Outcome(started)
+        if waits:
+            reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
+        if healing is not None:
+            healing.postpone(status)
+            reason = f"{reason}. Soon the table is read again from TiDB"
+        aside = status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits)
+        return Outcome(replace(aside, heals=healing is not None))
+
+    def reason(self, error: Exception) -> str:
+        """Return why a table is set aside, without secrets."""
+        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+
+    def _keep(self, name: str) -> None:
+        kept = self.kept
+        if kept is not None and self.changes.records is not None:
+            resolved_ts = self.changes.resolved_ts
+            held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
+            bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
+            records, batch_id = self.changes.records, self.facts.batch_id or 0
+            self.shared.retried(lambda: kept(name).keep(name, batch_id, records, bounds), f"What is kept of {name}")
+
+
+def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
+    """Return whether a table has a key; None if the micro-batch has only DDL for it, which does not say it."""
+    metadata = [field.metadata or {} for field in frame.schema]
+    if not any({TABLE, MYSQL_TYPE} & set(each) for each in metadata):
+        return None
+    return bool(settings.keys) or any(each.get(KEY) == "true" for each in metadata)
+
+
+def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
+    """Refuse a target that is gone or lacks columns.
+
+    Raises:
+        TargetError: somebody has dropped it, or some of its columns.
+    """
+    if not columns:
+        msg = f"The target {status.target} is gone. {_again(status)}"
+        raise TargetError(msg)
+    known = {name.lower() for name in columns}
+    # DDL that changes a type moves the old column aside; the new one may have to wait for a repeated micro-batch.
+    missing = [
+        name
+        for name in status.columns
+        if name.lower() not in known and not any(one.startswith(f"{name.lower()}__until_") for one in known)
+    ]
+    if missing:
+        msg = (
+            f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
+            f"renamed them. {_again(status)}"
+        )
+        raise TargetError(msg)
+
+
+def _check_own(target: Target, status: TableStatus) -> None:
+    """Refuse a table that somebody has put in the place of a target.
+
+    Raises:
+        TargetError: it has no properties of a target.
+    """
+    if TABLE_PROPERTY not in target.properties():
+        msg = (
+            f"The target {status.target} is another table than the one that the sync has written, or somebody has "
+            f"removed its properties ticdc.… {_again(status)}"
+        )
+        raise TargetError(msg)
+
+
+def _again(status: TableStatus) -> str:
+    return (
+        f"Restore the target, and resume {status.table_name}. Or stop the sync, drop the target, delete the row of "
+        f"{status.table_name} from the status table, and start again with [tidb], which loads the table"
+    )

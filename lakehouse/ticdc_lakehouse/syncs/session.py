@@ -1,0 +1,290 @@
+"""The Spark session of a sync, with its packages, its settings and its catalog, which is checked.
+
+Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`). If PYSPARK_SUBMIT_ARGS, or the section
+`[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,
+because its JVM runs before this program does.
+
+Secrets are set once the session runs: PySpark passes all other settings to its JVM as arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
+from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
+from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_source.errors import OptionError
+
+__all__ = [
+    "PACKAGES",
+    "SETTINGS",
+    "package_of",
+    "refuse_connect",
+    "refuse_remote",
+    "session_of",
+    "start_workers",
+    "started",
+]
+
+# The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
+PACKAGES = {
+    "delta": {
+        "4.0": "io.delta:delta-spark_2.13:4.0.1",
+        "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    },
+    "iceberg": {
+        "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+        "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    },
+}
+SETTINGS = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 50 by default, which is a second for each look at a small table.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    },
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    },
+}
+_COMMON = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
+    # 100 by default: the code of ten tables. What is not kept is compiled again in each micro-batch.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.ui.showConsoleProgress": "false",
+}
+_HADOOP = "spark.hadoop."
+_MOST_WORKERS = 4
+_DAEMON = "spark.python.daemon.module"
+_JARS = ("spark.jars", "spark.jars.packages")
+_SUBMITTED = ("jars", "packages")
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
+_REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_NO_JVM = (
+    "Spark did not start; the lines above say why. If they say 'unresolved dependency' or 'download failed', its "
+    "packages could not be fetched, or ~/.m2 has the description of a jar without the jar: see 'Questions and errors' "
+    "in the documentation"
+)
+# Spark logs the error that ends a query with two tracebacks of Java; the command says it in one line.
+_ENDS_OF_QUERIES = (
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",  # up to Spark 4.0
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+)
+_NO_CONNECT = (
+    "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
+    "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
+    "spark-submit; see 'Tables in Delta and Iceberg' in the documentation"
+)
+
+
+def refuse_connect(spark: SparkSession) -> None:
+    """Refuse a session of Spark Connect, before anything is written.
+
+    Raises:
+        OptionError: it is one.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise OptionError(_NO_CONNECT)
+
+
+def session_of(config: SyncConfig) -> SparkSession:
+    """Return a session that writes the tables of a sync.
+
+    Raises:
+        OptionError: the engine has no release for this PySpark, the session lacks its jars or the catalog, or it would
+            be one of Spark Connect.
+        TargetError: Spark does not start.
+    """
+    if "spark.remote" in config.spark:
+        raise OptionError(_NO_CONNECT)
+    refuse_remote(_NO_CONNECT)
+    # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
+    settings = {**_COMMON, **SETTINGS[config.format]}
+    if config.format == "iceberg" and config.path is not None:
+        catalog = f"spark.sql.catalog.{CATALOG_OF_A_FOLDER}"
+        settings |= {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "hadoop"}
+        settings[f"{catalog}.warehouse"] = config.layout.folder
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
+    if not has_jars and _GATEWAY not in os.environ:
+        packages = [package_of(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
+        settings["spark.jars.packages"] = ",".join(packages)
+    builder = SparkSession.builder.appName(f"ticdc-lakehouse sync {','.join(config.reads)}")
+    # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
+    secrets = config.secret_spark
+    for name, value in {**settings, **config.spark}.items():
+        if name not in secrets:
+            builder = builder.config(name, _expanded(value) if name == "spark.jars" else value)
+    spark = started(builder)
+    _quiet(spark)
+    _check_jars(spark, config.format)
+    _set_secrets(spark, secrets)
+    spark.conf.set(SUBSTITUTE, "false")  # whatever [spark] says
+    _check_catalog(spark, config.catalog)
+    _preload_workers(spark)
+    return spark
+
+
+def _expanded(jars: str) -> str:
+    """Return the list of jars with the files for its patterns: Spark expands those of `--jars`, and not these.
+
+    Raises:
+        OptionError: a pattern of local files has none.
+    """
+    names: list[str] = []
+    for jar in jars.split(","):
+        local = jar.strip().removeprefix("file://")
+        path = Path(local)
+        is_pattern = "*" in path.name and "://" not in local
+        files = sorted(map(str, path.parent.glob(path.name))) if is_pattern else [jar]
+        if not files:
+            msg = f"[spark] spark.jars: no file is named {jar}"
+            raise OptionError(msg)
+        names += files
+    return ",".join(names)
+
+
+def refuse_remote(reason: str) -> None:
+    """Refuse an environment in which PySpark makes sessions of Spark Connect.
+
+    Raises:
+        OptionError: it is one; the text is `reason`.
+    """
+    if any(os.environ.get(name) for name in _REMOTE):
+        raise OptionError(reason)
+
+
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session of a builder.
+
+    Raises:
+        TargetError: Spark does not start.
+    """
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise TargetError(_NO_JVM) from None
+
+
+def _quiet(spark: SparkSession) -> None:
+    """Let Spark not log what the command says itself."""
+    log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+    for name in _ENDS_OF_QUERIES:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:
+    """Set secret settings of a session that runs.
+
+    Raises:
+        OptionError: Spark takes one of them only when it starts.
+    """
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
+    for name, value in secrets.items():
+        if name.startswith(_HADOOP):
+            hadoop.set(name.removeprefix(_HADOOP), value)
+            continue
+        try:
+            spark.conf.set(name, value)
+        except Exception:  # noqa: BLE001 (of Spark or Py4J; its text may have the value)
+            msg = (
+                f"[spark] {name}: Spark takes this setting only when it starts, as an argument that other users of the "
+                "machine see, so it cannot have a secret. Write it into spark-defaults.conf; or, if its value is not "
+                "secret, into sync.toml itself"
+            )
+            raise OptionError(msg) from None
+
+
+def _preload_workers(spark: SparkSession) -> None:
+    """Let Spark fork Python workers from a process that has imported what each needs: a second less for each.
+
+    Only in local mode: a node of a cluster may find this package only when a task brings it.
+    """
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no other way)
+    settings = context.env().conf()
+    if context.isLocal() and not settings.contains(_DAEMON):
+        settings.set(_DAEMON, "ticdc_source.spark.python_daemon")
+
+
+def start_workers(spark: SparkSession) -> None:
+    """Let Spark start its Python workers now, in the background: a new JVM needs seconds for the first one.
+
+    Only in local mode, where the workers of all tasks are those of one node.
+    """
+    if not spark.sparkContext._jsc.sc().isLocal():  # noqa: SLF001 (no other way)
+        return
+
+    def run() -> None:
+        with suppress(Exception):  # the first micro-batch has the same error, and says it
+            rows = spark.range(0, 1, numPartitions=min(spark.sparkContext.defaultParallelism, _MOST_WORKERS))
+            rows.mapInArrow(lambda batches: batches, rows.schema).collect()
+
+    threading.Thread(target=in_thread(spark, run), name="ticdc-sync workers", daemon=True).start()
+
+
+def _check_jars(spark: SparkSession, engine: str) -> None:
+    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
+
+    Raises:
+        OptionError: the jars of the engine are missing.
+    """
+    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
+    name = SETTINGS[engine]["spark.sql.extensions"].replace(".", "/")
+    if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
+        return
+    package = package_of(engine)
+    submit = f"spark-submit --packages {package} …"
+    advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
+    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+    raise OptionError(msg)
+
+
+def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
+    """Refuse a catalog that the session does not have.
+
+    Raises:
+        OptionError: it has no settings.
+    """
+    name = "" if catalog is None else catalog.partition(".")[0].strip("`")
+    if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
+        return
+    msg = (
+        f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
+        f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
+    )
+    raise OptionError(msg)
+
+
+def package_of(engine: str) -> str:
+    """Return the Maven coordinates of an engine for this PySpark.
+
+    Raises:
+        OptionError: there is no release.
+    """
+    release = ".".join(pyspark.__version__.split(".")[:2])
+    package = PACKAGES[engine].get(release)
+    if package is not None:
+        return package
+    tested = " or ".join(f"pip install 'pyspark=={version}.*'" for version in reversed(PACKAGES[engine]))
+    msg = f"{engine} has no release for PySpark {pyspark.__version__}: {tested}"
+    raise OptionError(msg)

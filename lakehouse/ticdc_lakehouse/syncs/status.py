@@ -1,0 +1,478 @@
+"""`_ticdc_sync`: a table in the lake that says how each copied table is, and which sync writes it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Literal
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
+
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.status_file import StatusFile
+from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
+from ticdc_source.developer_api import loads, seconds, utc
+from ticdc_source.errors import CheckpointError
+
+__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of", "written_statuses"]
+
+State = Literal["loading", "following", "set aside", "left out"]
+Kind = Literal["table", "log"]
+
+_SCHEMA = StructType([
+    StructField("table_name", StringType()),
+    StructField("target", StringType()),
+    StructField("kind", StringType()),
+    StructField("state", StringType()),
+    StructField("complete_since", LongType()),
+    StructField("resolved_ts", LongType()),
+    StructField("batch_id", LongType()),
+    StructField("images", LongType()),
+    StructField("set_aside_batch", LongType()),
+    StructField("set_aside_since", StringType()),
+    StructField("reason", StringType()),
+    StructField("maintained_ms", LongType()),
+    StructField("maintained_batch", LongType()),
+    StructField("bad_records", LongType()),
+    StructField("columns", ArrayType(StringType())),
+    StructField("waits_for_ddl", BooleanType()),
+    StructField("loaded_ts", LongType()),
+    StructField("bad_until", LongType()),
+    StructField("target_batch", LongType()),
+    StructField("target_content", StringType()),
+    StructField("heals", BooleanType()),
+    StructField("is_retried", BooleanType()),
+    StructField("pauses", ArrayType(StructType([
+        StructField("reason", StringType()),
+        StructField("ended", StringType()),
+        StructField("complete_since", LongType()),
+        StructField("from_ts", LongType()),
+        StructField("to_ts", LongType()),
+        StructField("rows", LongType()),
+    ]))),
+    StructField("written", LongType()),
+])  # fmt: skip
+# The status table gets a commit a minute, and nobody needs its old versions.
+_PROPERTIES = {
+    "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
+    "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
+}
+_MOST_PAUSES = 50  # that a status remembers one by one
+_ATTEMPT = "ticdc.attempt"  # a property that says nothing
+_SYNC = "ticdc.sync"  # the property of the table that names the sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it.
+
+    Attributes:
+        reason: why it stopped.
+        ended: when it went on, in ISO 8601, UTC.
+        complete_since: the status's `complete_since` before it.
+        from_ts: the last commit-ts up to which the copy was known to have every change before it.
+        to_ts: the commit-ts up to which it had every change after it.
+        rows: how many rows were read from TiDB; None if the records that were kept have ended it.
+    """
+
+    reason: str
+    ended: str
+    complete_since: int | None
+    from_ts: int
+    to_ts: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """How the copy of a table is.
+
+    Attributes:
+        table_name: the table, as messages spell it.
+        target: the name of the target in SQL.
+        kind: `table` if each row stands once, `log` if every change does.
+        state: `loading` while its rows are read from TiDB; then `following`, or `set aside` if the copy has stopped
+            until somebody resumes it; `left out` while `tables` or `skip` leaves the table out, so that its changes are
+            lost to the target.
+        complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
+        resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
+        batch_id: the micro-batch that changed it last.
+        images: how many changed rows the sync has written.
+        set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
+        set_aside_since: when it was set aside, in ISO 8601, UTC.
+        reason: its last error: why it was set aside the last time.
+        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
+        maintained_batch: the micro-batch that had changed it last then.
+        bad_records: how many of its records are in quarantine since it was created: their changes are missing.
+        columns: the columns that the sync has seen in the target.
+        waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
+        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it
+            is loading, the TSO at which its rows are read. None if there was no load.
+        bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
+        target_batch: the last micro-batch that a commit of the target records; None if that is not known.
+        target_content: what that commit records of it, as its number may be given again; None if that is not known.
+        heals: whether TiDB is asked for what the stream does not tell: the table is loading because of that, or will
+            be. The records of before the load are not kept.
+        is_retried: whether a fault, such as a store that is away, has set it aside: the sync resumes it by itself.
+        pauses: the times in which it did not follow, the oldest first.
+    """
+
+    table_name: str
+    target: str
+    kind: Kind | None = None
+    state: State = "following"
+    complete_since: int | None = None
+    resolved_ts: int | None = None
+    batch_id: int = -1
+    images: int = 0
+    set_aside_batch: int | None = None
+    set_aside_since: str | None = None
+    reason: str | None = None
+    maintained_ms: int | None = None
+    maintained_batch: int | None = None
+    bad_records: int = 0
+    columns: tuple[str, ...] = ()
+    waits_for_ddl: bool = False
+    loaded_ts: int | None = None
+    bad_until: int | None = None
+    target_batch: int | None = None
+    target_content: str | None = None
+    heals: bool = False
+    is_retried: bool = False
+    pauses: tuple[Pause, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the copy has all rows of the table, and goes on."""
+        return self.state == "following" and self.complete_since is not None and not self.bad_records
+
+    @property
+    def numbers(self) -> tuple[int | None, ...]:
+        """The micro-batches of which it tells."""
+        return self.batch_id, self.target_batch, self.set_aside_batch
+
+    def without_changes(self, resolved_ts: int | None) -> TableStatus:
+        """Return the status after a micro-batch that may have had no changes of the table.
+
+        Args:
+            resolved_ts: the resolved ts of the micro-batch.
+        """
+        if resolved_ts is None or self.state != "following" or self.bad_records:
+            return self
+        return replace(self, resolved_ts=max(self.resolved_ts or 0, resolved_ts))
+
+    def lag(self, now: float) -> float | None:
+        """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
+
+    def as_json(self, now: float) -> dict[str, object]:
+        """Return it as values of JSON, with its commit-ts as times too, and with its lag.
+
+        Args:
+            now: the time, in seconds since 1970.
+        """
+        times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
+        return {**asdict(self), **times, "lag_seconds": self.lag(now)}
+
+    def set_aside(
+        self, batch_id: int, reason: str, *, waits_for_ddl: bool = False, is_retried: bool = False
+    ) -> TableStatus:
+        """Return the status of the table once it is set aside."""
+        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=_now(), reason=reason)
+        return replace(now, waits_for_ddl=waits_for_ddl, is_retried=is_retried)
+
+    def left_out(self) -> TableStatus:
+        """Return the status of the table once `tables` or `skip` leaves it out."""
+        reason = "`tables` or `skip` leaves it out"
+        now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
+        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False, is_retried=False)
+
+    def with_bad_records(self, count: int, until: int) -> TableStatus:
+        """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
+        return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
+
+    def resumed(self) -> TableStatus:
+        """Return the status of the table once it goes on; its last error stays known."""
+        now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
+        return replace(now, waits_for_ddl=False, heals=False, is_retried=False)
+
+    def after_pause(self, before: TableStatus, reason: str, rows: int | None = None) -> TableStatus:
+        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
+
+        Args:
+            before: its status in the pause.
+            reason: why it stopped.
+            rows: how many rows were read from TiDB.
+        """
+        if before.resolved_ts is None or self.resolved_ts is None:
+            return self
+        pause = Pause(reason=reason, ended=_now(), complete_since=before.complete_since, from_ts=before.resolved_ts,
+                      to_ts=self.resolved_ts, rows=rows)  # fmt: skip
+        *earlier, last = *before.pauses, pause
+        if earlier and earlier[-1].to_ts == last.from_ts:  # the kept records that follow a load
+            earlier[-1] = replace(earlier[-1], to_ts=last.to_ts)
+        elif last.from_ts < last.to_ts:
+            earlier.append(last)
+        if len(earlier) > _MOST_PAUSES:
+            first, second, *rest = earlier
+            earlier = [replace(second, complete_since=first.complete_since, from_ts=first.from_ts), *rest]
+        return replace(self, pauses=tuple(earlier))
+
+
+class StatusTable:
+    """The table of statuses. It is small, and each write replaces it whole in one commit.
+
+    Args:
+        spark: the session.
+        name: its name in SQL.
+        engine: `delta` or `iceberg`.
+        file: gets a copy of each write.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, engine: str, file: StatusFile | None = None) -> None:
+        self.name = name
+        self._file = file
+        self._spark = spark
+        self._engine = engine
+        self._lock = threading.RLock()
+        self._is_new = False  # this process has created it, and written no status yet
+        self.written = 0  # how often the statuses have been written, as far as this object has read or written them
+
+    def opened(self) -> Target:
+        """Return the table as it is now: another process may have changed it."""
+        return open_target(self._spark, self.name, self._engine)
+
+    def committing(self, lock: threading.RLock) -> None:
+        """Hold a lock at each commit: two commits of one process must not conflict."""
+        self._lock = lock
+
+    def read(self) -> dict[str, TableStatus]:
+        """Return the status of each table by its name; nothing if there is no table yet."""
+        if self._is_new:
+            return {}
+        target = self.opened()
+        if not target.exists():
+            return {}
+        columns = target.columns()
+        rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
+        fields = [row.asDict(recursive=True) for row in rows]
+        self.written = max([self.written, *(each.get("written") or 0 for each in fields)])
+        statuses = [_status_of(each) for each in fields]
+        return {each.table_name: each for each in statuses}
+
+    def check(
+        self,
+        query_id: str | None,
+        committed: int,
+        topics: Iterable[str],
+        properties: Callable[[], Mapping[str, str]] = dict,
+    ) -> Mapping[str, Any]:
+        """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
+
+        Args:
+            query_id: the id of its streaming query; None if it has no checkpoint yet.
+            committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
+            topics: what it reads.
+            properties: returns more properties, for a new status table.
+
+        Returns:
+            What the status table says of the sync.
+
+        Raises:
+            CheckpointError: another sync writes them, or this one, and its checkpoint or its tables are gone.
+            TargetError: they are copies of other topics.
+        """
+        target, read = self.opened(), sorted(topics)
+        if not target.exists():
+            if committed >= 0:
+                msg = (
+                    f"The checkpoint has micro-batch {committed}, and {self.name} does not exist: the tables that it "
+                    "belongs to are gone, or elsewhere. Restore them, or give their folder or catalog; or start again "
+                    "with a new checkpoint"
+                )
+                raise CheckpointError(msg)
+            columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
+            sync = json.dumps({"writer": query_id, "topics": read})
+            try:
+                target.create(columns, {**_PROPERTIES[self._engine], **properties(), _SYNC: sync})
+                self._is_new = True
+            except Exception:  # of any catalog
+                target = self.opened()
+                if not target.exists():
+                    raise  # otherwise another sync has just created it
+        before = self._identity(target)
+        if before["topics"] != read:
+            msg = (
+                f"The tables beside {self.name} are copies of {', '.join(before['topics'])}, and this sync reads "
+                f"{', '.join(read)}. Give each sync a folder or catalog of its own. If these are topics of the same "
+                f"changefeed, say so: ALTER TABLE {self.name} SET TBLPROPERTIES "
+                f"('{_SYNC}' = '{json.dumps({**before, 'topics': read})}')"
+            )
+            raise TargetError(msg)
+        self._check_writer(before, query_id)
+        missing = [NewColumn(each.name, each.dataType) for each in _SCHEMA if each.name not in target.columns()]
+        if missing:  # an older release has created it
+            target.add_columns(missing)
+        return before
+
+    def claim(
+        self,
+        writer: str,
+        lost_until: Callable[[bool], int | None],
+        *,
+        may_lose: bool = False,
+        exact_since: Callable[[bool, int | None], int | None] = lambda _, before: before,
+    ) -> int | None:
+        """Say that a streaming query writes these tables, in its first micro-batch.
+
+        Args:
+            writer: its id.
+            lost_until: returns up to which commit-ts changes may be lost; None if none are. It is told whether this is
+                the first micro-batch of all; otherwise `may_lose` has changed.
+            may_lose: whether the stream goes on if Kafka has removed records that it has not read.
+            exact_since: returns since which commit-ts micro-batches end at their resolved ts; None if they do not. It
+                is told whether this is the first micro-batch of all, and what was known before.
+
+        Returns:
+            What `lost_until` returned last.
+        """
+        with self._lock:
+            target = self.opened()
+            identity = self._identity(target)
+            self._check_writer(identity, writer)
+            now = {**identity, "writer": writer, "may_lose": may_lose}
+            begins = identity["writer"] != writer
+            is_first = begins or "lost_until" not in identity
+            if is_first or identity.get("may_lose", may_lose) != may_lose:
+                now["lost_until"] = lost_until(is_first)
+            now["exact_since"] = exact_since(begins, identity.get("exact_since"))
+            if now != identity:
+                target.set_properties({_SYNC: json.dumps(now)})
+            identity = now
+        found: int | None = identity["lost_until"]
+        return found
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
+
+        Raises:
+            TargetError: no sync does.
+        """
+        return self._identity(self.opened())
+
+    def repeat(self, until: int) -> None:
+        """Say that changes up to a commit-ts come again, in micro-batches that do not end at their resolved ts."""
+        with self._lock:
+            target = self.opened()
+            identity = self._identity(target)
+            if identity.get("exact_since") is not None:
+                target.set_properties({_SYNC: json.dumps({**identity, "exact_since": until})})
+
+    def lose(self, until: int) -> None:
+        """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
+        with self._lock:
+            target = self.opened()
+            identity = {**self._identity(target), "lost_until": until, "may_lose": True}
+            target.set_properties({_SYNC: json.dumps(identity)})
+
+    def write(self, statuses: Mapping[str, TableStatus]) -> None:
+        """Replace the statuses."""
+        self.written += 1
+        fields = [{**asdict(statuses[name]), "written": self.written} for name in sorted(statuses)]
+        rows = [tuple(each[name] for name in _SCHEMA.names) for each in fields]
+        with self._lock:
+            frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
+            self._is_new = False
+            self.opened().overwrite(frame, CommitFacts())
+            if self._file is not None:
+                self._file.write(fields)
+
+    def attempt(self) -> None:
+        """Write something, and read the statuses: whatever a table needs of the store is needed here."""
+        with self._lock:
+            self.opened().set_properties({_ATTEMPT: uuid4().hex})
+            self._is_new = False  # so that it is read
+        self.read()
+
+    def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
+        if identity["writer"] not in (None, query_id):
+            msg = (
+                f"The tables beside {self.name} are written by a sync with another checkpoint"
+                f"{', and the folder given for this one has none' if query_id is None else ''}. If that checkpoint is "
+                "lost, or its folder was changed, restore it; or start again with a new folder of tables and a new "
+                "checkpoint"
+            )
+            raise CheckpointError(msg)
+
+    def _identity(self, target: Target) -> dict[str, Any]:
+        """Return which sync writes the tables.
+
+        Raises:
+            TargetError: no sync does.
+        """
+        try:
+            identity = loads(target.properties().get(_SYNC, "null"))
+            return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
+        except (KeyError, TypeError, ValueError):
+            msg = f"{self.name} exists, and no sync has made it. Give the sync another folder or catalog"
+            raise TargetError(msg) from None
+
+
+def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
+    """Return the table of statuses of a sync."""
+    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format, StatusFile(config))
+
+
+def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
+    """Return how the tables of a sync are, by name, whether it runs or not.
+
+    Raises:
+        TargetError: no sync has written tables there.
+    """
+    table = status_table(spark, config)
+    if not table.opened().exists():
+        msg = (
+            f"{table.name} does not exist: no sync has written tables there. Check the folder or the catalog; if it is "
+            "right, the sync has not got to its first micro-batch"
+        )
+        raise TargetError(msg)
+    statuses = table.read()
+    return [statuses[name] for name in sorted(statuses)]
+
+
+def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] | None:
+    """Return the statuses in the small file of a sync, when it was written, and its place; None if there is none."""
+    copy = StatusFile(config).read()
+    try:
+        return None if copy is None else ([_status_of(row) for row in copy.rows], copy.written, copy.place)
+    except (AttributeError, TypeError):
+        return None  # another release has written it
+
+
+def _status_of(row: Mapping[str, Any]) -> TableStatus:
+    """Return the status in a row; one that an older release has written lacks columns."""
+    own = ("bad_records", "columns", "waits_for_ddl", "heals", "is_retried", "pauses", "written")
+    return TableStatus(
+        **{name: value for name, value in row.items() if name not in own},
+        bad_records=row.get("bad_records") or 0,
+        columns=tuple(row.get("columns") or ()),
+        waits_for_ddl=bool(row.get("waits_for_ddl")),
+        heals=bool(row.get("heals")),
+        is_retried=bool(row.get("is_retried")),
+        pauses=tuple(Pause(**pause) for pause in row.get("pauses") or ()),
+    )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,151 @@
+"""`[maintain]`: which tables are due, and their rounds, which run after the merges of a micro-batch, some in each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from pyspark.sql import SparkSession
+
+from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
+from ticdc_lakehouse.syncs.lease import LeaseLostError
+from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.targets.maintenance import maintain
+from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_source.developer_api import parse_table, warn
+
+__all__ = ["Upkeep", "due"]
+
+_OWN = {"_ticdc_sync": False, "_ticdc_quarantine": True}  # and whether they get small files
+_KEPT_OF_OWN = timedelta(days=1)
+_LONGEST_ERROR = 500  # characters
+
+
+def due(statuses: Iterable[TableStatus], config: MaintainConfig, now_ms: int) -> list[str]:
+    """Return the tables that are due, those that have waited longest first.
+
+    A table is due `every` so often. If no micro-batch has changed it since its last round, all that is left to do is to
+    remove versions that have become too old: it is due once they have.
+
+    Args:
+        statuses: the statuses of the tables.
+        config: when they are due.
+        now_ms: now, in milliseconds since the epoch.
+    """
+    found = []
+    for each in statuses:
+        if each.state != "following" or each.kind is None or each.maintained_ms is None:
+            continue
+        idle = each.batch_id == each.maintained_batch
+        pause = max(config.pause, config.history) if idle else config.pause
+        if now_ms - each.maintained_ms >= pause // timedelta(milliseconds=1):
+            found.append((each.maintained_ms, each.table_name))
+    return [name for _, name in sorted(found)]
+
+
+class Upkeep:
+    """The rounds of the tables of a sync.
+
+    They run between the merges of two micro-batches, so no commit of theirs meets a merge. Each micro-batch waits for
+    few of them: as many as are written side by side.
+
+    Args:
+        spark: the session.
+        config: what is copied, and when it is maintained.
+        redact: returns a text without secrets: errors of stores may have them.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: SyncConfig, redact: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._redact = redact
+        self._spark = spark
+        self._config = config
+        self._own_at: float | None = None  # by the monotonic clock
+
+    def after_batch(self, statuses: Mapping[str, TableStatus], *, is_last: bool = False) -> dict[str, TableStatus]:
+        """Maintain tables that are due; return the statuses that have changed.
+
+        The time of a table that has none starts now.
+
+        Args:
+            statuses: the statuses of the tables.
+            is_last: whether no micro-batch will wait: all tables that are due are maintained.
+        """
+        config = self._config.maintain
+        if config is None:
+            return {}
+        now = _now_ms()
+        changed = {
+            name: replace(each, maintained_ms=now, maintained_batch=-1)
+            for name, each in statuses.items()
+            if each.maintained_ms is None and each.kind is not None
+        }
+        names = due(statuses.values(), config, now)
+        changed |= self._maintained([statuses[name] for name in (names if is_last else names[: self._config.parallel])])
+        return changed
+
+    def _maintained(self, chosen: Sequence[TableStatus]) -> dict[str, TableStatus]:
+        if not chosen:
+            return {}
+        with ThreadPoolExecutor(self._config.parallel, "maintain") as pool:
+            runs = [pool.submit(in_thread(self._spark, self._one), each) for each in chosen]
+        self._maintain_own()
+        return {each.table_name: run.result() for each, run in zip(chosen, runs, strict=True)}
+
+    def _one(self, status: TableStatus) -> TableStatus:
+        """Maintain a table. If that fails, its copy goes on, and it is due again in the next round."""
+        config = self._config.maintain
+        if config is None:
+            return status
+        memory = config.memory
+        try:
+            maintain(
+                self._spark,
+                status.target,
+                keep=config.history,
+                compact=config.compact,
+                purge_before=None if memory is None else datetime.now(timezone.utc) - memory,
+            )
+            log = self._history_of(status)
+            if log is not None:
+                maintain(self._spark, log, keep=config.history, compact=config.compact)
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
+            said = self._redact(str(error))[:_LONGEST_ERROR]
+            warn(f"{status.target} could not be maintained: {said}. Its copy goes on")
+        return replace(status, maintained_ms=_now_ms(), maintained_batch=status.batch_id)
+
+    def _history_of(self, status: TableStatus) -> str | None:
+        """Return the log beside a table, if it has one."""
+        table = parse_table(status.table_name)
+        if status.kind != "table" or not self._config.of_table(table).history:
+            return None
+        log = self._config.layout.target(table, "__log")
+        return log if open_target(self._spark, log, self._config.format).exists() else None
+
+    def _maintain_own(self) -> None:
+        """Maintain the tables of the sync itself, once in a round. Nobody reads their old versions."""
+        config = self._config.maintain
+        now = time.monotonic()
+        if config is None or (self._own_at is not None and now - self._own_at < config.pause.total_seconds()):
+            return
+        self._own_at = now
+        for name, compact in _OWN.items():
+            table = self._config.layout.own(name)
+            try:
+                if open_target(self._spark, table, self._config.format).exists():
+                    maintain(self._spark, table, keep=_KEPT_OF_OWN, compact=compact)
+            except LeaseLostError:
+                raise
+            except Exception as error:  # noqa: BLE001 (as above)
+                warn(f"{table} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

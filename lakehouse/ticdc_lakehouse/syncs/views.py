@@ -1,0 +1,112 @@
+"""The views of a sync, for people who query its tables: rows without deleted ones, and versions of rows.
+
+`<table>__current` has the rows of a table as TiDB has them, and `<table>__history` every version of every row. A view
+lists its columns, so it is written again whenever its table has other ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import SparkSession
+
+from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.targets.history import history_query
+from ticdc_lakehouse.targets.merge import DELETES
+from ticdc_lakehouse.targets.sql_targets import existing_target, open_target
+from ticdc_lakehouse.targets.target import Target, quoted
+from ticdc_source.developer_api import TableName, check_permission, warn
+from ticdc_source.errors import OptionError, SchemaError
+
+__all__ = ["Views"]
+
+_LONGEST_ERROR = 500  # characters
+
+
+class Views:
+    """The views of a sync.
+
+    Args:
+        config: what is copied, and how.
+        redact: returns a text without secrets.
+    """
+
+    def __init__(self, config: SyncConfig, redact: Callable[[str], str] = lambda text: text) -> None:
+        self._config = config
+        self._redact = redact
+        self._layout = config.layout
+        self._written: dict[str, str] = {}  # the query of each view, as far as this process has written it
+        self._lock = threading.Lock()
+
+    def check(self, spark: SparkSession) -> None:
+        """Find out whether the catalog has views, before anything is copied.
+
+        Raises:
+            OptionError: it has none.
+        """
+        if not self._config.views:
+            return
+        probe = self._layout.own("_ticdc_view")
+        try:
+            run_sql(spark, f"CREATE NAMESPACE IF NOT EXISTS {probe.rpartition('.')[0]}")
+            run_sql(spark, f"CREATE OR REPLACE VIEW {probe} AS SELECT 1 AS one")
+            run_sql(spark, f"DROP VIEW {probe}")
+        except Exception as error:  # noqa: BLE001 (of any catalog)
+            said = self._redact(" ".join(str(error).split()))[:_LONGEST_ERROR]
+            msg = f"views = true: the catalog {self._config.catalog} has no views ({said}). Remove views = true"
+            raise OptionError(msg) from None
+
+    def write(
+        self, spark: SparkSession, table: TableName, *, has_history: bool, keys: Sequence[str] | None = None
+    ) -> None:
+        """Create the views of a table, or replace those of which the columns have changed since.
+
+        Args:
+            spark: the session.
+            table: the table.
+            has_history: whether its log is kept too.
+            keys: the columns that identify a row, if the log does not remember them.
+        """
+        target = self._layout.target(table)
+        existing = existing_target(spark, target) if self._config.views else None
+        if existing is None:  # it only has had DDL
+            return
+        deleted = f"{self._config.column_prefix}is_deleted"
+        frame = spark.table(target)
+        is_soft = deleted in frame.columns and existing.properties().get(DELETES) == "soft"
+        own = {f"{self._config.column_prefix}sequence", *([deleted] if is_soft else [])}
+        columns = ", ".join(quoted(name) for name in frame.columns if name not in own)
+        where = f" WHERE NOT {quoted(deleted)}" if is_soft else ""
+        if columns:
+            query = f"SELECT {columns} FROM {target}{where}"  # noqa: S608 (names are quoted)
+            self._replace(spark, self._layout.target(table, "__current"), query, frame.schema.json())
+        if has_history:
+            name = self._layout.target(table, "__log")
+            log = open_target(spark, name)
+            if log.exists():
+                self._replace_history(spark, self._layout.target(table, "__history"), log, keys)
+
+    def _replace_history(self, spark: SparkSession, view: str, log: Target, keys: Sequence[str] | None) -> None:
+        """Replace the view of a history, or drop it if nothing tells any more which versions are of one row."""
+        try:
+            query = history_query(log.name, log.name, log.properties(), log.columns(), keys=keys)
+        except SchemaError as error:
+            with self._lock:
+                is_new = self._written.get(view) != ""
+                self._written[view] = ""
+            if is_new:
+                run_sql(spark, f"DROP VIEW IF EXISTS {view}")
+                warn(f"{view} is dropped. {error}")
+            return
+        self._replace(spark, view, query, log.frame().schema.json())
+
+    def _replace(self, spark: SparkSession, view: str, query: str, schema: str) -> None:
+        with self._lock:
+            if self._written.get(view) == query + schema:
+                return
+        check_permission()
+        run_sql(spark, f"CREATE OR REPLACE VIEW {view} AS {query}")
+        with self._lock:
+            self._written[view] = query + schema
