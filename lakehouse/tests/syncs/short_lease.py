@@ -3,7 +3,7 @@
 import sys
 
 from ticdc_lakehouse.syncs import lease
-from ticdc_source.cli.main import main
+from ticdc_lakehouse.cli.main import main
 
 if __name__ == "__main__":
     lease.LEASE_S, lease._RENEW_S = 12.0, 2.0
