@@ -22,8 +22,8 @@ from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_source.audit.canonical import FORMS
 from ticdc_source.cli.main import COMMANDS, parser
+from ticdc_source.inspection.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported
 from ticdc_source.inspection.report import FINDINGS
-from ticdc_source.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table

@@ -16,7 +16,7 @@ from ticdc_source.protocols.decoding import RowDecoder
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
 EMPTY_CONTAINERS = frozenset({"{}", "[]", "dict()", "list()", "set()"})
-CLIENT_LIBRARY = f"{PACKAGE}.kafka.kafka_python"
+CLIENT_LIBRARY = f"{PACKAGE}.sources.kafka.kafka_python"
 # kafka-python has no types, and each request has a response of its own.
 MAY_BE_ANY = frozenset(
     {
@@ -40,8 +40,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.lakehouse.upkeep._one": "deleted rows are forgotten by the clock",
     f"{PACKAGE}.lakehouse.lease.__init__": "processes on two machines have no other clock in common",
     f"{PACKAGE}.lakehouse.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
-    f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
-    f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
+    f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
+    f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
     f"{PACKAGE}.cli.sync._statuses_of": "people see as of when a status is",
     f"{PACKAGE}.lakehouse.status_file.write": "people see as of when a status is",
@@ -54,48 +54,46 @@ MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders
 # The layers, from the top down. A module imports modules of its own folder, and of lower layers. Siblings of one layer
 # do not import one another.
 LAYERS: tuple[dict[str, str], ...] = (
-    {"__main__": "python -m ticdc_source"},
     {"cli": "the command ticdc-source"},
     {"lakehouse": "a whole database in Delta or Iceberg, and what is public of its tables; imports pyspark"},
     {"audit": "one table in Delta or Iceberg compared with TiDB, and repaired; imports pyspark"},
     {"targets": "changes → one table in Delta or Iceberg; imports pyspark"},
-    {
-        "inspection": "what a topic holds, and whether it can be reached, without Spark",
-        "snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it",
-    },
+    {"snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it"},
     {"spark": "the data source and its readers; frames of records"},
-    {"monitoring": "how far a stream is: progress, listener, Prometheus, lag"},
-    {"driver": "once per query, without Spark: options → offset ranges → sample → read schema"},
+    {"inspection": "what a topic holds, whether it can be reached, and how far a stream is; without Spark"},
+    {"planning": "once per query, without Spark: options → offset ranges → sample → read schema"},
     {"pipeline": "chunks → record batches of the read schema"},
-    {"storage": "which files a storage sink has written, and files → chunks"},
-    {
-        "kafka": "offset look-ups, and offset ranges → chunks",
-        "protocols": "chunks → events → columns, one folder a wire format",
-    },
-    {"registries": "schemas of Avro messages, by their id"},
-    {"tls": "TLS contexts from the files of a client, whatever the server is, and requests by HTTP that end in time"},
+    {"protocols": "chunks → events → columns, one folder a wire format"},
+    {"sources": "where records come from: which ranges there are, and a range → chunks"},
     {"kernels": "a column of wire values → an Arrow array", "options": "what the user typed, without I/O"},
-    {"schema": "what a column is, and what DDL says of it"},
-    {"events": "what travels between the stages", "tso": "the parts of a TSO"},
+    {"schema": "what TiDB has: tables, columns, types, DDL, TSO"},
     {"errors": "the tree of errors, and warnings"},
 )
 NAMES = [name for layer in LAYERS for name in layer]
 
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
-    "aws_msk_iam_sasl_signer": frozenset({"kafka.logins"}),
-    "boto3": frozenset({"registries"}),
-    "botocore": frozenset({"kafka.logins", "registries"}),
-    "cryptography": frozenset({"tls"}),
-    "crc32c": frozenset({"kafka.batches"}),
-    "kafka": frozenset({"kafka.kafka_python"}),
+    "aws_msk_iam_sasl_signer": frozenset({"sources.kafka.logins"}),
+    "boto3": frozenset({"sources.registries"}),
+    "botocore": frozenset({"sources.kafka.logins", "sources.registries"}),
+    "cryptography": frozenset({"sources.tls"}),
+    "crc32c": frozenset({"sources.kafka.batches"}),
+    "kafka": frozenset({"sources.kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
     "fastavro": frozenset({"protocols"}),
-    "fsspec": frozenset({"protocols", "storage"}),
+    "fsspec": frozenset({"protocols", "sources.storage"}),
     "orjson": frozenset({"protocols"}),
-    "prometheus_client": frozenset({"monitoring"}),
+    "prometheus_client": frozenset({"inspection.monitoring"}),
     "pyspark": frozenset(
-        {"spark", "targets", "audit", "lakehouse", "snapshots.jdbc", "monitoring.listener", "inspection.executors"}
+        {
+            "spark",
+            "targets",
+            "audit",
+            "lakehouse",
+            "snapshots.jdbc",
+            "inspection.monitoring.listener",
+            "inspection.executors",
+        }
     ),
     "rich": frozenset({"cli"}),
     "tomli": frozenset({"lakehouse.sync_toml"}),
@@ -181,6 +179,8 @@ def untyped_functions(source: str) -> tuple[str, ...]:
 def folder(module: str) -> str:
     """Return the name right below the package; "" for what is not ours, or is the package itself."""
     parts = module.split(".")
+    if parts[1:] == ["__main__"]:
+        return "cli"
     return parts[1] if parts[0] == PACKAGE and len(parts) > 1 and parts[1] != "__init__" else ""
 
 
@@ -393,7 +393,7 @@ def test_imports_follow_the_layers() -> None:
     [
         (downwards, "schema.types", "from ticdc_source.kernels import wire", "kernels lies above schema"),
         (downwards, "kernels.wire", "import ticdc_source.options.options", "options and kernels are siblings"),
-        (downwards, "events", "def late():\n    import ticdc_source.schema.types", "schema lies above events"),
+        (downwards, "schema.tso", "def late():\n    import ticdc_source.kernels.wire", "kernels lies above schema"),
         (downwards, "__init__", "from ticdc_source import errors", "the package itself imports nothing"),
         (
             apart,
@@ -401,13 +401,18 @@ def test_imports_follow_the_layers() -> None:
             "from ticdc_source.protocols.canal_json import decoder",
             "knows every wire",
         ),
-        (unnamed, "driver.read_context", 'RECORDS = {"open-protocol": 500}', "line 1 names open-protocol: only"),
+        (unnamed, "planning.read_context", 'RECORDS = {"open-protocol": 500}', "line 1 names open-protocol: only"),
         (unnamed, "protocols.debezium.native_debezium", "# as canal_json has it", "line 1 names canal_json: only its"),
         (circles, "schema.types", "import ticdc_source.schema.model", "ticdc_source.schema.types imports"),
-        (outside, "kafka.fetch", "import kafka.errors", "imports kafka.errors, which is only for kafka.kafka_python"),
         (
             outside,
-            "driver.load",
+            "sources.kafka.fetch",
+            "import kafka.errors",
+            "imports kafka.errors, which is only for sources.kafka",
+        ),
+        (
+            outside,
+            "planning.load",
             "from pyspark.sql import types",
             "imports pyspark.sql, which is only for audit",
         ),
@@ -417,12 +422,17 @@ def test_imports_follow_the_layers() -> None:
         (in_a_layer, "cellar", "", "files lie directly in ticdc_source"),
         (globals_that_change, "pipeline.read", "CACHE: dict[str, int] = {}", "line 1: a module keeps no state"),
         (sql_as_written, "audit.repair", "self.spark.sql('SELECT 1')", "call run_sql"),
-        (json_of_any_depth, "storage.files", "json.loads('')", "storage.files calls json.loads"),
-        (one_way_in, "kafka.lookup", "import ticdc_source.kafka.kafka_python.network_client", "connect is for others"),
+        (json_of_any_depth, "sources.storage.files", "json.loads('')", "storage.files calls json.loads"),
+        (
+            one_way_in,
+            "sources.kafka.lookup",
+            "import ticdc_source.sources.kafka.kafka_python.network_client",
+            "connect is for others",
+        ),
         (untyped, "schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
         (
             wall_clock,
-            "kafka.pool",
+            "sources.kafka.pool",
             "import time\ndef idle():\n    return time.time()",
             "kafka.pool.idle reads the wall",
         ),
@@ -480,8 +490,8 @@ def below(name: str) -> list[str]:
 
 
 def test_the_core_needs_neither_spark_nor_kafka() -> None:
-    """Everything below the driver, the kafka folder aside, imports without PySpark, kafka-python and a JVM."""
-    core = [name for name in below("driver") if folder(name) != "kafka"]
+    """Everything below `planning`, Kafka aside, imports without PySpark, kafka-python and a JVM."""
+    core = [name for name in below("planning") if not name.startswith(f"{PACKAGE}.sources.kafka")]
 
     done = import_without("pyspark,py4j,kafka", core)
 
@@ -489,7 +499,7 @@ def test_the_core_needs_neither_spark_nor_kafka() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_driver_needs_no_spark() -> None:
+def test_planning_and_the_command_need_no_spark() -> None:
     """Everything below `spark` and all that the command imports works where pyspark cannot be imported."""
     names = [*below("spark"), *(module.removesuffix(".__init__") for module in modules() if folder(module) in CLI)]
     with_spark = {f"{PACKAGE}.{module}" for module in OUTSIDERS["pyspark"]}
@@ -500,14 +510,14 @@ def test_the_driver_needs_no_spark() -> None:
 
 def test_columns_need_only_arrow() -> None:
     """Kernels, options and schemas import where pyarrow is all there is beside Python's own library."""
-    done = import_without("pyspark,py4j,kafka,orjson,pandas", below("protocols"))
+    done = import_without("pyspark,py4j,kafka,orjson,pandas", below("sources"))
 
     assert done.returncode == 0, done.stderr
 
 
 def test_the_guard_against_imports_works() -> None:
     """The same check fails for the folder that does need kafka-python."""
-    done = import_without("kafka", ["ticdc_source.kafka"])
+    done = import_without("kafka", ["ticdc_source.sources.kafka"])
 
     assert done.returncode != 0
     assert "kafka is blocked" in done.stderr or "kafka.errors is blocked" in done.stderr

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ticdc_source.events import are_all, as_indices, counted, repeated, row_indices, taken
+from ticdc_source.kernels.arrays import are_all, as_indices, counted, repeated, row_indices, taken
 
 # Around the lengths at which a larger array is shared, or none.
 COUNTS = [0, 1, 8191, 8192, 8193, 65536, 65537]

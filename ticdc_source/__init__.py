@@ -22,17 +22,17 @@ __version__ = "0.1.0"
 
 # The modules of public names.
 _HOMES = {
-    "StreamProgress": "monitoring.progress",
+    "StreamProgress": "inspection.monitoring.progress",
     "SyncState": "spark.sync_state",
     "Tables": "spark.tables",
     "TiCDCDataSource": "spark.source",
     "TiCDCSourceError": "errors",
-    "commit_range": "driver.commit_ranges",
-    "complete_until": "driver.commit_ranges",
+    "commit_range": "planning.commit_ranges",
+    "complete_until": "planning.commit_ranges",
     "current_tso": "snapshots.jdbc",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
-    "progress_listener": "monitoring.listener",
+    "progress_listener": "inspection.monitoring.listener",
     "snapshot": "snapshots.jdbc",
     "tables": "spark.tables",
 }

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from ticdc_source.cli import loads
 from ticdc_source.cli.loads import Loads, as_line
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse.loading import LoadProgress
+from ticdc_source.schema.table_name import TableName
 
 ORDERS = TableName("shop", "orders")
 

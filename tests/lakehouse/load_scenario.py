@@ -18,10 +18,10 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from tests.lakehouse.stand_in import ADDRESS, AT, Rows, TiDB
 from tests.versions.engines import ENGINES
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import commits_of, resolved_ts_of
 from ticdc_source.lakehouse.loading import COMPLETE, LoadProgress, load_tables
 from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.snapshots.jdbc import snapshot
 from ticdc_source.snapshots.queries import TiDBAddress
 

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 import ticdc_source
 from tests.support.messages import Message, canal, cell, open_message, open_row
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import SyncConfig
 from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.reports import BatchReport
 from ticdc_source.lakehouse.status import TableStatus
+from ticdc_source.schema.table_name import TableName
 
 if TYPE_CHECKING:
     from tests.targets.memory import Lake

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import loading
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.snapshots.gc import GCState
 from ticdc_source.snapshots.jdbc import Range
 from ticdc_source.snapshots.queries import TiDBAddress
-from ticdc_source.tso import of_ms
 
 AT = of_ms(1_767_225_600_000)
 ADDRESS = TiDBAddress("jdbc:mysql://tidb:4000/")

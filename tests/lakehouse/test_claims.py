@@ -7,7 +7,6 @@ import pytest
 
 from tests.targets.memory import Lake
 from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError, TargetError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import SyncConfig
 from ticdc_source.lakehouse.checkpoint import starts_of
 from ticdc_source.lakehouse.completeness import lost_before
@@ -16,6 +15,7 @@ from ticdc_source.lakehouse.micro_batch import MicroBatch, _check_columns
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.status import StatusTable, TableStatus
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 from ticdc_source.targets.target import CommitFacts
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ticdc_source.errors import DataLossError, OptionError, SchemaError, UnexplainedChangeError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse import database_sync, following
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.failures import Shared
@@ -18,6 +17,8 @@ from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 from ticdc_source.targets.target import CommitFacts
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import joining
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.joining import Joining
@@ -16,8 +15,9 @@ from ticdc_source.lakehouse.loading import Destination, LoadReport, TableLoad
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
 from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.snapshots.gc import GCState
-from ticdc_source.tso import of_ms
 
 NOW = of_ms(1_767_225_600_000)
 ORDERS, ITEMS, EVENTS, OTHER = (

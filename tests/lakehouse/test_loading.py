@@ -17,10 +17,10 @@ from tests.lakehouse.stand_in import ADDRESS, AT, EVENTS, ITEMS, KEY, ORDERS, Ti
 from tests.targets.changes import frame_of
 from tests.targets.memory import CrashError, Lake
 from ticdc_source.errors import CheckpointError, SchemaError, TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import loading, merge_into
 from ticdc_source.lakehouse.loading import Destination, LoadProgress, LoadReport, load_tables
 from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.snapshots.gc import GCState
 from ticdc_source.targets.write_settings import WriteSettings
 

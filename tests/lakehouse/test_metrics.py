@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.inspection.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
 from ticdc_source.lakehouse.following import Following
 from ticdc_source.lakehouse.lease import Lease
 from ticdc_source.lakehouse.metrics import TableMetrics
 from ticdc_source.lakehouse.status import TableStatus
-from ticdc_source.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 NOW = 1_767_225_600.0
 AT = of_ms(int((NOW - 90) * 1000))

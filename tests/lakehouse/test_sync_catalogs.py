@@ -25,7 +25,7 @@ from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
 from tests.targets.feed import DatabaseFeed
 from tests.versions import engines
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 TRANSACTIONS = 150
 TOKEN = "tok-en-of-the-catalog"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import append_log, merge_into
 from ticdc_source.lakehouse.config import MaintainConfig, SyncConfig
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.sync_toml import EXAMPLE, read_toml
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.write_settings import WriteSettings
 

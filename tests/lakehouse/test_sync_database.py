@@ -26,8 +26,8 @@ from tests.support.truth import is_true
 from tests.targets.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed, Tables
 from tests.versions.engines import ENGINES, SESSION
 from tests.versions.environments import extras, interpreter
-from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.table_name import TableName
 
 KILLS = int(os.environ.get("TICDC_KILLS", "1"))
 SEED = int(os.environ.get("TICDC_SEED", "20261122"))

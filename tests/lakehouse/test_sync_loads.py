@@ -18,7 +18,7 @@ from tests.encoders.tables import Column, Table
 from tests.lakehouse.stand_in import AT, EVENTS, ITEMS, ORDERS
 from tests.versions.engines import ENGINES
 from tests.versions.environments import interpreter
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 pytestmark = [
     pytest.mark.slow("a JVM for each engine"),

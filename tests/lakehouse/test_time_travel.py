@@ -11,8 +11,8 @@ from ticdc_source.lakehouse.completeness import exact_since
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import Pause, TableStatus
 from ticdc_source.lakehouse.time_travel import _History, _last_tso, _newest, _points
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.targets.target import Commit, CommitFacts
-from ticdc_source.tso import of_ms
 
 WRITER = "query"
 

@@ -8,16 +8,16 @@ import pytest
 
 from tests.support.captured import Captured, rows_of, single, whole
 from tests.support.public_cases import PublicCase, Read, cases, printed
-from ticdc_source.driver.frame_sample import (
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.record_frames import decode_rows, survey
+from ticdc_source.planning.frame_sample import (
     context_of_records,
     frame_options,
     needs_sample,
     sample_of_records,
     schema_of_sample,
 )
-from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.pipeline.context import ReadScope
-from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.spark.schema import to_spark
 
 

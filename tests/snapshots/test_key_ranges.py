@@ -9,7 +9,7 @@ import pytest
 
 from tests.snapshots.test_queries import Row, column, table
 from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
 from ticdc_source.snapshots.key_ranges import KeyColumn, RowKey, key_of, key_question, spread
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.snapshots.queries import (
     SnapshotTable,
     can_be_literal,

@@ -13,11 +13,6 @@ import pyarrow.compute as pc
 
 from tests.support.corpus import scenario
 from tests.support.registry import registry_options
-from ticdc_source.driver.ddl_copies import by_topic
-from ticdc_source.driver.inference import find_protocol, take_sample
-from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.read_context import context_of_sample, context_of_schema
-from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -25,6 +20,11 @@ from ticdc_source.pipeline.context import ReadContext, ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
+from ticdc_source.planning.ddl_copies import by_topic
+from ticdc_source.planning.inference import find_protocol, take_sample
+from ticdc_source.planning.load import schema_of_ranges
+from ticdc_source.planning.read_context import context_of_sample, context_of_schema
+from ticdc_source.sources.chunk import Chunk
 
 TOPIC = "captured"
 FIRST_TIME = 1_700_000_000_000  # of a record, in milliseconds; that of the next is one more

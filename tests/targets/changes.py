@@ -7,8 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from tests.targets.memory import Lake
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse import MergeReport, merge_into
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 
 Change: TypeAlias = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"

@@ -7,8 +7,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_source.errors import SchemaError, TargetError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse import MergeReport, append_log, commits_of, merge_into, scd2_view
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.targets.target_names import deleted_keys_of
 
 Change = tuple[Any, ...]  # change type, commit-ts, then the values of the columns

@@ -10,9 +10,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse import MergeReport, append_log, commits_of, maintain, merge_into, resolved_ts_of
 from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.targets.target_names import deleted_keys_of
 

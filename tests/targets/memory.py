@@ -21,12 +21,12 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 
 from ticdc_source.errors import TargetError
 from ticdc_source.lakehouse import completeness, lake_mark, micro_batch, quarantine, resuming, status
+from ticdc_source.schema.tso import seconds
 from ticdc_source.spark.permission import check_permission
 from ticdc_source.targets import history, log, maintenance, merge
 from ticdc_source.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_source.targets.target_names import deleted_keys_of
 from ticdc_source.targets.widening import delta_can_widen
-from ticdc_source.tso import seconds
 
 
 class CrashError(Exception):

@@ -29,10 +29,10 @@ from tests.targets.maintenance_scenario import MaintenanceScenario
 from tests.targets.types_scenario import TypesScenario
 from tests.versions.engines import ENGINES, Engine
 from ticdc_source.errors import OptionError, SchemaError, TargetError, TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
 from ticdc_source.lakehouse.names import Layout, Suffix
 from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.targets.sessions import REMEMBERED

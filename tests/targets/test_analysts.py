@@ -10,7 +10,7 @@ from tests.targets.changes import TARGET, Change, Writer, ddl, frame_of
 from tests.targets.memory import CrashError, Lake
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.lakehouse import append_log
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 LOG = "lake.shop.t__log"
 FIRST, SECOND, THIRD = (of_ms(1_767_225_600_000 + 1000 * number) for number in range(3))

@@ -7,8 +7,8 @@ import unicodedata
 import pytest
 
 from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse.names import SUFFIXES, Layout, Suffix
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.targets.target_names import deleted_keys_of
 
 SEED = 24

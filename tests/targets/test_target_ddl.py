@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import types as spark
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.targets.ddl_events import DestructiveDDL, after_ddl
 from ticdc_source.targets.target_ddl import DDLState
 

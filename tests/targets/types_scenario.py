@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.targets.altered_table import DATABASE, RECORDS, AlteredTable, Record
 from ticdc_source import SyncState, tables
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse import append_log, is_merged, merge_into
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.targets.sql_targets import open_target
 
 Rows: TypeAlias = list[tuple[Any, ...]]

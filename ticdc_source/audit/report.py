@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from ticdc_source.tso import utc
+from ticdc_source.schema.tso import utc
 
 __all__ = ["AuditReport", "Difference", "TableAudit"]
 

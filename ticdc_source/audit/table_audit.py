@@ -21,6 +21,7 @@ from ticdc_source.audit.report import TableAudit
 from ticdc_source.audit.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
 from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.tso import of_ms, utc
 from ticdc_source.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_source.snapshots.queries import TiDBAddress, check_tso
 from ticdc_source.spark.computed import computed
@@ -31,7 +32,6 @@ from ticdc_source.targets.sessions import configured, in_thread, own_session
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import Target, quoted
 from ticdc_source.targets.target_ddl import TRUNCATED_TS
-from ticdc_source.tso import of_ms, utc
 
 __all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
 

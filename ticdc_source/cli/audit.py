@@ -13,7 +13,7 @@ from ticdc_source.cli.arguments import argument, count, file_path
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.cli.sync import config_of, refuse_without_java, table_patterns
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.tso import utc
+from ticdc_source.schema.tso import utc
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
     from ticdc_source.audit.report import Difference, TableAudit

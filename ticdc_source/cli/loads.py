@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ticdc_source.cli.screen import errors, plain, print_json
-from ticdc_source.tso import duration
+from ticdc_source.schema.tso import duration
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.loading import LoadProgress

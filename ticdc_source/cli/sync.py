@@ -23,10 +23,10 @@ from ticdc_source.cli.loads import Loads
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import OptionError, TargetError
 from ticdc_source.inspection.environment import check_java
-from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import one_of, tables
-from ticdc_source.tso import duration, of_ms, utc
+from ticdc_source.schema.tso import duration, of_ms, utc
+from ticdc_source.sources.kafka import KafkaCluster
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_source.lakehouse.config import SyncConfig

@@ -10,21 +10,22 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ticdc_source.driver.fetchers import definition_search, driver_fetcher, previous_rows
-from ticdc_source.driver.inference import no_row_of
-from ticdc_source.driver.load import batch_options, infer_schema
-from ticdc_source.driver.read_context import ReadContexts
 from ticdc_source.errors import counted, warn
-from ticdc_source.events import Chunk, TableName
-from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.fetchers import definition_search, driver_fetcher, previous_rows
+from ticdc_source.planning.inference import no_row_of
+from ticdc_source.planning.load import batch_options, infer_schema
+from ticdc_source.planning.read_context import ReadContexts
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.schema.model import Definitions
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
 
 __all__ = ["CORRUPT", "Event", "Start", "Tail"]
 

@@ -12,8 +12,8 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.loading import COMPLETE
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.targets.sql_targets import existing_target
-from ticdc_source.tso import of_ms
 
 __all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from ticdc_source.driver.frame_sample import applies_to_frames, frame_options
 from ticdc_source.errors import OptionError, nearest
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse.names import Layout
 from ticdc_source.lakehouse.redaction import SECRET_NAME
 from ticdc_source.lakehouse.tidb_config import TiDBConfig
@@ -22,7 +20,9 @@ from ticdc_source.options.options import Options, applies_to_records
 from ticdc_source.options.parsers import ParseError, duration_ms
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
+from ticdc_source.planning.frame_sample import applies_to_frames, frame_options
 from ticdc_source.protocols.large_messages import redacted
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.write_settings import WriteSettings
 

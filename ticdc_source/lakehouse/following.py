@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_source.errors import DataLossError, OptionError, TargetError, TiCDCSourceError, warn
-from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.checkpoint import StreamCheckpoint
 from ticdc_source.lakehouse.completeness import (
     FOR_EVER,
@@ -44,6 +43,7 @@ from ticdc_source.lakehouse.status import TableStatus, status_table
 from ticdc_source.lakehouse.upkeep import Upkeep
 from ticdc_source.lakehouse.views import Views
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.spark.permission import asking
 from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, tables

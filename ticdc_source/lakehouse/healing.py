@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ticdc_source.events import DDLEvent
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables
 

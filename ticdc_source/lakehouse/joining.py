@@ -16,7 +16,6 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import TiCDCSourceError, UnexplainedChangeError, warn
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.completeness import unclaimed
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import is_fault
@@ -26,6 +25,8 @@ from ticdc_source.lakehouse.loading import Destination, LoadProgress, TableLoad,
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.snapshots.jdbc import current_tso, gc_state_of, tables_at
 from ticdc_source.snapshots.queries import TiDBAddress
 

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse.checkpoint import text_of_file
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.snapshots.jdbc import Range
 
 __all__ = ["LoadFolder", "Plan", "created_tables", "rows_in"]

@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import SchemaError, TargetError, TiCDCSourceError, warn
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.failures import is_fault
 from ticdc_source.lakehouse.load_folder import LoadFolder, Plan, rows_in
 from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import KEY
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
 from ticdc_source.snapshots.queries import TiDBAddress, quote
 from ticdc_source.spark.verbatim import with_verbatim_sql

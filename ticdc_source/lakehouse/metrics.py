@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from ticdc_source.inspection.monitoring.listener import progress_listener
+from ticdc_source.inspection.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import TableStatus
-from ticdc_source.monitoring.listener import progress_listener
-from ticdc_source.monitoring.prometheus import EXPORTED_BY_SYNC, ProgressCollector, served
 
 __all__ = ["TableMetrics", "exported"]
 

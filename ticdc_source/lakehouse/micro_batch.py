@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_source.errors import TargetError, TiCDCSourceError, UnexplainedChangeError
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse.completeness import FOR_EVER, newest_ts
 from ticdc_source.lakehouse.config import SyncConfig, TableConfig
 from ticdc_source.lakehouse.failures import Shared, is_fault, shared_cause, text_of
@@ -30,6 +29,7 @@ from ticdc_source.options.table_filter import parse_table
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.frames import decode
 from ticdc_source.spark.tables import Tables
 from ticdc_source.targets.log import append_log, check_key

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from ticdc_source.errors import OptionError, TargetError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 __all__ = ["CATALOG_OF_A_FOLDER", "SUFFIXES", "Layout", "Suffix"]
 

@@ -9,7 +9,6 @@ from hashlib import blake2b
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import warn
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.lakehouse.completeness import newest_ts
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, is_fault, text_of
@@ -19,6 +18,8 @@ from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
 from ticdc_source.lakehouse.status import TableStatus
 from ticdc_source.options.table_filter import parse_table
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.sync_state import SyncState
 from ticdc_source.spark.tables import Tables, replayed
 from ticdc_source.targets.sql_targets import existing_target

@@ -17,9 +17,9 @@ from ticdc_source.errors import CheckpointError, TargetError
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status_file import StatusFile
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.tso import seconds, utc
 from ticdc_source.targets.sql_targets import open_target
 from ticdc_source.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.tso import seconds, utc
 
 __all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of", "written_statuses"]
 

@@ -22,6 +22,7 @@ from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.status import StatusTable, TableStatus, status_table
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.tso import of_ms, of_time, utc
 from ticdc_source.snapshots.queries import check_tso
 from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.log import LOG
@@ -29,7 +30,6 @@ from ticdc_source.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
 from ticdc_source.targets.retyping import MOVED
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import Commit, Target, quoted
-from ticdc_source.tso import of_ms, of_time, utc
 
 __all__ = ["DatabaseState", "as_of", "diff"]
 

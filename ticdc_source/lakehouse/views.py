@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError, SchemaError, warn
-from ticdc_source.events import TableName
 from ticdc_source.lakehouse.config import SyncConfig
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.verbatim import run_sql
 from ticdc_source.targets.history import history_query

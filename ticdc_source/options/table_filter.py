@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ticdc_source.events import TableName
 from ticdc_source.options.parsers import split_names, unquote_name
+from ticdc_source.schema.table_name import TableName
 
 __all__ = ["TableFilter", "parse_table"]
 

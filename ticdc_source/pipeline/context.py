@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Definitions, TypeVersions, Written
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
 __all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope"]

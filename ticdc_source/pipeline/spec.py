@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName, as_indices, merged, taken
+from ticdc_source.kernels.arrays import as_indices, taken
 from ticdc_source.kernels.native import refuse_missing
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
@@ -25,9 +25,13 @@ from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
+from ticdc_source.protocols.events import Corrupt, TableEvents, merged
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import TABLE, Definitions, ReadField
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
 

@@ -14,21 +14,23 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import DDLEvent, Moment, TableEvents, TableName
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import General, Learn, Templates
 from ticdc_source.schema.ddl import completed, version_at
+from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
+from ticdc_source.sources.storage.file_format import FileSettings
 
 __all__ = ["DecoderSettings", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
-from ticdc_source.events import Chunk
 from ticdc_source.kernels import strings
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
 from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["LargeMessages", "check_claimed", "check_regular", "redacted", "small_portions", "why_unreadable"]
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn, TypeAlias
 import orjson
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import TableName
 from ticdc_source.protocols.compression import looks_compressed
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.table_name import TableName
 
 __all__ = [
     "MALFORMED",

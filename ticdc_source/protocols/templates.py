@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Moment, TableEvents, repeated, row_indices
+from ticdc_source.kernels.arrays import repeated, row_indices
 from ticdc_source.kernels.contract import (
     CHANGE_TYPES,
     Cast,
@@ -33,8 +33,10 @@ from ticdc_source.kernels.contract import (
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.kernels.wire import Cells, failing_cells
 from ticdc_source.protocols.base import Decoded, LearnedTable
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import parse_exact_json, written_name
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.model import Column
 
 if TYPE_CHECKING:

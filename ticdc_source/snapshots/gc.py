@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.tso import duration, of_ms, of_time, physical_ms, utc
+from ticdc_source.schema.tso import duration, of_ms, of_time, physical_ms, utc
 
 __all__ = ["GC_SQL", "SAFE_POINT_SQL", "GCState", "gc_state"]
 

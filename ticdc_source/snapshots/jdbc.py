@@ -13,9 +13,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
 
 from ticdc_source.errors import OptionError, TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import physical_ms
 from ticdc_source.snapshots.gc import GC_SQL, SAFE_POINT_SQL, GCState, gc_state
 from ticdc_source.snapshots.key_ranges import RowKey, key_of, key_question, spread
 from ticdc_source.snapshots.queries import (
@@ -36,7 +37,6 @@ from ticdc_source.snapshots.queries import (
 from ticdc_source.spark.computed import computed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.verbatim import with_verbatim_sql
-from ticdc_source.tso import physical_ms
 
 __all__ = ["Range", "SnapshotRows", "check_gc", "current_tso", "gc_state_of", "snapshot", "tables_at"]
 

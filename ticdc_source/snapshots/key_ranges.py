@@ -14,7 +14,7 @@ from datetime import date, datetime
 from itertools import pairwise
 
 from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.snapshots.queries import Fact, SnapshotTable, quote, text_literal
 

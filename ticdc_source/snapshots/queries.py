@@ -16,11 +16,11 @@ from decimal import Decimal
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.schema.model import KEY, MYSQL_TYPE, TABLE, ColumnFacts, Key, handle_key
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import ColumnType, parse_type
-from ticdc_source.tso import of_ms
 
 __all__ = [
     "CURRENT_TSO_SQL",

@@ -14,15 +14,6 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.column import Column
 
-from ticdc_source.driver import load
-from ticdc_source.driver.frame_sample import (
-    FrameSample,
-    context_of_records,
-    frame_options,
-    needs_sample,
-    sample_of_records,
-    schema_of_sample,
-)
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
@@ -30,6 +21,15 @@ from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.planning import load
+from ticdc_source.planning.frame_sample import (
+    FrameSample,
+    context_of_records,
+    frame_options,
+    needs_sample,
+    sample_of_records,
+    schema_of_sample,
+)
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 __all__ = ["decode", "decoded", "infer_schema", "option_texts", "records_of", "surveyed", "to_records"]

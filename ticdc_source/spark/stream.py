@@ -15,13 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.driver.ddl_copies import by_topic
-from ticdc_source.driver.ddl_coverage import coverage_of_starts, ddl_passed_by
-from ticdc_source.driver.files import FILE_LOSS, FilePlanner, packed_files, wanted_of, with_protocol
-from ticdc_source.driver.read_context import ReadContexts, warn_of_missing_ddl
-from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, coverage_of, offsets_of, topic_ids_of
 from ticdc_source.errors import OptionError, from_one_frame, once_per_query, warn
-from ticdc_source.kafka import DATA_LOSS, KafkaCluster, report_loss
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange, pack
@@ -29,9 +23,22 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.layout import Layout
+from ticdc_source.planning.ddl_copies import by_topic
+from ticdc_source.planning.ddl_coverage import coverage_of_starts, ddl_passed_by
+from ticdc_source.planning.files import FILE_LOSS, FilePlanner, packed_files, wanted_of, with_protocol
+from ticdc_source.planning.read_context import ReadContexts, warn_of_missing_ddl
+from ticdc_source.planning.streaming import (
+    OffsetJSON,
+    StreamLimits,
+    StreamPlanner,
+    coverage_of,
+    offsets_of,
+    topic_ids_of,
+)
+from ticdc_source.sources.kafka import DATA_LOSS, KafkaCluster, report_loss
+from ticdc_source.sources.storage import Changefeed
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
-from ticdc_source.storage import Changefeed
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
 from ticdc_source.errors import TargetError, warn
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.targets.changelog import Changelog, Images
 from ticdc_source.targets.ddl_events import DestructiveDDL, after_ddl
 from ticdc_source.targets.ddl_places import NO_PLACES, DDLPlaces

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NoReturn
 
 from ticdc_source.errors import OptionError, SchemaError, warn
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.mysql_ddl.old_rows import (
     Added,
@@ -18,6 +18,7 @@ from ticdc_source.schema.mysql_ddl.old_rows import (
     name_before,
     old_row_changes,
 )
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.spark.schema import type_of
 from ticdc_source.targets.repeats import same_table

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ticdc_source.events import DDLEvent
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.json_text import loads
 from ticdc_source.targets.target import quoted
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
 from ticdc_source.errors import TargetError, UnexplainedChangeError
-from ticdc_source.events import DDLEvent
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import MYSQL_TYPE

@@ -7,12 +7,12 @@ import datetime
 from pyspark.sql import SparkSession
 
 from ticdc_source.errors import OptionError, TargetError
+from ticdc_source.schema.tso import of_time
 from ticdc_source.spark.verbatim import with_verbatim_sql
 from ticdc_source.targets.merge import DELETES, PREFIX
 from ticdc_source.targets.sessions import own_session
 from ticdc_source.targets.sql_targets import existing_target
 from ticdc_source.targets.target import Commit, CommitFacts, Target, quoted
-from ticdc_source.tso import of_time
 
 __all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
 

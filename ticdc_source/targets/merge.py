@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
 
 from ticdc_source.errors import OptionError, SchemaError, TargetError, UnexplainedChangeError
-from ticdc_source.events import DDLEvent
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import MYSQL_TYPE
 from ticdc_source.spark.verbatim import with_verbatim_sql

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, DecimalType, DoubleType, NumericType, StringType
 
 from ticdc_source.errors import TargetError
-from ticdc_source.events import DDLEvent
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, is_too_long
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.mysql_ddl.old_rows import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from ticdc_source.protocols.file_format import FileFormat, LineCutter
 from ticdc_source.protocols.messages import JSONObject, text, tso
-from ticdc_source.tso import physical_ms
+from ticdc_source.schema.tso import physical_ms
+from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
 
 __all__ = ["FILES"]
 

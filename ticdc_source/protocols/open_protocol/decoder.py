@@ -13,10 +13,10 @@ from typing import ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Split, TableEvents, Wants, every_table
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text
@@ -27,7 +27,9 @@ from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, event
 from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.templates import General, Learn, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions, Written
+from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.types import ColumnType, type_of
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["OpenProtocol"]
 
