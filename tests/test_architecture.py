@@ -41,7 +41,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.lakehouse.lease.__init__": "processes on two machines have no other clock in common",
     f"{PACKAGE}.lakehouse.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
     f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
-    f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
+    f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time, never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
     f"{PACKAGE}.cli.sync._statuses_of": "people see as of when a status is",
     f"{PACKAGE}.lakehouse.status_file.write": "people see as of when a status is",
@@ -49,7 +49,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.lakehouse.metrics.exported": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.status._now": "people ask since when a table has been set aside, and when it went on",
 }
-MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders show the layers
+MOST_AT_THE_TOP = 2  # files directly in the package, beside `__main__`: folders show the layers
+MOST_BOXES, MOST_LAYERS = 12, 10  # what a stranger takes in at a glance
 
 # The layers, from the top down. A module imports modules of its own folder, and of lower layers. Siblings of one layer
 # do not import one another.
@@ -69,6 +70,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"schema": "what TiDB has: tables, columns, types, DDL, TSO"},
     {"errors": "the tree of errors, and warnings"},
 )
+COPY = frozenset({"lakehouse", "audit", "targets", "snapshots"})  # beside the connector
 NAMES = [name for layer in LAYERS for name in layer]
 
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
@@ -465,6 +467,14 @@ for name in BLOCKED:
 for module in sys.argv[2:]:
     importlib.import_module(module)
 """
+
+
+def test_a_stranger_sees_few_boxes() -> None:
+    """The connector has at most twelve boxes on at most ten layers."""
+    layers = [layer.keys() - COPY for layer in LAYERS if layer.keys() - COPY]
+
+    assert len(layers) <= MOST_LAYERS
+    assert sum(map(len, layers)) <= MOST_BOXES
 
 
 def import_without(blocked: str, names: list[str]) -> subprocess.CompletedProcess[str]:

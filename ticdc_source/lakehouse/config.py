@@ -21,8 +21,8 @@ from ticdc_source.options.parsers import ParseError, duration_ms
 from ticdc_source.options.parsers import tables as table_patterns
 from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.planning.frame_sample import applies_to_frames, frame_options
-from ticdc_source.protocols.large_messages import redacted
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.locations import redacted
 from ticdc_source.targets.data_layout import DataLayout
 from ticdc_source.targets.write_settings import WriteSettings
 

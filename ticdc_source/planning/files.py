@@ -26,10 +26,11 @@ from ticdc_source.planning.streaming import (
     offsets_of,
     start_offsets,
 )
+from ticdc_source.protocols import FILE_FORMATS
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.sources.storage import CHECKPOINT, FORMATS, Changefeed, FileFetcher, Look
+from ticdc_source.sources.storage import CHECKPOINT, Changefeed, FileFetcher, Look
 from ticdc_source.sources.storage.file_format import FileSettings
 from ticdc_source.sources.storage.paths import (
     directory_of,
@@ -79,7 +80,8 @@ def file_fetcher(
         max_rows: how many rows of each file to read; None for all.
     """
     assert options.path is not None  # noqa: S101 (for mypy)
-    return FileFetcher(options.path, FileSettings.of(options), settings, protocol=protocol, max_rows=max_rows)
+    files = FileSettings.of(options)
+    return FileFetcher(options.path, files, settings, formats=FILE_FORMATS, protocol=protocol, max_rows=max_rows)
 
 
 def with_protocol(options: Options, look: Look, offsets_read: Iterable[TopicPartition] = ()) -> Options:
@@ -94,17 +96,18 @@ def with_protocol(options: Options, look: Look, offsets_read: Iterable[TopicPart
         OptionError: the option `protocol` contradicts the file names, the files have several protocols, or an extension
             is unknown.
     """
-    of_files = sorted(name for name, _ in FORMATS.values())
+    of_files = sorted(FILE_FORMATS)
+    formats = {each.extension: name for name, each in FILE_FORMATS.items()}
     if options.protocol not in {"auto", *of_files}:
         msg = f"protocol={options.protocol} has no files: a storage sink writes {', '.join(of_files)}"
         raise OptionError(msg)
     patterns = {*look.sizes, *(place.topic for place in offsets_read if directory_of(place.topic) is not None)}
     extensions = sorted({extension_of(pattern) for pattern in patterns})
-    unknown = [extension for extension in extensions if extension not in FORMATS]
+    unknown = [extension for extension in extensions if extension not in formats]
     if unknown:
-        msg = f"'path' has data files with the extension {unknown[0]}, and a storage sink writes {', '.join(FORMATS)}"
+        msg = f"'path' has data files with the extension {unknown[0]}, and a storage sink writes {', '.join(formats)}"
         raise OptionError(msg)
-    names = [FORMATS[extension][0] for extension in extensions]
+    names = [formats[extension] for extension in extensions]
     if not names:
         return options
     if len(names) > 1:

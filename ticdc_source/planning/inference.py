@@ -22,7 +22,7 @@ from ticdc_source.planning.files import VersionSearch
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
-from ticdc_source.protocols.large_messages import redacted, small_portions
+from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import (
     ddl_types,
@@ -38,6 +38,7 @@ from ticdc_source.schema.ddl_kinds import is_too_long
 from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.locations import redacted
 
 __all__ = [
     "MakesSearch",

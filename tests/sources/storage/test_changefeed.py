@@ -17,6 +17,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.files import FilePlanner, packed_files, sampled
 from ticdc_source.planning.load import batch_options, infer_schema, plan_batch, stream_options
 from ticdc_source.planning.streaming import StreamLimits
+from ticdc_source.protocols import FILE_FORMATS
 from ticdc_source.sources.storage import CHECKPOINT, Changefeed, FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
@@ -337,7 +338,7 @@ def test_numbers_may_get_wider(sink: Sink) -> None:
         sink.put(f"s/t/{OLD}/CDC{number:0{width}d}.json", f'{{"number": {number}}}')
     sink.put(f"s/t/{OLD}/meta/CDC.index", "CDC001000001.json\n")
     settings = FetchSettings(max_records=9, max_bytes=99)
-    fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, protocol="canal-json")
+    fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, formats=FILE_FORMATS, protocol="canal-json")
 
     chunks = list(fetcher.fetch(OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 999_998, 1_000_001)))
 
@@ -549,7 +550,9 @@ def test_what_is_no_file_is_not_opened(sink: Sink, path: str, *, is_linked: bool
         fifo.symlink_to(sink.folder / "fifo")
     else:
         os.mkfifo(fifo)
-    fetcher = FileFetcher(str(sink.folder), FileSettings(), FetchSettings(max_records=10, max_bytes=1000))
+    fetcher = FileFetcher(
+        str(sink.folder), FileSettings(), FetchSettings(max_records=10, max_bytes=1000), formats=FILE_FORMATS
+    )
     whole = OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 0, 1)
 
     with pytest.raises(StorageUnavailableError, match=rf"{path} cannot be read: OSError \(it is no regular file\)"):

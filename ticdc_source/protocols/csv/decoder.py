@@ -33,7 +33,15 @@ from ticdc_source.protocols.csv.lines import (
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parsed
-from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, readable, text, tso
+from ticdc_source.protocols.messages import (
+    MALFORMED,
+    message_of_schema_file,
+    parse_exact,
+    parse_failure,
+    readable,
+    text,
+    tso,
+)
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import Learn
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -62,7 +70,7 @@ _CUT = (
 _FILES = FileFormat(
     extension=".csv",
     cutter=CSVCutter,
-    of_schema=orjson.dumps,  # the file as it is: rows do not say what it defines
+    of_schema=message_of_schema_file(orjson.dumps),  # the file as it is: rows do not say what it defines
     of_checkpoint=lambda ts: orjson.dumps({"checkpoint-ts": ts}),
 )
 

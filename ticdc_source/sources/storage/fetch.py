@@ -15,8 +15,6 @@ from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.messages import MALFORMED, failure_detail, parse_object
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, schema_files_of
@@ -34,15 +32,10 @@ from ticdc_source.sources.storage.paths import (
     stem_of,
 )
 
-__all__ = ["FORMATS", "FileFetcher"]
+__all__ = ["FileFetcher"]
 
 _log = logging.getLogger(__name__)
 _NO_TIME = -1
-
-# The wire format of a file, by the end of its name.
-FORMATS: dict[str, tuple[str, FileFormat]] = {
-    files.extension: (name, files) for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None
-}
 
 
 class FileFetcher(AbstractContextManager["FileFetcher"]):
@@ -52,6 +45,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         location: the folder of the changefeed.
         files: the settings of files.
         settings: how to read.
+        formats: the wire formats that have files, by their names.
         protocol: the wire format, for the messages of DDL and watermarks.
         max_rows: how many rows of each file to read; None for all.
     """
@@ -62,13 +56,15 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         files: FileSettings,
         settings: FetchSettings,
         *,
+        formats: Mapping[str, FileFormat],
         protocol: str | None = None,
         max_rows: int | None = None,
     ) -> None:
         self._folder = Folder(location)
         self._files = files
         self._settings = settings
-        self._protocol = protocol
+        self._formats = {each.extension: each for each in formats.values()}
+        self._own_format = formats.get(protocol or "") or next(iter(formats.values()))
         self._max_rows = max_rows
         self._widths: dict[str, int] = {}  # of the numbers, by pattern
 
@@ -96,7 +92,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         topic = offset_range.topic
         if offset_range.topic_partition == CHECKPOINT:
             ts = offset_range.end - 1
-            yield Chunk(topic, 0, [ts], [physical_ms(ts)], [None], [self._own_format().of_checkpoint(ts)])
+            yield Chunk(topic, 0, [ts], [physical_ms(ts)], [None], [self._own_format.of_checkpoint(ts)])
         elif is_schema_file(topic):
             yield from self._schema(topic)
         else:
@@ -107,19 +103,15 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         """Return the paths of the schema files with this version of the table that a data directory is of."""
         return schema_files_of(self._folder, place, version)
 
-    def _own_format(self) -> FileFormat:
-        files = None if self._protocol is None else PROTOCOLS[self._protocol].facts.files
-        return next(iter(FORMATS.values()))[1] if files is None else files
-
     def _schema(self, path: str) -> Iterator[Chunk]:
         data = self._folder.text(path)
         if data is None:
             self._lost(path)
             return
         try:
-            message = self._own_format().of_schema(parse_object(data))
-        except MALFORMED as error:  # the decoder does not know it either: it makes a bad record
-            _log.warning("%s is no schema file: %s", path, failure_detail(error))
+            message = self._own_format.of_schema(data)
+        except ValueError as error:  # the decoder does not know it either: it makes a bad record
+            _log.warning("%s is no schema file: %s", path, error)
             message = data
         if message:
             yield Chunk(path, 0, [0], [_NO_TIME], [None], [message])
@@ -147,8 +139,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
                 path = self._file(pattern, number) or path
                 blocks = self._folder.blocks(path)
                 block = next(blocks, b"")
-            _, files = FORMATS[extension_of(path)]
-            cutter = files.cutter(place.version, self._files)
+            cutter = self._formats[extension_of(path)].cutter(place.version, self._files)
             while block:
                 messages = cutter.cut(block)
                 wanted = len(messages) if limit is None else min(limit, len(messages))

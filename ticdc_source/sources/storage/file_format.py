@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from ticdc_source.kernels.arrays import Binaries, Spans, row_indices
 from ticdc_source.options.options import Options
-from ticdc_source.protocols.messages import JSONObject
 
 __all__ = ["FileCutter", "FileFormat", "FileSettings", "LineCutter"]
 
@@ -84,13 +83,14 @@ class FileFormat:
     Attributes:
         extension: the end of the names of its files, with the dot.
         cutter: makes what cuts one file, given the version of its table and the settings.
-        of_schema: returns the message for a schema file, given its JSON; None if it has nothing to say.
+        of_schema: returns the message for a schema file, given its bytes; None if it has nothing to say. It raises
+            ValueError if that is no schema file.
         of_checkpoint: returns the message for a checkpoint-ts.
     """
 
     extension: str
     cutter: Callable[[int, FileSettings], FileCutter]
-    of_schema: Callable[[JSONObject], bytes | None]
+    of_schema: Callable[[bytes], bytes | None]
     of_checkpoint: Callable[[int], bytes]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 from ticdc_source.errors import StorageUnavailableError
-from ticdc_source.protocols.large_messages import check_regular, redacted, why_unreadable
+from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
 __all__ = ["File", "Folder"]
 
