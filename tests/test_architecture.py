@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
 EMPTY_CONTAINERS = frozenset({"{}", "[]", "dict()", "list()", "set()"})
 CLIENT_LIBRARY = f"{PACKAGE}.sources.kafka.kafka_python"
+# What only the sources name.
+KINDS_OF_SOURCES = frozenset({"FilePlanner", "FileSource", "KafkaSource", "TopicPlanner"})
 # kafka-python has no types, and each request has a response of its own.
 MAY_BE_ANY = frozenset(
     {
@@ -330,6 +332,19 @@ def one_way_in(sources: Sources) -> Iterator[str]:
                 yield f"{module} imports {target}: only {CLIENT_LIBRARY}.connect is for others"
 
 
+def one_place_chooses(sources: Sources) -> Iterator[str]:
+    """Report modules outside the sources, and the parsing of options, that ask which source a read has."""
+    for module, source in sources.items():
+        if folder(module) in {"sources", "options"}:
+            continue
+        for name in imports(source):
+            if name.startswith(f"{PACKAGE}.sources.") and name.rpartition(".")[2] in KINDS_OF_SOURCES:
+                yield f"{module} imports {name}: every source has one contract, {PACKAGE}.sources.record_source"
+        for node in nodes(source) if ".path" in source else ():
+            if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node.value).endswith("options"):
+                yield f"{module}, line {node.lineno} asks which source it has: only {PACKAGE}.sources.choose may"
+
+
 def untyped(sources: Sources) -> Iterator[str]:
     """Report annotations that are just `Any`, beside those with a reason in MAY_BE_ANY."""
     for module, source in sources.items():
@@ -378,6 +393,7 @@ GUARDS = (
     sql_as_written,
     json_of_any_depth,
     one_way_in,
+    one_place_chooses,
     untyped,
     wall_clock,
 )
@@ -430,6 +446,18 @@ def test_imports_follow_the_layers() -> None:
             "sources.kafka.lookup",
             "import ticdc_source.sources.kafka.kafka_python.network_client",
             "connect is for others",
+        ),
+        (
+            one_place_chooses,
+            "planning.load",
+            "def reads_files(options):\n    return options.path is not None",
+            "line 2 asks which source it has",
+        ),
+        (
+            one_place_chooses,
+            "spark.stream",
+            "from ticdc_source.sources.storage.file_planner import FilePlanner",
+            "every source has one contract",
         ),
         (untyped, "schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
         (

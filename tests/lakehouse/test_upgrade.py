@@ -21,8 +21,8 @@ from tests.lakehouse.test_sync_database import LOG, SECONDS, TABLES, Sync, diffe
 from tests.spark.restarts import State, offset_of
 from tests.targets.feed import DATABASE, KEYLESS, DatabaseFeed
 from ticdc_source import __version__
-from ticdc_source.planning.streaming import EPOCHS, IDS
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.stream_offsets import EPOCHS, IDS
 
 UPGRADES = ROOT / "tests" / "data" / "upgrades"
 SEED, TRANSACTIONS, SHARE = 9, 40, 0.6

@@ -14,7 +14,9 @@ from ticdc_source.errors import CheckpointError, DataLossError, OptionError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCoverage
-from ticdc_source.planning.streaming import EPOCHS, IDS, INITIAL, StreamLimits, StreamPlanner, coverage_of, offsets_of
+from ticdc_source.planning.ddl_coverage import StreamCoverage, coverage_of
+from ticdc_source.sources.kafka.topic_planner import TopicPlanner
+from ticdc_source.sources.stream_offsets import EPOCHS, IDS, INITIAL, StreamLimits, offsets_of
 from ticdc_source.spark.stream import RememberingStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -88,11 +90,11 @@ def strict(reason: str) -> None:
     raise DataLossError(reason)
 
 
-def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = True, **limits: float) -> StreamPlanner:
+def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = True, **limits: float) -> TopicPlanner:
     """Return a planner."""
     report = strict if fail else lambda reason: warnings.warn(reason, stacklevel=2)
     clock = clock or Clock()
-    return StreamPlanner(cluster, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock, clock.sleep)
+    return TopicPlanner(cluster, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock, clock.sleep)
 
 
 def via_json(offset: dict[str, Any]) -> dict[str, Any]:
@@ -612,7 +614,7 @@ def test_a_partition_that_is_deleted_while_leaders_are_asked_is_lost_as_any(*, p
         elections = {tp: [(1, 0), (2, 7)] for tp in (T0, T1)}
         return DeletedInTheLook({T0: 0, T1: 0}, {T0: 9, T1: 9}, elections=elections)
 
-    def ranges(plan: StreamPlanner) -> list[OffsetRange]:
+    def ranges(plan: TopicPlanner) -> list[OffsetRange]:
         return plan.ranges(start, end if planned else via_json(plan.next(start)))
 
     with pytest.raises(DataLossError, match="Partitions t-1 have been deleted"):
@@ -763,7 +765,7 @@ def test_what_was_read_is_in_the_log_or_its_loss_is_told(seed: int, *, fail: boo
 Looks = list[dict[TopicPartition, int]]
 
 
-def with_ddl(cluster: FakeCluster, looks: Looks, *, fail: bool = True) -> StreamPlanner:
+def with_ddl(cluster: FakeCluster, looks: Looks, *, fail: bool = True) -> TopicPlanner:
     """Return a planner of a stream with DDL events; `looks` gets the starts around which it looks for copies."""
 
     def look(starts: dict[TopicPartition, int], _: object) -> dict[TopicPartition, DDLCoverage]:
@@ -771,7 +773,7 @@ def with_ddl(cluster: FakeCluster, looks: Looks, *, fail: bool = True) -> Stream
         return {each: DDLCoverage(after=1000 + start, inside=frozenset({"7-a"})) for each, start in starts.items()}
 
     plan = planner(cluster, fail=fail)
-    plan.ddl_coverage, plan.allows_loss = look, not fail
+    plan.members = StreamCoverage(cluster.earliest, look, allows_loss=not fail)
     return plan
 
 
@@ -800,7 +802,7 @@ def test_ddl_that_all_partitions_have_passed_leaves_the_offset() -> None:
         asked.append(begins)
         return {"t": 5 if len(asked) == 1 else 9}
 
-    plan.ddl_passed = passed
+    plan.members = StreamCoverage(cluster.earliest, passed=passed, clock=clock)
     offset = {"$ddl": {"t": {"0": {"after": 8, "inside": ["3-a", "9-b"]}}}, "t": {"0": 10, "1": 0}}
     members = []
     for seconds in (0, 59, 1, 60):
@@ -862,7 +864,7 @@ def test_the_ddl_of_a_topic_that_was_recreated_is_not_that_of_its_predecessor() 
 class Remembering(RememberingStreamReader):
     """A reader of PySpark 4.0 and 4.1 with a planner of the test and `maxOffsetsPerTrigger=10`."""
 
-    def __init__(self, plan: StreamPlanner) -> None:
+    def __init__(self, plan: TopicPlanner) -> None:
         self._planner, self._last, self._has_planned, self._shown = plan, None, False, set()
         self._options = make_options(maxOffsetsPerTrigger="10")
 

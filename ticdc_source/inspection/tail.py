@@ -18,7 +18,6 @@ from ticdc_source.pipeline.context import ReadScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, previous_rows
-from ticdc_source.planning.inference import no_row_of
 from ticdc_source.planning.load import batch_options, infer_schema
 from ticdc_source.planning.read_context import ReadContexts
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
@@ -121,7 +120,7 @@ class Tail(AbstractContextManager["Tail"]):
         if self._has_said_what_is_absent or not self._described or any(map(wanted.matches, self._described)):
             return
         self._has_said_what_is_absent = True
-        warn(f"{no_row_of(wanted, self._described, counted(self.scanned, 'record'))} (--from says where tail begins)")
+        warn(f"{wanted.without_row(self._described, counted(self.scanned, 'record'))} (--from says where tail begins)")
 
     def _starts(self, start: Start) -> dict[TopicPartition, int]:
         ranges = self._cluster.everything()

@@ -1,4 +1,4 @@
-"""Searches a topic for definitions that a read needs and its own records lack.
+"""Finds definitions that a read needs and its own records lack.
 
 The message that defines a version of a table may be before the range, after it (TiCDC repeats the BOOTSTRAP), or, with
 `send-bootstrap-to-all-partition=false`, in partition 0.
@@ -17,10 +17,13 @@ from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Bounds", "DefinitionSearch", "KnownDefinitions"]
+__all__ = ["Bounds", "Defining", "DefinitionSearch", "KnownDefinitions"]
 
 # Returns the earliest and the latest offset of topic partitions; the latest is one after the last record.
 Bounds = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, tuple[int, int]]]
+
+# Returns the ranges that define a version of the table whose rows a range has; None if they must be searched.
+Defining = Callable[[OffsetRange, int], Sequence[OffsetRange] | None]
 
 _FIRST_WINDOW = 64  # offsets; later windows are larger
 _PAUSE_S = 1.0
@@ -28,12 +31,15 @@ _MOST_KNOWN = 10_000  # definitions per topic
 
 
 class DefinitionSearch:
-    """Searches for definitions around an offset range: before it, after it, and in partition 0 of its topic.
+    """Reads the ranges that define a version, if the source tells them. Else searches around an offset range.
+
+    That is before the range, after it, and in partition 0 of its topic.
 
     Args:
         decoder: the decoder of the protocol.
         fetch: yields the records of a range.
         bounds: see `Bounds`.
+        defining: see `Defining`.
         limit: how many records to scan in each part: before the range, after it, and in partition 0.
         timeout_s: for how long to scan a part.
         wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
@@ -46,6 +52,7 @@ class DefinitionSearch:
         decoder: Decoder,
         fetch: Fetch,
         bounds: Bounds,
+        defining: Defining = lambda *_: None,
         *,
         limit: int,
         timeout_s: float,
@@ -56,6 +63,7 @@ class DefinitionSearch:
         self._decoder = decoder
         self._fetch = fetch
         self._bounds = bounds
+        self._defining = defining
         self._limit = limit
         self._timeout_s = timeout_s
         self._wait_s = wait_s
@@ -66,10 +74,20 @@ class DefinitionSearch:
         self.around: OffsetRange | None = None
 
     def __call__(self, table: TableName, version: int) -> Definitions:
-        """Search for one definition; return all that were found on the way. The wanted one may be missing."""
+        """Search for one definition; return all that were found on the way. The wanted one may be missing.
+
+        Raises:
+            DecodeError: a range that defines the version is broken.
+        """
         found: Definitions = {}
         wanted = (table.folded, version)
         if self.around is None or wanted in self._missing:
+            return found
+        defining = self._defining(self.around, version)
+        if defining is not None:
+            found = self._read(defining)
+            if not found:
+                self._missing.add(wanted)  # not asked again: storages answer slowly
             return found
         ends: dict[TopicPartition, int] = {}
         while not self._look(wanted, found, ends):
@@ -79,6 +97,17 @@ class DefinitionSearch:
             self._sleep(_PAUSE_S)
             self._waited_s += _PAUSE_S
         return found
+
+    def _read(self, ranges: Iterable[OffsetRange]) -> Definitions:
+        """Return what ranges define."""
+        defined: Definitions = {}
+        for chunk in (chunk for each in ranges for chunk in self._fetch(each)):
+            for split in splits_of(self._decoder, chunk):
+                if split.corrupt:
+                    raise split.corrupt[0].error
+                if self._decoder.facts.definitions is not None:
+                    defined.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
+        return defined
 
     def _look(self, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]) -> bool:
         """Scan what was not scanned yet, nearest to the range first; return whether the definition was found.

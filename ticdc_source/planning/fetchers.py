@@ -1,4 +1,4 @@
-"""Makes the fetchers of records, from topics or files, and the searches outside the offset range of a read."""
+"""The source of a read, what fetches its records, and the searches outside its offset ranges."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from ticdc_source.options.fetching import FetchSettings
-from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.ddl_copies import has_ddl_copies
 from ticdc_source.planning.definition_search import Bounds, DefinitionSearch
-from ticdc_source.planning.files import VersionSearch, file_fetcher
 from ticdc_source.planning.previous_rows import last_commit_ts
 from ticdc_source.planning.resolved_ts import Fetch
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import FORMATS, PROTOCOLS
 from ticdc_source.protocols.base import Decoder, Place
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka import FETCHERS, Fetcher, KafkaCluster, KafkaFetcher
+from ticdc_source.sources.record_source import Fetcher, RecordSource
 
-__all__ = ["definition_search", "driver_fetcher", "fetch_settings", "previous_rows", "task_fetcher"]
+__all__ = ["definition_search", "driver_fetcher", "fetch_settings", "previous_rows", "record_source", "task_fetcher"]
 
 # The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
@@ -48,50 +47,42 @@ def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettin
     )
 
 
+def record_source(options: Options) -> RecordSource:
+    """Return where the records that the options name come from; it connects to nothing yet."""
+    return source_of(options, FORMATS)
+
+
 def driver_fetcher(options: Options) -> Fetcher:
     """Return a fetcher for the driver. Of each file it reads `inferSchema.maxRecords` rows, for the sample."""
-    if options.path is not None:
-        protocol = None if options.protocol == "auto" else options.protocol
-        return file_fetcher(
-            options, fetch_settings(options), protocol=protocol, max_rows=options.infer_schema_max_records
-        )
-    return KafkaFetcher(client_settings(options, driver=True), fetch_settings(options))
+    return record_source(options).fetcher(
+        fetch_settings(options),
+        protocol=None if options.protocol == "auto" else options.protocol,
+        max_rows=options.infer_schema_max_records,
+    )
 
 
 def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
-    """Return a context manager whose value is a fetcher. The next task of the process reuses its connections.
-
-    Args:
-        options: the options.
-        protocol: the wire format.
-        fresh: whether to open new connections, because a retried task must not meet the same fault again.
-    """
-    settings = fetch_settings(options, protocol)
-    if options.path is not None:
-        return file_fetcher(options, settings, protocol=protocol, max_rows=None)
-    return FETCHERS.borrow(client_settings(options, driver=False), settings, fresh=fresh)
+    """Return what `RecordSource.task_fetcher` returns, for a protocol."""
+    return record_source(options).task_fetcher(fetch_settings(options, protocol), protocol, fresh=fresh)
 
 
-def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch | VersionSearch:
+def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:
     """Return the search for table definitions that rows name and the read lacks; it connects at the first search.
 
-    For topics, a worker of a stream repeats it for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC may still write
-    the definition. For files, it looks once.
+    If they must be searched for, a worker of a stream repeats it for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC
+    may still write the definition.
 
     Args:
         decoder: the decoder of the protocol.
         options: the options.
         driver: whether this is the driver.
     """
-    if options.path is not None:
-        protocol = decoder.facts.name
-        settings = fetch_settings(options, protocol)
-        return VersionSearch(file_fetcher(options, settings, protocol=protocol, max_rows=None), decoder)
-    fetch, bounds = _topic_access(options, driver=driver)
+    fetch, bounds = _access(decoder, options, driver=driver)
     return DefinitionSearch(
         decoder,
         fetch,
         bounds,
+        record_source(options).defining,
         limit=options.infer_schema_max_scanned_records,
         timeout_s=options.infer_schema_timeout_ms / 1000,
         wait_s=options.kafka_consumer_poll_timeout_ms / 1000 if options.is_stream and not driver else 0,
@@ -108,7 +99,7 @@ def previous_rows(
         options: the options.
         driver: whether this is the driver.
     """
-    fetch, bounds = _topic_access(options, driver=driver)
+    fetch, bounds = _access(decoder, options, driver=driver)
     return partial(
         last_commit_ts,
         decoder=decoder,
@@ -119,19 +110,20 @@ def previous_rows(
     )
 
 
-def _topic_access(options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
+def _access(decoder: Decoder, options: Options, *, driver: bool) -> tuple[Fetch, Bounds]:
     """Return what yields the records of any offset range, and what returns the bounds of topic partitions.
 
     Each call connects anew.
     """
 
     def fetch(wanted: OffsetRange) -> Iterator[Chunk]:
-        with KafkaFetcher(client_settings(options, driver=driver), fetch_settings(options)) as fetcher:
+        source, settings = record_source(options), fetch_settings(options)
+        with source.fetcher(settings, protocol=decoder.facts.name, driver=driver) as fetcher:
             yield from fetcher.fetch(wanted)
 
     def bounds(topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        with KafkaCluster(options) as cluster:
-            earliest, latest = cluster.earliest(topic_partitions), cluster.latest(topic_partitions)
+        with record_source(options) as source:
+            earliest, latest = source.earliest(topic_partitions), source.latest(topic_partitions)
         return {each: (earliest[each], latest[each]) for each in earliest.keys() & latest.keys()}
 
     return fetch, bounds

@@ -11,14 +11,14 @@ from itertools import zip_longest
 
 import pyarrow as pa
 
-from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted, nearest
+from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.planning.declared_tables import declared_table
 from ticdc_source.planning.definition_search import DefinitionSearch
-from ticdc_source.planning.files import VersionSearch
+from ticdc_source.planning.fetchers import record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
@@ -38,7 +38,6 @@ from ticdc_source.schema.ddl_kinds import is_too_long
 from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.locations import redacted
 
 __all__ = [
     "MakesSearch",
@@ -50,7 +49,6 @@ __all__ = [
     "infer_table",
     "lacks_types",
     "no_row_in_sample",
-    "no_row_of",
     "nothing_there",
     "take_sample",
 ]
@@ -79,7 +77,7 @@ _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether th
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
 Fetch = Callable[[OffsetRange], Iterable[Chunk]]
-MakesSearch = Callable[[Decoder], DefinitionSearch | VersionSearch]
+MakesSearch = Callable[[Decoder], DefinitionSearch]
 
 
 class Sampler:
@@ -194,7 +192,7 @@ class Sample:
     whole: bool = True
     table_ddl: str | None = None
     most_unpacked: float = _MOST_UNPACKED
-    search: DefinitionSearch | VersionSearch | None = None
+    search: DefinitionSearch | None = None
     _unpacked: int = 0
 
     def add(self, chunk: Chunk, *, rows: bool = True) -> int:
@@ -532,10 +530,7 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
 
 def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
     """Return the error for ranges without a record."""
-    if options.path is not None:
-        place = f"'path' {redacted(options.path)}"
-    else:
-        place = ", ".join(sorted({one.topic for one in ranges})) or "the topics"
+    place = record_source(options).described(ranges)
     msg = (
         f"No record in the range to read of {place}: the schema cannot be inferred. Give it with .schema(…) and the "
         f"options 'protocol' and 'tables', or load again when TiCDC has written something{time_hint(options)}"
@@ -553,30 +548,9 @@ def absent_names(sample: Sample) -> TableFilter:
 def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
     """Return what to say of a sample without a row of these names."""
     return (
-        f"{no_row_of(wanted, sample.wanted | sample.others, counted(sample.scanned, 'record'))} "
+        f"{wanted.without_row(sample.wanted | sample.others, counted(sample.scanned, 'record'))} "
         "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
     )
-
-
-def no_row_of(wanted: TableFilter, there: Iterable[TableName], among: str) -> str:
-    """Return what to say of records without a row of these names.
-
-    Args:
-        wanted: the names, of the option `tables`.
-        there: the tables of the rows.
-        among: what the rows would be in, such as `12 records`.
-    """
-    patterns = ", ".join(".".join(pattern) for pattern in wanted.patterns)
-    # By its parts: what the names of one database have in common says nothing.
-    near = [
-        str(table)
-        for pattern in wanted.patterns
-        for table in sorted(there)
-        if all("*" in part or nearest(part, [name]) for part, name in zip(pattern, table, strict=True))
-    ]
-    hint = f" Did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
-    listed = ", ".join({str(table).lower(): str(table) for table in sorted(there, key=str)}.values())
-    return f"No row of {patterns} among {among}; the tables there are: {listed}.{hint}"
 
 
 def _nothing_found(sample: Sample) -> Exception:

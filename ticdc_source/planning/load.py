@@ -12,22 +12,19 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.errors import OptionError, SchemaError, warn
+from ticdc_source.errors import OptionError, warn
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
-from ticdc_source.options.offsets import OffsetRange, pack
+from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
-from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import ReadContext, ReadScope
 from ticdc_source.planning.ddl_coverage import ddl_copies_of_batch
-from ticdc_source.planning.fetchers import definition_search, driver_fetcher
-from ticdc_source.planning.files import packed_files, ranges_of, sampled, tables_of, with_protocol
+from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
     Fetch,
     MakesSearch,
     infer_table,
-    no_row_of,
     nothing_there,
     take_sample,
     tell_order,
@@ -35,10 +32,8 @@ from ticdc_source.planning.inference import (
 from ticdc_source.planning.read_context import ReadContexts, warn_of_absent_names, warn_of_missing_ddl
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
 from ticdc_source.planning.resolved_ts import resolved_until
-from ticdc_source.protocols import INSPECTIONS, checked_protocol, decoder_of
-from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.storage import CHECKPOINT, Changefeed
-from ticdc_source.sources.storage.paths import directory_of
+from ticdc_source.protocols import checked_protocol, decoder_of
+from ticdc_source.sources.record_source import RecordSource
 
 __all__ = ["BatchPlan", "batch_options", "infer_schema", "plan_batch", "schema_of_ranges", "stream_options"]
 
@@ -82,13 +77,8 @@ def _parsed(given: Mapping[str, str]) -> Options:
 
 
 def _check_protocol(options: Options) -> None:
-    """Refuse a protocol that does not exist, or that comes in no topic if topics are read."""
-    if checked_protocol(options) not in {"auto", *INSPECTIONS} and options.path is None:
-        msg = (
-            f"protocol={options.protocol} comes in files of a storage sink, and in no topic: set 'path' instead of "
-            "topics, or another protocol"
-        )
-        raise OptionError(msg)
+    """Refuse a protocol that does not exist, or that does not come from such a source."""
+    record_source(options).check_protocol(checked_protocol(options))
 
 
 def infer_schema(given: Mapping[str, str]) -> pa.Schema:
@@ -140,7 +130,7 @@ def schema_of_ranges(
 def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     """Return the ranges to sample: those of a batch read, or the whole log if the options are valid only for a stream.
 
-    The names of files tell the protocol, and the options have it then.
+    If the source tells the protocol, the options have it then.
 
     At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
     here; the reader refuses those that are invalid for one.
@@ -152,37 +142,15 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
         batch = False
     else:
         batch = True
-    if options.path is not None:
-        return _files_to_sample(Changefeed(options.path), options)
-    with KafkaCluster(options) as cluster:
-        return cluster.resolve_ranges() if batch else cluster.everything(), options
+    with record_source(options) as source:
+        ranges = source.ranges_to_infer_from(batch=batch)
+        return ranges, _with_protocol(options, source)
 
 
-def _files_to_sample(changefeed: Changefeed, options: Options) -> tuple[list[OffsetRange], Options]:
-    """Return the files to sample, and the options with their protocol.
-
-    Raises:
-        OptionError: the folder is not one of a changefeed, or no file is of a table that `tables` names.
-        SchemaError: no file with rows is finished.
-    """
-    look = changefeed.look_of_batch(". A stream with .schema(…), or with outputFormat=event or record, waits for files")
-    options = with_protocol(options, look)
-    ranges = ranges_of(look, options)
-    if not any(each.size and directory_of(each.topic) is not None for each in ranges):
-        wanted, tables = TableFilter(options.tables or ()), tables_of(look)
-        if tables and not any(map(wanted.matches, tables)):
-            raise OptionError(no_row_of(wanted, tables, f"the files of 'path' {changefeed}"))
-        reason = (
-            f"'path' {changefeed} has no file with rows, or no more"
-            if look.unindexed is None
-            else changefeed.why_unindexed(look)
-        )
-        msg = (
-            f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the options "
-            "'protocol' and 'tables'"
-        )
-        raise SchemaError(msg)
-    return sampled(ranges), options
+def _with_protocol(options: Options, source: RecordSource) -> Options:
+    """Return the options with the protocol, if the source tells it."""
+    protocol = source.protocol()
+    return options if protocol is None else replace(options, protocol=protocol)
 
 
 class BatchPlan(NamedTuple):
@@ -207,45 +175,25 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
             options.
     """
     warn_of_missing(options.native_code)
-    return _plan_topics(schema, options) if options.path is None else _plan_files(schema, options, options.path)
-
-
-def _plan_topics(schema: pa.Schema, options: Options) -> BatchPlan:
-    """Return what a batch of topics reads; see `plan_batch`."""
-    with KafkaCluster(options) as cluster:
-        ranges = cluster.resolve_ranges()
+    with record_source(options) as source:
+        ranges = source.batch_ranges()
+        options = _with_protocol(options, source)
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
-        topic_ids = dict(cluster.topic_ids())
-        context = ReadContexts(schema, options, cluster.earliest).of(ranges, ends)
-        copies = ddl_copies_of_batch(cluster, ranges, context, options)
-    end = None
-    if options.ending_commit_ts == "resolved":
+        topic_ids = dict(source.topic_ids())
+        context = ReadContexts(schema, options, source.earliest).of(ranges, ends)
+        copies = {} if source.is_one_log else ddl_copies_of_batch(source, ranges, context, options)
+        end = source.resolved_end() if options.ending_commit_ts == "resolved" else None
+    if options.ending_commit_ts == "resolved" and end is None:
         if context.protocol is None:
             raise nothing_there(ranges, options)
         with driver_fetcher(options) as fetcher:
             end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
-    scope = ReadScope(ddl_copies=copies, partitions=len(ends), commit_end=end, topic_ids=topic_ids)
+    scope = ReadScope(
+        ddl_copies=copies,
+        partitions=1 if source.is_one_log else len(ends),
+        commit_end=end,
+        topic_ids=topic_ids,
+        one_watermark=source.is_one_log,
+    )
     warn_of_missing_ddl(context, scope, options)
-    return BatchPlan(pack(ranges, options.min_partitions, options.max_records_per_partition), context, scope)
-
-
-def _plan_files(schema: pa.Schema, options: Options, path: str) -> BatchPlan:
-    """Return what a batch of files reads; see `plan_batch`."""
-    changefeed = Changefeed(path)
-    look = changefeed.look_of_batch()
-    changefeed.warn_of_gaps(look)
-    options = with_protocol(options, look)
-    ranges = ranges_of(look, options)
-    ends = {each.topic_partition: each.end for each in ranges}
-    context = ReadContexts(schema, options, changefeed.earliest).of(ranges, ends)
-    end = None
-    if options.ending_commit_ts == "resolved":
-        if look.checkpoint is None:
-            msg = (
-                f"endingCommitTs=resolved needs the checkpoint-ts, and 'path' {changefeed} has no file "
-                f"{CHECKPOINT.topic} yet: read again when TiCDC has written it, or leave the option out"
-            )
-            raise SchemaError(msg)
-        end = look.checkpoint + 1
-    scope = ReadScope(partitions=1, one_watermark=True, commit_end=end)
-    return BatchPlan(packed_files(ranges, look.sizes, options.min_partitions), context, scope)
+    return BatchPlan(source.pieces(ranges), context, scope)

@@ -16,8 +16,7 @@ from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
 from ticdc_source.pipeline.layout import Layout
-from ticdc_source.planning.fetchers import definition_search, driver_fetcher
-from ticdc_source.planning.files import sampled, schema_ranges
+from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
     Sample,
     absent_names,
@@ -49,7 +48,7 @@ from ticdc_source.schema.model import (
 )
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, parse_type
-from ticdc_source.sources.kafka import Fetcher
+from ticdc_source.sources.record_source import Fetcher
 
 __all__ = [
     "ReadContexts",
@@ -260,6 +259,7 @@ class ReadContexts:
     ) -> None:
         self._schema = schema
         self._options = options
+        self._source = record_source(options)
         self._earliest = earliest
         self._warns_of_absent = warns_of_absent
         self._context: ReadContext | None = None
@@ -278,8 +278,9 @@ class ReadContexts:
         """
         if self._sample is not None:
             before = len(self._sample.ddl)
-            of_files = self._options.path is not None
-            with_ddl = schema_ranges(ranges) if of_files else _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
+            with_ddl = self._source.with_ddl(ranges)
+            if with_ddl is None:
+                with_ddl = _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
             with driver_fetcher(self._options) as fetcher:
                 _add_ddl(self._sample, with_ddl, fetcher)
             if len(self._sample.ddl) > before:
@@ -297,8 +298,7 @@ class ReadContexts:
 
     def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         options = self._options
-        if options.path is not None:
-            ranges = sampled(ranges)
+        ranges = self._source.sampled(ranges)
         if options.is_typed:
             return self._of_schema_or_sample(ranges)
         with driver_fetcher(options) as fetcher:

@@ -29,11 +29,12 @@ from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 from ticdc_source.protocols.simple import inspection as simple
 from ticdc_source.protocols.simple.decoder import Simple
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
+from ticdc_source.sources.record_source import WireFormats
+from ticdc_source.sources.storage.file_format import FileSettings
 
 __all__ = [
     "DECODERS",
-    "FILE_FORMATS",
+    "FORMATS",
     "INSPECTIONS",
     "PROTOCOLS",
     "checked_protocol",
@@ -61,13 +62,14 @@ DECODERS: dict[type[RowDecoder], Inspection | None] = {
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
-# The wire formats that a storage sink writes to files, by name.
-FILE_FORMATS: dict[str, FileFormat] = {
-    name: files for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None
-}
 INSPECTIONS: dict[str, Inspection] = {
     decoder.facts.name: inspection for decoder, inspection in DECODERS.items() if inspection is not None
 }
+# What sources must know of them.
+FORMATS = WireFormats(
+    in_topics=frozenset(INSPECTIONS),
+    in_files={name: files for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None},
+)
 
 
 def checked_protocol(options: Options) -> str:

@@ -37,7 +37,7 @@ class TiCDCPartition(InputPartition):
     """
 
     def __init__(
-        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: ReadScope, lags: Sequence[int] = ()
+        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: ReadScope, lags: Sequence[int | None] = ()
     ) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)

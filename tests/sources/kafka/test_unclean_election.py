@@ -17,8 +17,9 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.planning.load import stream_options
-from ticdc_source.planning.streaming import OffsetJSON, StreamLimits, StreamPlanner
 from ticdc_source.sources.kafka import KafkaCluster, report_loss
+from ticdc_source.sources.kafka.topic_planner import TopicPlanner
+from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits
 
 pytestmark = [
     pytest.mark.broker,
@@ -67,8 +68,8 @@ def test_a_log_that_was_truncated_and_has_grown_again() -> None:
         )
         with KafkaCluster(options) as lookup:
 
-            def planner(*, fail: bool = True) -> StreamPlanner:
-                return StreamPlanner(lookup, StreamLimits(), lambda reason: report_loss(reason, fail=fail))
+            def planner(*, fail: bool = True) -> TopicPlanner:
+                return TopicPlanner(lookup, StreamLimits(), lambda reason: report_loss(reason, fail=fail))
 
             def checkpointed(offset: OffsetJSON) -> dict[str, Any]:
                 saved: dict[str, Any] = json.loads(json.dumps(offset))

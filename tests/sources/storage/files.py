@@ -14,8 +14,7 @@ from tests.support.storage_sink import StorageSink
 from tests.support.truth import tables_with_rows, true_rows
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.fetchers import fetch_settings
-from ticdc_source.planning.files import file_fetcher
+from ticdc_source.planning.fetchers import fetch_settings, record_source
 from ticdc_source.planning.load import batch_options, infer_schema, plan_batch
 
 
@@ -26,7 +25,7 @@ def read_files(path: Path, **options: str) -> pa.Table:
     plan = plan_batch(schema, parsed)
     spec = read_spec(schema, parsed, plan.context, plan.scope)
     state, settings = ReadState.of(spec), fetch_settings(parsed, plan.context.protocol)
-    fetcher = file_fetcher(parsed, settings, protocol=plan.context.protocol, max_rows=None)
+    fetcher = record_source(parsed).fetcher(settings, protocol=plan.context.protocol)
     batches = [batch for piece in plan.partitions for each in piece for batch in read(fetcher.fetch(each), spec, state)]
     return pa.Table.from_batches(batches, schema)
 

@@ -14,13 +14,14 @@ from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableEr
 from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.files import FilePlanner, packed_files, sampled
 from ticdc_source.planning.load import batch_options, infer_schema, plan_batch, stream_options
-from ticdc_source.planning.streaming import StreamLimits
-from ticdc_source.protocols import FILE_FORMATS
+from ticdc_source.protocols import FORMATS
 from ticdc_source.sources.storage import CHECKPOINT, Changefeed, FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
+from ticdc_source.sources.storage.file_planner import FilePlanner
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
+from ticdc_source.sources.storage.selection import packed_files, sampled
+from ticdc_source.sources.stream_offsets import StreamLimits
 
 # Most folders of these tests need no `metadata`.
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no checkpoint-ts in the file metadata")
@@ -338,7 +339,7 @@ def test_numbers_may_get_wider(sink: Sink) -> None:
         sink.put(f"s/t/{OLD}/CDC{number:0{width}d}.json", f'{{"number": {number}}}')
     sink.put(f"s/t/{OLD}/meta/CDC.index", "CDC001000001.json\n")
     settings = FetchSettings(max_records=9, max_bytes=99)
-    fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, formats=FILE_FORMATS, protocol="canal-json")
+    fetcher = FileFetcher(str(sink.folder), FileSettings(), settings, formats=FORMATS.in_files, protocol="canal-json")
 
     chunks = list(fetcher.fetch(OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 999_998, 1_000_001)))
 
@@ -551,7 +552,7 @@ def test_what_is_no_file_is_not_opened(sink: Sink, path: str, *, is_linked: bool
     else:
         os.mkfifo(fifo)
     fetcher = FileFetcher(
-        str(sink.folder), FileSettings(), FetchSettings(max_records=10, max_bytes=1000), formats=FILE_FORMATS
+        str(sink.folder), FileSettings(), FetchSettings(max_records=10, max_bytes=1000), formats=FORMATS.in_files
     )
     whole = OffsetRange(f"s/t/{OLD}/CDC%d.json", 0, 0, 1)
 

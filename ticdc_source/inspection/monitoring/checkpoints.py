@@ -10,8 +10,8 @@ from pyarrow import fs
 
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.streaming import offsets_of
 from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.stream_offsets import offsets_of
 
 __all__ = ["committed_in_checkpoint"]
 

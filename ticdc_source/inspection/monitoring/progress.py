@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias
 
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.streaming import offsets_of
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import seconds
+from ticdc_source.sources.stream_offsets import offsets_of
 
 __all__ = [
     "Line",

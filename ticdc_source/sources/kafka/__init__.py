@@ -1,6 +1,5 @@
 """Kafka: look-ups of partitions and offsets, and offset ranges → chunks. `api.py` says what others may use of it."""
 
-from ticdc_source.sources.kafka.api import Fetcher
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster, report_loss
 from ticdc_source.sources.kafka.pool import FETCHERS, FetcherPool
@@ -8,7 +7,6 @@ from ticdc_source.sources.kafka.pool import FETCHERS, FetcherPool
 __all__ = [
     "DATA_LOSS",
     "FETCHERS",
-    "Fetcher",
     "FetcherPool",
     "KafkaCluster",
     "KafkaFetcher",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest, warn
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
@@ -18,6 +18,7 @@ from ticdc_source.sources.kafka.client import BrokerFacts, Client, Connect, Topi
 from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.kafka.retry import RetryingClient
+from ticdc_source.sources.record_source import report_loss as report
 
 __all__ = [
     "DATA_LOSS",
@@ -306,20 +307,17 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         )
 
 
-def report_loss(reason: str, *, fail: bool, begin: str = DATA_LOSS) -> None:
-    """Report lost records: as an error, or as a warning.
+def report_loss(reason: str, *, fail: bool) -> None:
+    """Report records that Kafka does not have any more: as an error, or as a warning.
 
     Args:
         reason: what is lost.
         fail: whether it is an error.
-        begin: how the error begins.
 
     Raises:
         DataLossError: `fail` is on.
     """
-    if fail:
-        raise DataLossError(begin + reason)
-    warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}")
+    report(reason, fail=fail, begin=DATA_LOSS)
 
 
 def _resolved(

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.api import Fetcher
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
+from ticdc_source.sources.record_source import Fetcher
 
 __all__ = ["FETCHERS", "FetcherPool"]
 

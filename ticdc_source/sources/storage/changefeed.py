@@ -10,7 +10,7 @@ finds a row, it also finds all rows of its table before it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import DecodeError, OptionError, warn
@@ -29,7 +29,7 @@ from ticdc_source.sources.storage.paths import (
     stem_of,
 )
 
-__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts", "schema_files_of"]
+__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
 
 # Stands for the file `metadata`. Its one record has the checkpoint-ts as its offset.
 CHECKPOINT = TopicPartition("metadata", 0)
@@ -73,6 +73,7 @@ class Changefeed:
     def __init__(self, location: str) -> None:
         self._folder = Folder(location)
         self._last_ends: dict[str, int] = {}  # by pattern: the number of the last finished file
+        self._last_look: Look | None = None
         self._emptied: dict[str, str] = {}  # by path of an index file: the name in it, while it has no data files
 
     def __str__(self) -> str:
@@ -109,7 +110,7 @@ class Changefeed:
             elif file.path != CHECKPOINT.topic:
                 other = file.path
         starts, ends, unindexed = self._offsets_of_directories(sizes, indexes)
-        return Look(
+        self._last_look = Look(
             starts=dict.fromkeys(schemas, 0) | starts,
             ends=dict.fromkeys(schemas, 1) | ends,
             checkpoint=checkpoint,
@@ -118,6 +119,18 @@ class Changefeed:
             sizes=sizes,
             is_empty=metadata is None and not sizes and not ends and not schemas,
         )
+        return self._last_look
+
+    def last_look(self) -> Look:
+        """Return the last look; make one if this process has none yet, as after a restart of a stream."""
+        return self._last_look or self.look()
+
+    def schema_files(self, place: DataDirectory, version: int) -> list[str]:
+        """Return the paths of the schema files that define a version of a data directory's table."""
+        # With use-table-id-as-path, the owner begins with the id of the table, which is its folder.
+        table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
+        paths = [file.path for below in ("meta", str(version)) for file in self._folder.files(f"{table}/{below}")]
+        return [path for path in paths if is_schema_file(path) and order_of(path)[0] == version]
 
     def _offsets_of_directories(
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
@@ -185,10 +198,6 @@ class Changefeed:
             "TiCDC numbers the files of a directory from 1 without gaps: the index file is damaged"
         )
 
-    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
-        """Return the first offset of each schema file, 0, from which a read scans for earlier DDL."""
-        return {place: 0 for place in places if is_schema_file(place.topic)}
-
     def look_of_batch(self, advice: str = "") -> Look:
         """Return a look for a batch, which cannot wait for files.
 
@@ -233,14 +242,6 @@ class Changefeed:
             f"'path' {self}: the index file (such as meta/CDC.index) of {look.unindexed} (%d is the number) is missing "
             "or empty. Either TiCDC has not finished such files, or the folder was copied without index files"
         )
-
-
-def schema_files_of(folder: Folder, place: DataDirectory, version: int) -> list[str]:
-    """Return the paths of the schema files that define a version of a data directory's table."""
-    # With use-table-id-as-path, the owner begins with the id of the table, which is its folder.
-    table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
-    paths = [file.path for below in ("meta", str(version)) for file in folder.files(f"{table}/{below}")]
-    return [path for path in paths if is_schema_file(path) and order_of(path)[0] == version]
 
 
 def checkpoint_ts(text: bytes | None) -> int | None:

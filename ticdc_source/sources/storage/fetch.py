@@ -17,12 +17,11 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.storage.changefeed import CHECKPOINT, schema_files_of
+from ticdc_source.sources.storage.changefeed import CHECKPOINT
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 from ticdc_source.sources.storage.files import Folder
 from ticdc_source.sources.storage.paths import (
     WIDTH,
-    DataDirectory,
     DataFile,
     data_file_name,
     directory_of,
@@ -98,10 +97,6 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         else:
             for number in range(offset_range.start + 1, offset_range.end + 1):
                 yield from self._rows(topic, number)
-
-    def schema_files(self, place: DataDirectory, version: int) -> list[str]:
-        """Return the paths of the schema files with this version of the table that a data directory is of."""
-        return schema_files_of(self._folder, place, version)
 
     def _schema(self, path: str) -> Iterator[Chunk]:
         data = self._folder.text(path)

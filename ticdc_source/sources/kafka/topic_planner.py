@@ -1,18 +1,4 @@
-"""Planning a stream: where the next micro-batch ends, and which ranges lie between two offsets.
-
-A stream's offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to
-read. Five more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
-
-    "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
-    "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
-                            before any data, the stream starts there again and not at a newer "latest".
-    "$ids": {"topic": "…"}  the ids of the topics, as far as they are known: a topic that is deleted and created again
-                            has another one, and its offsets are those of other records.
-    "$epochs": {"topic": …} the epochs of the leaders that said where the partitions end, as far as they are known: from
-                            them a later leader tells whether its log was truncated before these offsets.
-    "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts behind records that
-                            may have held some (`ddl_copies`)
-"""
+"""Plans a stream of topics: where the next micro-batch ends, and which ranges lie between two offsets."""
 
 from __future__ import annotations
 
@@ -20,52 +6,38 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from ticdc_source.errors import DataLossError
-from ticdc_source.options.offsets import OffsetRange, from_json_dict, ids_from_json, shares, to_json_dict
+from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition, listed
-from ticdc_source.planning.ddl_copies import (
-    Coverage,
-    coverage_from_json,
-    coverage_to_json,
-    lower_partitions,
-    without_passed,
-)
-from ticdc_source.planning.leader_epochs import LeaderEpochs
-from ticdc_source.planning.topic_ids import TopicIds, changed_ids
+from ticdc_source.sources.kafka.leader_epochs import LeaderEpochs
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_RECREATED
+from ticdc_source.sources.kafka.topic_ids import TopicIds, changed_ids
+from ticdc_source.sources.record_source import OffsetMembers
+from ticdc_source.sources.stream_offsets import (
+    EPOCHS,
+    IDS,
+    INITIAL,
+    START,
+    MinimumWait,
+    OffsetJSON,
+    Offsets,
+    StreamLimits,
+    offsets_of,
+    start_offsets,
+    topic_ids_of,
+)
 
-__all__ = [
-    "EPOCHS",
-    "IDS",
-    "INITIAL",
-    "Lookup",
-    "MinimumWait",
-    "OffsetJSON",
-    "StreamLimits",
-    "StreamPlanner",
-    "coverage_of",
-    "offsets_of",
-    "start_offsets",
-    "topic_ids_of",
-]
+__all__ = ["Lookup", "TopicPlanner"]
 
 _log = logging.getLogger(__name__)
 
-INITIAL, START, IDS, EPOCHS, DDL = "$initial", "$init", "$ids", "$epochs", "$ddl"
-
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.
 _LIST_EVERY_S = 10.0
-# How often a stream looks whether DDL events of its `$ddl` lie before it now.
-_FORGET_EVERY_S = 60.0
 # A broker may lag behind the others. Listed partitions have no offsets after so many looks.
 _PAUSE_S = 0.5
 _LOOKS_UNTIL_WITHOUT_OFFSETS = 10
-
-Offsets = dict[TopicPartition, int]
-# An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the members above.
-OffsetJSON = dict[str, Any]
 
 
 class Lookup(Protocol):
@@ -93,54 +65,15 @@ class Lookup(Protocol):
         """Return where a leader epoch of each partition ends in its leader's log; -1 where that is not known."""
 
 
-class StreamLimits(NamedTuple):
-    """Two time limits of a stream, in seconds.
-
-    Attributes:
-        max_delay: how long to wait for the minimum number of offsets (`maxTriggerDelay`).
-        min_interval: how long a look-up stays valid (`fetchOffset.minIntervalMs`).
-    """
-
-    max_delay: float = 900.0
-    min_interval: float = 0.2
-
-
-class MinimumWait:
-    """Waits until there are enough offsets for a micro-batch (`minOffsetsPerTrigger`)."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    def must_wait(self, backlog: int, least: int, max_delay: float, now: float) -> bool:
-        """Return whether to wait.
-
-        Args:
-            backlog: the number of new offsets.
-            least: the number to wait for.
-            max_delay: for how long to wait if there is one at least, in seconds.
-            now: a monotonic clock, in seconds.
-        """
-        if self._since is None:
-            self._since = now
-        if backlog >= least or (backlog > 0 and now - self._since >= max_delay):
-            self._since = now
-            return False
-        return True
-
-
 @dataclass
-class StreamPlanner:
-    """Plans the micro-batches of one query. It lives in the driver's Python process and is never pickled.
+class TopicPlanner:
+    """The `StreamPlanner` of topics.
 
     Attributes:
         lookup: the brokers.
         limits: how long to wait.
         report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
-        ddl_coverage: returns which DDL events the stream has from topic partitions that it reads from these offsets on,
-            given the ends of all partitions; None if it has no DDL events, or each in one partition only.
-        ddl_passed: returns up to which commit-ts the DDL events of topics lie before these offsets, by topic; None as
-            for `ddl_coverage`.
-        allows_loss: whether `failOnDataLoss` is off.
+        members: returns more members of the end of a micro-batch; see `OffsetMembers`.
         clock: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
     """
@@ -148,9 +81,7 @@ class StreamPlanner:
     lookup: Lookup
     limits: StreamLimits
     report_loss: Callable[[str], None]
-    ddl_coverage: Callable[[Offsets, Offsets], Coverage] | None = field(default=None, kw_only=True)
-    ddl_passed: Callable[[Offsets], Mapping[str, int]] | None = field(default=None, kw_only=True)
-    allows_loss: bool = field(default=False, kw_only=True)
+    members: OffsetMembers | None = field(default=None, kw_only=True)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _start: Offsets | None = None
@@ -161,7 +92,6 @@ class StreamPlanner:
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
     _listed_at: float | None = None
-    _forgot_at: float | None = None
     _idle: bool = False
     _stops_at_target: bool = False
     _target: Offsets | None = None
@@ -185,9 +115,9 @@ class StreamPlanner:
         """Return the ends of all partitions, for Spark's report."""
         return to_json_dict(self._look())
 
-    def ends(self) -> Offsets:
-        """Return the ends of all topic partitions as of the last look-up."""
-        return self._latest
+    def behind(self, offset_range: OffsetRange) -> int:
+        """Return how many offsets the last look-up has seen after the end of a range."""
+        return max(0, self._latest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
         """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing to do.
@@ -227,48 +157,9 @@ class StreamPlanner:
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
         if not first and not recreated and not truncated and ends == started:
             return dict(start)
-        end = {**self._ddl_member(start, begins, recreated), **self._written(ends, {**ids, **self._ids.current})}
+        more = {} if self.members is None else self.members(start, begins, self._latest, recreated)
+        end = {**more, **self._written(ends, {**ids, **self._ids.current})}
         return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
-
-    def _ddl_member(self, start: OffsetJSON, begins: Offsets, recreated: Iterable[str]) -> OffsetJSON:
-        """Return the member that tells which DDL events the stream has from each partition, if some lack any.
-
-        Args:
-            start: the offset of the previous batch.
-            begins: where the next batch begins in each topic partition, new ones included.
-            recreated: the topics that were deleted and created again.
-        """
-        known = {tp: copies for tp, copies in coverage_of(start).items() if tp in begins and tp.topic not in recreated}
-        if self.ddl_coverage is not None:
-            edges = self._new_edges(start, begins, recreated)
-            known |= self.ddl_coverage(edges, self._latest) if edges else {}
-        coverage: Coverage = known
-        if not start.get(INITIAL):
-            coverage = self._without_passed(coverage, begins)
-        member = coverage_to_json(coverage)
-        return {DDL: member} if member else {}
-
-    def _without_passed(self, coverage: Coverage, begins: Offsets) -> Coverage:
-        """Return the coverage without DDL events that the stream has passed in all partitions; asked once a minute."""
-        topics = {tp.topic for tp in coverage}
-        if self.ddl_passed is None or not topics:
-            return coverage
-        now = self.clock()
-        if self._forgot_at is not None and now - self._forgot_at < _FORGET_EVERY_S:
-            return coverage
-        self._forgot_at = now
-        asked = {tp: offset for tp, offset in begins.items() if tp.topic in topics and tp in self._latest}
-        return without_passed(coverage, self.ddl_passed(asked))
-
-    def _new_edges(self, start: OffsetJSON, begins: Offsets, recreated: Iterable[str]) -> Offsets:
-        """Return the topic partitions that begin behind records which the stream has not read, and where."""
-        asked = lower_partitions(tp for tp in begins if tp in self._latest)
-        continued = set() if start.get(INITIAL) else {tp for tp in offsets_of(start) if tp.topic not in recreated}
-        edges = {tp: begins[tp] for tp in asked if tp not in continued and begins[tp]}
-        if self.allows_loss and (read_on := [tp for tp in asked if tp in continued]):
-            earliest = self.lookup.earliest(read_on)
-            edges |= {tp: earliest[tp] for tp in read_on if earliest[tp] > begins[tp]}
-        return edges
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the offset ranges between two offsets, by topic and partition, without empty ones.
@@ -462,37 +353,6 @@ class StreamPlanner:
                 f"Partition {tp}'s offset was changed from {begins[tp]} to {ends[tp]}: the topic may have been deleted "
                 "and created again."
             )
-
-
-def offsets_of(offset: OffsetJSON) -> Offsets:
-    """Return the offsets in a checkpoint's JSON. Members that begin with `$` are ignored, also those of later releases.
-
-    Raises:
-        CheckpointError: it is not an offset of a checkpoint.
-    """
-    if isinstance(offset, dict):  # other JSON is refused by `from_json_dict`
-        offset = {name: value for name, value in offset.items() if not name.startswith("$")}
-    return from_json_dict(offset)
-
-
-def coverage_of(offset: OffsetJSON) -> Coverage:
-    """Return which DDL events the stream has from each partition, as far as some lack any."""
-    return coverage_from_json(offset.get(DDL, {}))
-
-
-def start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
-    """Return where a batch starts: for an initial offset, the start that the end offset carries."""
-    offsets = offsets_of(start)  # refuses what is no offset
-    return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets
-
-
-def topic_ids_of(offset: OffsetJSON) -> dict[str, str]:
-    """Return the topic ids of an offset, by topic; none for an offset of an earlier release.
-
-    Raises:
-        CheckpointError: it is not an offset of a checkpoint.
-    """
-    return ids_from_json(offset.get(IDS, {}))
 
 
 def _epochs_of(offset: OffsetJSON) -> Offsets:
