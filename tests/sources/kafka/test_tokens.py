@@ -33,7 +33,7 @@ from ticdc_source.sources.kafka.logins.oauth import fetch_token
 from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenPool, TokenUnavailableError
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/security.md"
+GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once
 
 
