@@ -29,7 +29,7 @@ from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols.base import Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.events import EventKey, Split, TableEvents
 from ticdc_source.protocols.plan import Plan, WireOf
-from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.model import ReadField
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import CONVERSIONS, category_of
@@ -128,7 +128,7 @@ class Recorder(Templates):
         """Decode as templates do; while recording, events that do not fit have no rows."""
         self.left = []
 
-        def record(some: TableEvents, learn: Learn | None) -> Decoded:
+        def record(some: TableEvents, learn: KeepTemplate | None) -> Decoded:
             if not self.recording:
                 return general(some, learn)
             self.left += some.positions

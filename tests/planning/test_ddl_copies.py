@@ -14,7 +14,7 @@ from tests.support.messages import TSO, Message, cell, debezium, debezium_ddl, o
 from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, DDLCopies, DDLCoverage, ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.planning.ddl_copies import (
@@ -87,7 +87,7 @@ def ddl_rows(log: Log, ranges: Iterable[OffsetRange], copies: DDLCopies, wire: W
     """Return the partition and the text of each DDL event that the workers return; each reads one range alone."""
     options = make_options(outputFormat="event", protocol=wire.protocol)
     context = ReadContext(protocol=wire.protocol)
-    spec = read_spec(format_schema(options), options, context, ReadScope(ddl_copies=copies))
+    spec = read_spec(format_schema(options), options, context, BatchScope(ddl_copies=copies))
     batches = [batch for each in ranges if each.size for batch in read(fetch_of(log)(each), spec)]
     rows = [row for batch in batches for row in batch.to_pylist() if row["_event_type"] == "ddl"]
     return [(row["_sequence"]["partition"], row["ddl_query"]) for row in rows]

@@ -12,7 +12,7 @@ from tests.support.captured import Captured, Record, in_order, load, rows_of, wh
 from tests.support.messages import TSO, canal, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import OptionError, SchemaError
-from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.planning.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
@@ -45,7 +45,7 @@ def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.T
     found = sample_of_records(kept, options)
     schema = schema_of_sample(found.sample, options)
     context = context_of_records(schema, found, options)
-    scope = ReadScope(ddl_copies=found.ddl_copies)
+    scope = BatchScope(ddl_copies=found.ddl_copies)
     read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context, scope)]
     return pa.Table.from_batches(read, schema)
 
@@ -144,7 +144,7 @@ def test_unknown_parts_of_the_sequence_are_null() -> None:
     schema = schema_of_sample(found.sample, parsed)
     unknown = frozenset({"_topic", "_partition", "_offset", "_sequence.partition", "_sequence.offset"})
     table = pa.Table.from_batches(
-        decode_rows([bare], schema, parsed, context_of_records(schema, found, parsed), ReadScope(), unknown), schema
+        decode_rows([bare], schema, parsed, context_of_records(schema, found, parsed), BatchScope(), unknown), schema
     )
     expected = decoded(rows, options)
     assert len(table) == len(expected) > 0

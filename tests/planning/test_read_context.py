@@ -16,7 +16,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.planning.fetchers import driver_fetcher
-from ticdc_source.planning.read_context import ReadContexts
+from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.planning.read_schema import format_schema
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.pool import FETCHERS
@@ -39,7 +39,7 @@ class Stream:
         self.options = Options.of({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
         self.schema = format_schema(self.options) if schema is None else schema
         self.cluster = KafkaCluster(self.options)
-        self.contexts = ReadContexts(self.schema, self.options, self.cluster.earliest)
+        self.contexts = ContextFinder(self.schema, self.options, self.cluster.earliest)
         self.at: dict[TopicPartition, int] = {}
 
     def write(self, *messages: tuple[int, Message]) -> None:

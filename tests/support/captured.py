@@ -16,7 +16,7 @@ from tests.support.registry import registry_options
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
@@ -160,7 +160,7 @@ class Captured:
     def spec(self, schema: pa.Schema, options: Options, context: ReadContext, offset_range: OffsetRange) -> ReadSpec:
         """Return the spec of a range; of DDL that every partition has, only the lowest partition keeps it."""
         copies = by_topic((TopicPartition(offset_range.topic, partition) for partition in self.partitions), {})
-        return read_spec(schema, options, context, ReadScope(ddl_copies=copies))
+        return read_spec(schema, options, context, BatchScope(ddl_copies=copies))
 
 
 def rows_of(captured: Captured) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ from typing import NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Binaries", "Spans", "are_all", "as_indices", "counted", "repeated", "row_indices", "taken"]
+__all__ = ["Binaries", "Spans", "are_all", "as_indices", "consecutive", "repeated", "row_indices", "taken"]
 
 
 class Spans(NamedTuple):
@@ -129,12 +129,12 @@ def repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.Ar
 
 def row_indices(count: int) -> pa.Array:
     """Return 0, 1, 2, … as int32."""
-    return _counted(pa.int32(), _kept_length(count)).slice(0, count)
+    return _consecutive(pa.int32(), _kept_length(count)).slice(0, count)
 
 
-def counted(first: int, count: int) -> pa.Array:
+def consecutive(first: int, count: int) -> pa.Array:
     """Return `first`, `first + 1`, … as int64."""
-    return pc.add(_counted(pa.int64(), _kept_length(count)).slice(0, count), pa.scalar(first, pa.int64()))
+    return pc.add(_consecutive(pa.int64(), _kept_length(count)).slice(0, count), pa.scalar(first, pa.int64()))
 
 
 def as_indices(values: Sequence[int]) -> pa.Array:
@@ -164,5 +164,5 @@ def _repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.A
 
 
 @lru_cache(maxsize=8)
-def _counted(arrow: pa.DataType, count: int) -> pa.Array:
+def _consecutive(arrow: pa.DataType, count: int) -> pa.Array:
     return pa.array(range(count), arrow)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.kernels.arrays import Binaries, are_all, counted, repeated, taken
+from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
 from ticdc_source.protocols.base import ORIGIN
@@ -136,7 +136,7 @@ class Rows:
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:  # they rise
-        return counted(offsets[0], len(offsets))
+        return consecutive(offsets[0], len(offsets))
     return pa.array(offsets, pa.int64())
 
 

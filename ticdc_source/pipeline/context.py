@@ -10,7 +10,7 @@ from ticdc_source.schema.model import Definitions, TypeVersions, Written
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope"]
+__all__ = ["BatchScope", "ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ DDLCopies = Mapping[str, Mapping[int, DDLCoverage]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadScope:
+class BatchScope:
     """What a batch or a micro-batch covers. It is sent to the workers beside the context.
 
     Attributes:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD, RowChunks, without_unknown
 from ticdc_source.pipeline.spec import read_spec
@@ -229,7 +229,7 @@ def decode_rows(
     schema: pa.Schema,
     options: Options,
     context: ReadContext,
-    scope: ReadScope,
+    scope: BatchScope,
     unknown: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of a DataFrame on a worker.

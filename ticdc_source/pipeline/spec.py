@@ -19,7 +19,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
-from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
@@ -37,7 +37,7 @@ __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "rea
 
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20
-_UNKNOWN_SCOPE = ReadScope()
+_UNKNOWN_SCOPE = BatchScope()
 _log = logging.getLogger(__name__)
 _VARBINARY = parse_type("varbinary")
 
@@ -76,7 +76,7 @@ class ReadSpec:
     on_destructive_ddl: str
     plan_of: Callable[[TableName], Plan]
     claim_checks: bool
-    scope: ReadScope
+    scope: BatchScope
     definitions: Definitions
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
@@ -120,7 +120,7 @@ def read_spec(
     schema: pa.Schema,
     options: Options,
     context: ReadContext,
-    scope: ReadScope = _UNKNOWN_SCOPE,
+    scope: BatchScope = _UNKNOWN_SCOPE,
     *,
     protocol: str | None = None,
 ) -> ReadSpec:

@@ -18,7 +18,7 @@ from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.planning.ddl_coverage import ddl_copies_of_batch
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
@@ -29,7 +29,7 @@ from ticdc_source.planning.inference import (
     take_sample,
     tell_order,
 )
-from ticdc_source.planning.read_context import ReadContexts, warn_of_absent_names, warn_of_missing_ddl
+from ticdc_source.planning.read_context import ContextFinder, warn_of_absent_names, warn_of_missing_ddl
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
 from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import checked_protocol, decoder_of
@@ -164,7 +164,7 @@ class BatchPlan(NamedTuple):
 
     partitions: list[list[OffsetRange]]
     context: ReadContext
-    scope: ReadScope
+    scope: BatchScope
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
@@ -180,7 +180,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         options = _with_protocol(options, source)
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         topic_ids = dict(source.topic_ids())
-        context = ReadContexts(schema, options, source.earliest).of(ranges, ends)
+        context = ContextFinder(schema, options, source.earliest).of(ranges, ends)
         copies = {} if source.is_one_log else ddl_copies_of_batch(source, ranges, context, options)
         end = source.resolved_end() if options.ending_commit_ts == "resolved" else None
     if options.ending_commit_ts == "resolved" and end is None:
@@ -188,7 +188,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
             raise nothing_there(ranges, options)
         with driver_fetcher(options) as fetcher:
             end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
-    scope = ReadScope(
+    scope = BatchScope(
         ddl_copies=copies,
         partitions=1 if source.is_one_log else len(ends),
         commit_end=end,

@@ -14,7 +14,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
@@ -51,7 +51,7 @@ from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.record_source import Fetcher
 
 __all__ = [
-    "ReadContexts",
+    "ContextFinder",
     "context_of_sample",
     "context_of_schema",
     "context_of_table",
@@ -221,7 +221,7 @@ def warn_of_absent_tables(sample: Sample, options: Options) -> None:
         )
 
 
-def warn_of_missing_ddl(context: ReadContext, scope: ReadScope, options: Options) -> None:
+def warn_of_missing_ddl(context: ReadContext, scope: BatchScope, options: Options) -> None:
     """Warn if the read outputs DDL events but not partition 0, which may be the only partition with DDL events."""
     if options.output_format != "event":
         return
@@ -234,7 +234,7 @@ def warn_of_missing_ddl(context: ReadContext, scope: ReadScope, options: Options
         warn(f"Partition 0 of {', '.join(without)} is not read; {protocol} {what}")
 
 
-class ReadContexts:
+class ContextFinder:
     """Returns the read context of a batch, or of each micro-batch of a stream. It lives in the driver's Python process.
 
     With `outputFormat=event`, DDL events may be the only source of a table's column types and labels. Then this class

@@ -24,7 +24,7 @@ from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.ddl import completed, version_at
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
@@ -76,7 +76,9 @@ class RowDecoder(Decoder):
     settings: DecoderSettings = field(default_factory=DecoderSettings)
 
     @abstractmethod
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         """Return what parses one event of a table.
 
         Args:
@@ -112,7 +114,7 @@ class RowDecoder(Decoder):
         """Read messages in native code if possible; else parse them and cast the rows."""
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
 
-        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
+        def general(some: TableEvents, learn: KeepTemplate | None = None) -> Decoded:
             parsed = self._parse(some, learned_table, learn)
             if loses_digits(parsed, some, learned_table.plan):
                 parsed = self._parse(some, learned_table, parse=parse_exact)
@@ -138,7 +140,7 @@ class RowDecoder(Decoder):
         return self._parse(events, LearnedTable(Plan(tuple(fields))), parse=parse_exact)
 
     def _parse(
-        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+        self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         """Parse events one by one. An event that cannot be read is a failure, and has no images."""
         parsed = Parsed.of(len(events), parse)

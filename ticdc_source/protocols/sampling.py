@@ -19,7 +19,7 @@ from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import MOST_TEMPLATES, MOST_TSO, Learn, Template, Variants, array_of
+from ticdc_source.protocols.templates import MOST_TEMPLATES, MOST_TSO, KeepTemplate, Template, Variants, array_of
 from ticdc_source.schema.model import Column
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Parse", "telling"]
 
 # Parses events one by one, and learns their templates.
-Parse: TypeAlias = Callable[[TableEvents, Learn], object]
+Parse: TypeAlias = Callable[[TableEvents, KeepTemplate], object]
 # Returns a number for each text, NULL for NULL: of two texts, the one with the greater number tells more.
 _Measure: TypeAlias = Callable[[pa.StringArray], pa.Array]
 

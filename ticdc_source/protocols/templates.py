@@ -47,7 +47,7 @@ __all__ = [
     "MOST_TEMPLATES",
     "MOST_TSO",
     "General",
-    "Learn",
+    "KeepTemplate",
     "Template",
     "Templates",
     "Variants",
@@ -83,9 +83,9 @@ class Template:
 
 
 # Takes the template of a message that was parsed, the version of its table (`_Reader.version`), and the columns.
-Learn: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
-# Reads events on the general path. With `Learn`, it makes a template of each event.
-General: TypeAlias = Callable[[TableEvents, Learn | None], Decoded]
+KeepTemplate: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
+# Reads events on the general path. With `KeepTemplate`, it makes a template of each event.
+General: TypeAlias = Callable[[TableEvents, KeepTemplate | None], Decoded]
 
 
 def heads_of(names: Iterable[str]) -> tuple[bytes, ...]:
@@ -358,7 +358,7 @@ class Templates:
                     self._readers[reader.key] = self._readers.pop(reader.key, reader)  # it is tried first next time
             return row_indices(len(events)) if pending is None else pending
 
-        def read(some: pa.Int32Array, learn: Learn | None) -> None:
+        def read(some: pa.Int32Array, learn: KeepTemplate | None) -> None:
             picked = some.to_pylist()
             decoded = general(events.picked(picked), learn)
             decoded.events = some.take(decoded.events)

@@ -17,7 +17,7 @@ from pyspark.sql.column import Column
 from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.pipeline.rows import RECORD
@@ -96,7 +96,7 @@ def decoded(
 ) -> DataFrame:
     """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
-    scope = ReadScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
+    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()

@@ -20,12 +20,12 @@ from ticdc_source.errors import OptionError, from_one_frame, once_per_query, war
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.planning.ddl_copies import by_topic
 from ticdc_source.planning.ddl_coverage import StreamCoverage, coverage_of
 from ticdc_source.planning.fetchers import record_source
-from ticdc_source.planning.read_context import ReadContexts, warn_of_missing_ddl
+from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_ddl
 from ticdc_source.sources.record_source import RecordSource, StreamPlanner
 from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits, offsets_of, topic_ids_of
 from ticdc_source.spark.schema import to_arrow
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader):
         self._shown = set(shown)  # warnings of load()
         self._source: RecordSource | None = None
         self._planner: StreamPlanner | None = None
-        self._contexts: ReadContexts | None = None
+        self._contexts: ContextFinder | None = None
         self._warned = False
         Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
 
@@ -121,14 +121,14 @@ class StreamReader(DataSourceStreamReader):
         if self._contexts is None:
             protocol = source.protocol(ends)
             options = self._options if protocol is None else replace(self._options, protocol=protocol)
-            self._contexts = ReadContexts(to_arrow(self._schema), options, source.earliest)
+            self._contexts = ContextFinder(to_arrow(self._schema), options, source.earliest)
         covered = set(ends)
         if self._options.output_format == "record":
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
             covered.update(source.existing())
         context = self._contexts.of(ranges, ends)
-        scope = ReadScope(
+        scope = BatchScope(
             ddl_copies={} if source.is_one_log else by_topic(ends, coverage_of(end)),
             partitions=1 if source.is_one_log else len(covered),
             topic_ids=topic_ids_of(end),

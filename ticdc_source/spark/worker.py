@@ -15,7 +15,7 @@ from ticdc_source.kernels.native import why_general
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
@@ -37,7 +37,7 @@ class TiCDCPartition(InputPartition):
     """
 
     def __init__(
-        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: ReadScope, lags: Sequence[int | None] = ()
+        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: BatchScope, lags: Sequence[int | None] = ()
     ) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)

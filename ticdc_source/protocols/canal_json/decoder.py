@@ -29,7 +29,7 @@ from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_obje
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.protocols.sampling import telling
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
@@ -147,12 +147,14 @@ class CanalJSON(RowDecoder):
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:
         """Return one event of each form, and those with the greatest values."""
 
-        def parse(some: TableEvents, learn: Learn) -> None:
+        def parse(some: TableEvents, learn: KeepTemplate) -> None:
             self._parse(some, LearnedTable(_NO_FIELDS), learn)
 
         return telling(events, learned, parse)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()

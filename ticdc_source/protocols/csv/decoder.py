@@ -43,7 +43,7 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -172,7 +172,13 @@ class CSV(RowDecoder):
 
         return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+    def _reader(
+        self,
+        events: TableEvents,
+        parsed: Parsed,
+        learned: LearnedTable,
+        learn: KeepTemplate | None,  # noqa: ARG002
+    ) -> ReadEvent:
         plan, images, settings = learned.plan, parsed.images, self.settings.files
         columns: tuple[Column, ...] = ()
         names: list[str] = []

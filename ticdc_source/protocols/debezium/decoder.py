@@ -51,7 +51,7 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -167,7 +167,7 @@ class Debezium(RowDecoder):
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _parse(
-        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+        self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         parsed = super()._parse(events, learned, learn, parse)
         if learned.plan.documents:  # they show the handle key
@@ -186,7 +186,9 @@ class Debezium(RowDecoder):
                     runs.append((image, marked))
         images.runs = runs
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()

@@ -25,7 +25,7 @@ from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
-from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions, Written
 from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.types import ColumnType, type_of
@@ -107,7 +107,9 @@ class OpenProtocol(RowDecoder):
         _look_at_strings(parsed.images)
         return parsed
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         indexes, key_frames = events.indexes, list(events.event_keys)

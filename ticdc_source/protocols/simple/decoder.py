@@ -45,7 +45,7 @@ from ticdc_source.protocols.simple.checksum import wrong_checksum
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL
 from ticdc_source.protocols.simple.template import template_of
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import database_of
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
@@ -141,7 +141,9 @@ class Simple(RowDecoder):
             return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images, table = learned.plan, parsed.images, events.table
         needs_types = bool(plan.fields) or plan.documents
         verifies = needs_types and self.settings.verify_checksum != "off"
