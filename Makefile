@@ -55,7 +55,7 @@ test-restarts: $(READY)  ## Kill streams at 20 moments, where `make test-all` do
 
 test-faults: $(READY)  ## Kill a broker of three under a stream 20 times, stop all for 2 minutes; 100 reads with one dead, 100 with one frozen
 	TICDC_KILLS=20 TICDC_AWAY_SECONDS=120 TICDC_READS=100 $(RUN) $(PY) -m pytest -s $(HOURS) \
-	  tests/spark/test_cluster_faults.py tests/kafka/test_cluster.py $(PYTEST_ARGS)
+	  tests/spark/test_cluster_faults.py tests/sources/kafka/test_cluster.py $(PYTEST_ARGS)
 
 tour: $(READY)  ## See a topic in pictures: build/tour/index.html, from the demo's messages on a broker, read with Spark
 	$(RUN) $(PY) -m examples.tour $(ARGS)

@@ -18,9 +18,6 @@ from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
 from benchmarks.in_process import fetched, spec_for
 from benchmarks.results import Chart, Result
-from ticdc_source.driver.fetchers import fetch_settings
-from ticdc_source.kafka import KafkaFetcher
-from ticdc_source.kafka.kafka_python import network_client
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -28,6 +25,9 @@ from ticdc_source.pipeline.coalesce import coalesce_batches
 from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
+from ticdc_source.planning.fetchers import fetch_settings
+from ticdc_source.sources.kafka import KafkaFetcher
+from ticdc_source.sources.kafka.kafka_python import network_client
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"

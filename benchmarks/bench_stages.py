@@ -21,10 +21,11 @@ import pyarrow as pa
 from benchmarks.corpus import WORKS, Message, Work, messages
 from benchmarks.in_process import Answer, answers_of, cpu_of, cut, spec_for
 from benchmarks.results import Chart, Result
-from ticdc_source.events import Chunk, TableEvents
 from ticdc_source.pipeline.coalesce import coalesce_batches
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
+from ticdc_source.protocols.events import TableEvents
+from ticdc_source.sources.chunk import Chunk
 
 NAME = "stages"
 TITLE = "Where a worker's time goes: CPU microseconds a row, on both paths"

@@ -12,20 +12,21 @@ import pyarrow as pa
 
 from benchmarks.corpus import Message
 from benchmarks.load import record_batch
-from ticdc_source.driver.fetchers import fetch_settings
-from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.read_context import context_of_schema
-from ticdc_source.events import Binaries, Chunk
-from ticdc_source.kafka import KafkaFetcher
-from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.batches.cut import chunks_of as chunks_of_batches
-from ticdc_source.kafka.batches.record_batches import Fetched, record_batches
-from ticdc_source.kafka.kafka_python.slicing import legacy_records
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
+from ticdc_source.planning.fetchers import fetch_settings
+from ticdc_source.planning.load import schema_of_ranges
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaFetcher
+from ticdc_source.sources.kafka.batches.cut import ChunkLimits
+from ticdc_source.sources.kafka.batches.cut import chunks_of as chunks_of_batches
+from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches
+from ticdc_source.sources.kafka.kafka_python.slicing import legacy_records
 
 TOPIC = "in-process"
 

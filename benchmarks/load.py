@@ -14,10 +14,10 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from benchmarks.corpus import Message
-from ticdc_source.kafka.kafka_python.network_client import NetworkClient
-from ticdc_source.kafka.patience import Limit, Patience
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.options import Options
+from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
+from ticdc_source.sources.kafka.patience import Limit, Patience
 
 _MAGIC = 2
 _CODECS = {None: 0, "gzip": 1, "lz4": 3}

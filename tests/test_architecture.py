@@ -16,7 +16,9 @@ from ticdc_source.protocols.decoding import RowDecoder
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ticdc_source"
 EMPTY_CONTAINERS = frozenset({"{}", "[]", "dict()", "list()", "set()"})
-CLIENT_LIBRARY = f"{PACKAGE}.kafka.kafka_python"
+CLIENT_LIBRARY = f"{PACKAGE}.sources.kafka.kafka_python"
+# What only the sources name.
+KINDS_OF_SOURCES = frozenset({"FilePlanner", "FileSource", "KafkaSource", "TopicPlanner"})
 # kafka-python has no types, and each request has a response of its own.
 MAY_BE_ANY = frozenset(
     {
@@ -40,8 +42,8 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.lakehouse.upkeep._one": "deleted rows are forgotten by the clock",
     f"{PACKAGE}.lakehouse.lease.__init__": "processes on two machines have no other clock in common",
     f"{PACKAGE}.lakehouse.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",
-    f"{PACKAGE}.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
-    f"{PACKAGE}.monitoring.listener.progress_listener": "a lag is the age of a commit time; it is never below 0",
+    f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
+    f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time, never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
     f"{PACKAGE}.cli.sync._statuses_of": "people see as of when a status is",
     f"{PACKAGE}.lakehouse.status_file.write": "people see as of when a status is",
@@ -49,53 +51,53 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.lakehouse.metrics.exported": "lag is how far the resolved ts is behind the clock",
     f"{PACKAGE}.lakehouse.status._now": "people ask since when a table has been set aside, and when it went on",
 }
-MOST_AT_THE_TOP = 4  # files directly in the package, beside `__main__`: folders show the layers
+MOST_AT_THE_TOP = 2  # files directly in the package, beside `__main__`: folders show the layers
+MOST_BOXES, MOST_LAYERS = 12, 10  # what a stranger takes in at a glance
 
 # The layers, from the top down. A module imports modules of its own folder, and of lower layers. Siblings of one layer
 # do not import one another.
 LAYERS: tuple[dict[str, str], ...] = (
-    {"__main__": "python -m ticdc_source"},
     {"cli": "the command ticdc-source"},
     {"lakehouse": "a whole database in Delta or Iceberg, and what is public of its tables; imports pyspark"},
     {"audit": "one table in Delta or Iceberg compared with TiDB, and repaired; imports pyspark"},
     {"targets": "changes → one table in Delta or Iceberg; imports pyspark"},
-    {
-        "inspection": "what a topic holds, and whether it can be reached, without Spark",
-        "snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it",
-    },
+    {"snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it"},
     {"spark": "the data source and its readers; frames of records"},
-    {"monitoring": "how far a stream is: progress, listener, Prometheus, lag"},
-    {"driver": "once per query, without Spark: options → offset ranges → sample → read schema"},
+    {"inspection": "what a topic holds, whether it can be reached, and how far a stream is; without Spark"},
+    {"planning": "once per query, without Spark: options → offset ranges → sample → read schema"},
     {"pipeline": "chunks → record batches of the read schema"},
-    {"storage": "which files a storage sink has written, and files → chunks"},
-    {
-        "kafka": "offset look-ups, and offset ranges → chunks",
-        "protocols": "chunks → events → columns, one folder a wire format",
-    },
-    {"registries": "schemas of Avro messages, by their id"},
-    {"tls": "TLS contexts from the files of a client, whatever the server is, and requests by HTTP that end in time"},
+    {"protocols": "chunks → events → columns, one folder a wire format"},
+    {"sources": "where records come from: which ranges there are, and a range → chunks"},
     {"kernels": "a column of wire values → an Arrow array", "options": "what the user typed, without I/O"},
-    {"schema": "what a column is, and what DDL says of it"},
-    {"events": "what travels between the stages", "tso": "the parts of a TSO"},
+    {"schema": "what TiDB has: tables, columns, types, DDL, TSO"},
     {"errors": "the tree of errors, and warnings"},
 )
+COPY = frozenset({"lakehouse", "audit", "targets", "snapshots"})  # beside the connector
 NAMES = [name for layer in LAYERS for name in layer]
 
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
-    "aws_msk_iam_sasl_signer": frozenset({"kafka.logins"}),
-    "boto3": frozenset({"registries"}),
-    "botocore": frozenset({"kafka.logins", "registries"}),
-    "cryptography": frozenset({"tls"}),
-    "crc32c": frozenset({"kafka.batches"}),
-    "kafka": frozenset({"kafka.kafka_python"}),
+    "aws_msk_iam_sasl_signer": frozenset({"sources.kafka.logins"}),
+    "boto3": frozenset({"sources.registries"}),
+    "botocore": frozenset({"sources.kafka.logins", "sources.registries"}),
+    "cryptography": frozenset({"sources.tls"}),
+    "crc32c": frozenset({"sources.kafka.batches"}),
+    "kafka": frozenset({"sources.kafka.kafka_python"}),
     "cramjam": frozenset({"protocols"}),
     "fastavro": frozenset({"protocols"}),
-    "fsspec": frozenset({"protocols", "storage"}),
+    "fsspec": frozenset({"protocols", "sources.storage"}),
     "orjson": frozenset({"protocols"}),
-    "prometheus_client": frozenset({"monitoring"}),
+    "prometheus_client": frozenset({"inspection.monitoring"}),
     "pyspark": frozenset(
-        {"spark", "targets", "audit", "lakehouse", "snapshots.jdbc", "monitoring.listener", "inspection.executors"}
+        {
+            "spark",
+            "targets",
+            "audit",
+            "lakehouse",
+            "snapshots.jdbc",
+            "inspection.monitoring.listener",
+            "inspection.executors",
+        }
     ),
     "rich": frozenset({"cli"}),
     "tomli": frozenset({"lakehouse.sync_toml"}),
@@ -181,6 +183,8 @@ def untyped_functions(source: str) -> tuple[str, ...]:
 def folder(module: str) -> str:
     """Return the name right below the package; "" for what is not ours, or is the package itself."""
     parts = module.split(".")
+    if parts[1:] == ["__main__"]:
+        return "cli"
     return parts[1] if parts[0] == PACKAGE and len(parts) > 1 and parts[1] != "__init__" else ""
 
 
@@ -328,6 +332,19 @@ def one_way_in(sources: Sources) -> Iterator[str]:
                 yield f"{module} imports {target}: only {CLIENT_LIBRARY}.connect is for others"
 
 
+def one_place_chooses(sources: Sources) -> Iterator[str]:
+    """Report modules outside the sources, and the parsing of options, that ask which source a read has."""
+    for module, source in sources.items():
+        if folder(module) in {"sources", "options"}:
+            continue
+        for name in imports(source):
+            if name.startswith(f"{PACKAGE}.sources.") and name.rpartition(".")[2] in KINDS_OF_SOURCES:
+                yield f"{module} imports {name}: every source has one contract, {PACKAGE}.sources.record_source"
+        for node in nodes(source) if ".path" in source else ():
+            if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node.value).endswith("options"):
+                yield f"{module}, line {node.lineno} asks which source it has: only {PACKAGE}.sources.choose may"
+
+
 def untyped(sources: Sources) -> Iterator[str]:
     """Report annotations that are just `Any`, beside those with a reason in MAY_BE_ANY."""
     for module, source in sources.items():
@@ -376,6 +393,7 @@ GUARDS = (
     sql_as_written,
     json_of_any_depth,
     one_way_in,
+    one_place_chooses,
     untyped,
     wall_clock,
 )
@@ -393,7 +411,7 @@ def test_imports_follow_the_layers() -> None:
     [
         (downwards, "schema.types", "from ticdc_source.kernels import wire", "kernels lies above schema"),
         (downwards, "kernels.wire", "import ticdc_source.options.options", "options and kernels are siblings"),
-        (downwards, "events", "def late():\n    import ticdc_source.schema.types", "schema lies above events"),
+        (downwards, "schema.tso", "def late():\n    import ticdc_source.kernels.wire", "kernels lies above schema"),
         (downwards, "__init__", "from ticdc_source import errors", "the package itself imports nothing"),
         (
             apart,
@@ -401,13 +419,18 @@ def test_imports_follow_the_layers() -> None:
             "from ticdc_source.protocols.canal_json import decoder",
             "knows every wire",
         ),
-        (unnamed, "driver.read_context", 'RECORDS = {"open-protocol": 500}', "line 1 names open-protocol: only"),
+        (unnamed, "planning.read_context", 'RECORDS = {"open-protocol": 500}', "line 1 names open-protocol: only"),
         (unnamed, "protocols.debezium.native_debezium", "# as canal_json has it", "line 1 names canal_json: only its"),
         (circles, "schema.types", "import ticdc_source.schema.model", "ticdc_source.schema.types imports"),
-        (outside, "kafka.fetch", "import kafka.errors", "imports kafka.errors, which is only for kafka.kafka_python"),
         (
             outside,
-            "driver.load",
+            "sources.kafka.fetch",
+            "import kafka.errors",
+            "imports kafka.errors, which is only for sources.kafka",
+        ),
+        (
+            outside,
+            "planning.load",
             "from pyspark.sql import types",
             "imports pyspark.sql, which is only for audit",
         ),
@@ -417,12 +440,29 @@ def test_imports_follow_the_layers() -> None:
         (in_a_layer, "cellar", "", "files lie directly in ticdc_source"),
         (globals_that_change, "pipeline.read", "CACHE: dict[str, int] = {}", "line 1: a module keeps no state"),
         (sql_as_written, "audit.repair", "self.spark.sql('SELECT 1')", "call run_sql"),
-        (json_of_any_depth, "storage.files", "json.loads('')", "storage.files calls json.loads"),
-        (one_way_in, "kafka.lookup", "import ticdc_source.kafka.kafka_python.network_client", "connect is for others"),
+        (json_of_any_depth, "sources.storage.files", "json.loads('')", "storage.files calls json.loads"),
+        (
+            one_way_in,
+            "sources.kafka.lookup",
+            "import ticdc_source.sources.kafka.kafka_python.network_client",
+            "connect is for others",
+        ),
+        (
+            one_place_chooses,
+            "planning.load",
+            "def reads_files(options):\n    return options.path is not None",
+            "line 2 asks which source it has",
+        ),
+        (
+            one_place_chooses,
+            "spark.stream",
+            "from ticdc_source.sources.storage.file_planner import FilePlanner",
+            "every source has one contract",
+        ),
         (untyped, "schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
         (
             wall_clock,
-            "kafka.pool",
+            "sources.kafka.pool",
             "import time\ndef idle():\n    return time.time()",
             "kafka.pool.idle reads the wall",
         ),
@@ -457,6 +497,14 @@ for module in sys.argv[2:]:
 """
 
 
+def test_a_stranger_sees_few_boxes() -> None:
+    """The connector has at most twelve boxes on at most ten layers."""
+    layers = [layer.keys() - COPY for layer in LAYERS if layer.keys() - COPY]
+
+    assert len(layers) <= MOST_LAYERS
+    assert sum(map(len, layers)) <= MOST_BOXES
+
+
 def import_without(blocked: str, names: list[str]) -> subprocess.CompletedProcess[str]:
     """Import modules in a new Python that does not find some packages."""
     # kafka-python reads its message definitions by functions that Python 3.11 deprecates.
@@ -480,8 +528,9 @@ def below(name: str) -> list[str]:
 
 
 def test_the_core_needs_neither_spark_nor_kafka() -> None:
-    """Everything below the driver, the kafka folder aside, imports without PySpark, kafka-python and a JVM."""
-    core = [name for name in below("driver") if folder(name) != "kafka"]
+    """Everything below `planning`, Kafka aside, imports without PySpark, kafka-python and a JVM."""
+    kafka = (f"{PACKAGE}.sources.kafka", f"{PACKAGE}.sources.choose")  # the latter knows all sources
+    core = [name for name in below("planning") if not name.startswith(kafka)]
 
     done = import_without("pyspark,py4j,kafka", core)
 
@@ -489,7 +538,7 @@ def test_the_core_needs_neither_spark_nor_kafka() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_driver_needs_no_spark() -> None:
+def test_planning_and_the_command_need_no_spark() -> None:
     """Everything below `spark` and all that the command imports works where pyspark cannot be imported."""
     names = [*below("spark"), *(module.removesuffix(".__init__") for module in modules() if folder(module) in CLI)]
     with_spark = {f"{PACKAGE}.{module}" for module in OUTSIDERS["pyspark"]}
@@ -500,14 +549,14 @@ def test_the_driver_needs_no_spark() -> None:
 
 def test_columns_need_only_arrow() -> None:
     """Kernels, options and schemas import where pyarrow is all there is beside Python's own library."""
-    done = import_without("pyspark,py4j,kafka,orjson,pandas", below("protocols"))
+    done = import_without("pyspark,py4j,kafka,orjson,pandas", below("sources"))
 
     assert done.returncode == 0, done.stderr
 
 
 def test_the_guard_against_imports_works() -> None:
     """The same check fails for the folder that does need kafka-python."""
-    done = import_without("kafka", ["ticdc_source.kafka"])
+    done = import_without("kafka", ["ticdc_source.sources.kafka"])
 
     assert done.returncode != 0
     assert "kafka is blocked" in done.stderr or "kafka.errors is blocked" in done.stderr

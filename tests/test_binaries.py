@@ -6,8 +6,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from ticdc_source.events import Binaries, Chunk, Spans, TableEvents, TableName
+from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.events import TableEvents
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 VALUES = [b"one", b"", b"three"]
 

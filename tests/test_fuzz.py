@@ -10,7 +10,6 @@ import pytest
 from tests.fuzz import damaged as fuzzing
 from tests.fuzz import native as native_fuzzing
 from tests.fuzz.damaged import OUTPUTS, ROUND, SCENARIOS, choices_of, fuzz
-from ticdc_source.events import Chunk
 from ticdc_source.kernels.contract import Cast, DateCast, DatetimeCast
 from ticdc_source.kernels.wire import native_cast
 from ticdc_source.pipeline.read import read
@@ -18,6 +17,7 @@ from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import plan as plans
 from ticdc_source.protocols.canal_json import template
 from ticdc_source.protocols.open_protocol import decoder
+from ticdc_source.sources.chunk import Chunk
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

@@ -23,13 +23,15 @@ from ticdc_source.kernels import native
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning import load
+from ticdc_source.planning.fetchers import fetch_settings
 
 _MESSAGES = 300
 _NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"}
 _TWO_QUERIES = """
 import sys
 sys.modules["ticdc_source.kernels._native"] = None
-from ticdc_source.driver.load import infer_schema
+from ticdc_source.planning.load import infer_schema
 from ticdc_source.errors import once_per_query
 for _ in range(2):
     with once_per_query(set()):

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ticdc_source.events import are_all, as_indices, counted, repeated, row_indices, taken
+from ticdc_source.kernels.arrays import are_all, as_indices, consecutive, repeated, row_indices, taken
 
 # Around the lengths at which a larger array is shared, or none.
 COUNTS = [0, 1, 8191, 8192, 8193, 65536, 65537]
@@ -16,7 +16,7 @@ def test_slices_equal_new_arrays(count: int) -> None:
         assert repeated("a", pa.string(), count).equals(pa.array(["a"] * count, pa.string()))
         assert repeated(None, pa.string(), count).equals(pa.nulls(count, pa.string()))
         assert row_indices(count).equals(pa.array(range(count), pa.int32()))
-        assert counted(1 << 60, count).equals(pa.array(range(1 << 60, (1 << 60) + count), pa.int64()))
+        assert consecutive(1 << 60, count).equals(pa.array(range(1 << 60, (1 << 60) + count), pa.int64()))
 
 
 def test_equal_values_of_different_types_have_different_arrays() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.paths import ROOT
 from ticdc_source import errors
-from ticdc_source.driver import load
 from ticdc_source.errors import DecodeError, OptionError, each_from_one_frame, from_one_frame, once_per_query, warn
+from ticdc_source.planning import load
 from ticdc_source.spark.source import TiCDCDataSource
 
 UNKNOWN = {
@@ -28,7 +28,7 @@ UNKNOWN = {
 _WORKER = """
 import sys, types
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")
-from ticdc_source.driver import load
+from ticdc_source.planning import load
 from ticdc_source.errors import once_per_query
 for query in range(2):
     with once_per_query(set()):

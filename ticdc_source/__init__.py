@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 # The modules of public names.
 _HOMES = {
-    "StreamProgress": "monitoring.progress",
+    "StreamProgress": "inspection.monitoring.progress",
     "SyncState": "spark.sync_state",
     "Tables": "spark.tables",
     "TiCDCDataSource": "spark.source",

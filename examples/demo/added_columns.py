@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from examples.data import Message
-from ticdc_source.events import Chunk
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.mysql_ddl.old_rows import Added, old_row_changes
+from ticdc_source.sources.chunk import Chunk
 
 
 class AddedColumn(NamedTuple):

@@ -25,13 +25,15 @@ from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.main import main
-from ticdc_source.events import Chunk, DDLEvent, TableName
 from ticdc_source.inspection.evidence import Dispatched, shift_of
 from ticdc_source.inspection.inspect import Limits, inspect_chunks, scan
 from ticdc_source.inspection.report import FINDINGS, Inspection, PartitionReport, TopicReport
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 NOW = (TSO >> 18) / 1000 + 5
 DEFAULTS = {

@@ -13,12 +13,12 @@ from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal
 from tests.support.paths import ROOT
 from ticdc_source.errors import CheckpointError
-from ticdc_source.events import Chunk
-from ticdc_source.kafka import KafkaCluster
-from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, Reader
+from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, Reader
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
 
 pytestmark = pytest.mark.broker
 

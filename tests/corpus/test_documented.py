@@ -21,8 +21,8 @@ from tests.support.documented import (
 )
 from tests.support.messages import TSO, Message, canal, cell, dump, open_message, open_row
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.events import Split
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.spark.schema import to_spark
 

@@ -19,10 +19,10 @@ from examples.demo.added_columns import added_columns
 from examples.demo.compare import WHOLE_ROW, Difference, compare
 from examples.demo.screen import Screen
 from examples.demo.story import about_decimals
-from ticdc_source.events import Chunk
 from ticdc_source.protocols import PROTOCOLS as DECODERS
 from ticdc_source.schema.model import ColumnFacts
 from ticdc_source.schema.mysql_ddl.statements import Create, Describe, steps
+from ticdc_source.sources.chunk import Chunk
 
 MOST_BYTES = 3_000_000
 Change: TypeAlias = tuple[str, str, int]  # table, operation, commit-ts

@@ -21,16 +21,19 @@ from tests.fuzz.damaged import TABLES
 from tests.fuzz.mutants import Mutator
 from tests.support.captured import Captured, load, make_options
 from tests.support.truth import tables_with_rows
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import Binaries, Chunk, EventKey, Split, TableEvents, TableName
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols.base import Decoded, Decoder, Learned, LearnedTable
+from ticdc_source.protocols.events import EventKey, Split, TableEvents
 from ticdc_source.protocols.plan import Plan, WireOf
-from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.model import ReadField
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import CONVERSIONS, category_of
+from ticdc_source.sources.chunk import Chunk
 
 SCENARIOS = {
     "open-protocol": (
@@ -125,7 +128,7 @@ class Recorder(Templates):
         """Decode as templates do; while recording, events that do not fit have no rows."""
         self.left = []
 
-        def record(some: TableEvents, learn: Learn | None) -> Decoded:
+        def record(some: TableEvents, learn: KeepTemplate | None) -> Decoded:
             if not self.recording:
                 return general(some, learn)
             self.left += some.positions

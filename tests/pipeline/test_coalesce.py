@@ -25,13 +25,15 @@ from tests.support.messages import (
     simple,
     simple_definition,
 )
-from ticdc_source.driver.read_context import context_of_schema
-from ticdc_source.events import Chunk, Split, TableName
 from ticdc_source.pipeline import coalesce
 from ticdc_source.pipeline.coalesce import coalesce_chunks
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols.events import Split
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 SEED = 20261121
 INT = {"mysqlType": "int", "charset": "binary", "length": 11}

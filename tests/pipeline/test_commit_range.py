@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.captured import TOPIC, Captured, Record, load, rows
 from tests.support.messages import TSO, Message, canal, dump, open_message
-from ticdc_source.driver.resolved_ts import resolved_until
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
-from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
+from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.sources.chunk import Chunk
 
 
 def insert(commit_ts: int, number: int) -> Message:

@@ -9,10 +9,10 @@ import pytest
 from tests.support.captured import Captured, Sizes, load, make_options, single, whole
 from tests.support.messages import TSO, canal, debezium, dump
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import TableName
 from ticdc_source.pipeline.context import ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.schema.table_name import TableName
 
 TYPES = {"id": "int", "v": "varchar"}
 

@@ -15,11 +15,11 @@ from tests.support.captured import Captured, Record, Sizes, load, random_sizes, 
 from tests.support.messages import TSO, Message, canal, cell, debezium, framed, open_message, open_row
 from tests.support.mutations import MUTATIONS
 from tests.support.truth import tables_with_rows
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.native import native
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS, decoder_of
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.plan import Plan

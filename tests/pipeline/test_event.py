@@ -15,14 +15,14 @@ import pytest
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, dump, open_message
 from tests.support.truth import expected, is_true
-from ticdc_source.driver.ddl_copies import by_topic
-from ticdc_source.driver.inference import take_sample
-from ticdc_source.driver.read_context import warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
-from ticdc_source.events import TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import DDLCoverage, ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, DDLCoverage, ReadContext
+from ticdc_source.planning.ddl_copies import by_topic
+from ticdc_source.planning.inference import take_sample
+from ticdc_source.planning.read_context import warn_of_absent_tables, warn_of_missing_ddl
+from ticdc_source.schema.table_name import TableName
 
 SEED = 20261122
 INT = {"id": "int", "v": "varchar"}
@@ -473,10 +473,10 @@ def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:
     context = ReadContext(protocol="canal-json")
 
     with pytest.warns(UserWarning, match="Partition 0 of t is not read; canal-json has its DDL in partition 0 only"):
-        warn_of_missing_ddl(context, ReadScope(ddl_copies={"t": {1: DDLCoverage()}}), options)
+        warn_of_missing_ddl(context, BatchScope(ddl_copies={"t": {1: DDLCoverage()}}), options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_missing_ddl(context, ReadScope(ddl_copies={"t": {0: DDLCoverage()}}), options)
+        warn_of_missing_ddl(context, BatchScope(ddl_copies={"t": {0: DDLCoverage()}}), options)
 
 
 def test_broadcast_ddl_is_collapsed() -> None:

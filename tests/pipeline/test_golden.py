@@ -12,8 +12,8 @@ from tests.support.captured import Captured, Sizes, make_options, single, whole
 from tests.support.cases import Case, load_case, shown
 from tests.support.paths import ROOT
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import Split
 from ticdc_source.protocols import PROTOCOLS, decoder_of
+from ticdc_source.protocols.events import Split
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.spark.schema import to_spark
 

@@ -6,11 +6,11 @@ import pytest
 
 from tests.support.captured import Captured, make_options
 from tests.support.messages import TSO, canal
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import METRICS, Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.read_context import context_of_schema
 
 ID = {"id": "int"}
 

@@ -18,14 +18,15 @@ from tests.support.messages import (
     declared,
     simple_definition,
 )
-from ticdc_source.driver.batch_tables import find_tables
-from ticdc_source.driver.frame_sample import frame_options
 from ticdc_source.errors import OptionError, SchemaError
-from ticdc_source.events import Chunk, TableName
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.record_frames import survey
+from ticdc_source.planning.batch_tables import find_tables
+from ticdc_source.planning.frame_sample import frame_options
 from ticdc_source.protocols import PROTOCOLS, recognized
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 from ticdc_source.spark import worker
 
 TYPES = {"id": "int"}
@@ -169,7 +170,7 @@ def _read_on_worker(values: list[bytes | None], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(worker, "task_fetcher", fetcher)
     options = make_options(outputFormat="event")
     schema = Captured.of().schema(outputFormat="event")
-    partition = worker.TiCDCPartition([OffsetRange("t", 0, 0, 2)], ReadContext(), ReadScope())
+    partition = worker.TiCDCPartition([OffsetRange("t", 0, 0, 2)], ReadContext(), BatchScope())
     return sum(batch.num_rows for batch in worker.read_partition(partition, schema, options))
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.pipeline.test_equivalence import outcome
 from tests.support.captured import Captured, make_options, single, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared
-from ticdc_source.events import Chunk
 from ticdc_source.protocols import decoder_of
+from ticdc_source.sources.chunk import Chunk
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .* do not fully say")
 

@@ -8,16 +8,16 @@ import pytest
 
 from tests.support.captured import Captured, rows_of, single, whole
 from tests.support.public_cases import PublicCase, Read, cases, printed
-from ticdc_source.driver.frame_sample import (
+from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.record_frames import decode_rows, survey
+from ticdc_source.planning.frame_sample import (
     context_of_records,
     frame_options,
     needs_sample,
     sample_of_records,
     schema_of_sample,
 )
-from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.pipeline.context import ReadScope
-from ticdc_source.pipeline.record_frames import decode_rows, survey
 from ticdc_source.spark.schema import to_spark
 
 
@@ -37,7 +37,7 @@ def decoded(captured: Captured, options: dict[str, str]) -> pa.Table:
     sampled = sample_of_records(survey([records], parsed), parsed) if needs_sample(None, parsed) else None
     schema = schema_of_sample(sampled and sampled.sample, parsed)
     context = context_of_records(schema, sampled, parsed)
-    scope = ReadScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
+    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
     return pa.Table.from_batches(decode_rows([records], schema, parsed, context, scope, frozenset()), schema)
 
 

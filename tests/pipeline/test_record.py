@@ -9,8 +9,9 @@ import pytest
 from tests.support.captured import TOPIC, Captured, Sizes, events_of, load, make_options, random_sizes, whole
 from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row
 from ticdc_source.errors import DecodeError, OptionError
-from ticdc_source.events import Chunk, TableName
 from ticdc_source.pipeline.read import read
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 SCENARIOS = [
     "open-protocol.default.ops",

@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.captured import Captured, make_options, rows, single
 from tests.support.messages import TSO, Message, canal, cell, debezium, dump, open_message, open_row
-from ticdc_source.driver.inference import infer_table, take_sample
-from ticdc_source.driver.read_context import context_of_schema, context_of_table
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.inference import infer_table, take_sample
+from ticdc_source.planning.read_context import context_of_schema, context_of_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 

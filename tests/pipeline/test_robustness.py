@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.captured import Captured, Record, load, make_options
 from tests.support.mutations import mangled
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.planning.read_context import context_of_schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 

@@ -5,9 +5,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, Chunk
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, in_order
 from ticdc_source.pipeline.formats import fold
+from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.sources.chunk import Chunk
 
 SEED = 20261121
 EVENTS = ([INSERT], [DELETE], [UPDATE_POSTIMAGE], [UPDATE_PREIMAGE, UPDATE_POSTIMAGE])

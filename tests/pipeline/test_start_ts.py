@@ -11,9 +11,9 @@ import pytest
 from benchmarks.corpus import messages as benchmark_messages
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
 from tests.support.messages import TSO, debezium
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import DecodeError
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
 

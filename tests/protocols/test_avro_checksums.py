@@ -12,13 +12,15 @@ from tests.protocols.test_checksums import damaged, state_after
 from tests.support.captured import Captured, load
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, TableEvents, TableName
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.protocols.avro import decoder
 from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.checksums import row_checksum
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.schema.model import Column
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
+from ticdc_source.sources.chunk import Chunk
 
 # Spark lacks some of the types: that is not in question here.
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of")

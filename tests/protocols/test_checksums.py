@@ -11,7 +11,6 @@ from tests.support.captured import Captured, load
 from tests.support.messages import dump, simple_definition
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import TableName
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState
@@ -20,6 +19,7 @@ from ticdc_source.protocols.simple.avro import is_avro, message_of, row_as_json
 from ticdc_source.protocols.simple.checksum import wrong_checksum
 from ticdc_source.protocols.simple.definitions import definitions_of
 from ticdc_source.schema.model import Column
+from ticdc_source.schema.table_name import TableName
 
 SCENARIOS = ["simple.json.checksum", "simple.avro.checksum"]
 INT = {"mysqlType": "int", "charset": "binary", "length": 11}

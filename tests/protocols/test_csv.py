@@ -12,7 +12,7 @@ from tests.support.messages import TSO
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols.csv import lines as lines_of_csv
 from ticdc_source.protocols.csv.lines import CSVCutter, fields_of
-from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.sources.storage.file_format import FileSettings
 
 SEED = 20261126
 TEXTS = ["", "a", '"', '""', "\\", "\\N", "\r\n", "\n", "a,b", "|+|", "é", "true", "D", "'", ",\r\n,", '"\r\n"']

@@ -12,8 +12,8 @@ import pytest
 from tests.support.captured import Captured, rows
 from tests.support.messages import TSO, Message, debezium, debezium_ddl, declared, dump
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import TableName
 from ticdc_source.protocols.debezium.column_types import declared_columns
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, quote_labels
 
 SEED = 20261123

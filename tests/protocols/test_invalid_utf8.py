@@ -5,10 +5,10 @@ import pytest
 from tests.support.captured import Captured, load, make_options, rows
 from tests.support.messages import canal, cell, debezium, open_message, open_row
 from tests.support.truth import TrueRow, tables_with_rows, true_rows
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import DecodeError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.read_context import context_of_schema
 
 KEPT = ["open-protocol.default.invalid-utf8", "debezium.tidb-extension.disable-schema.invalid-utf8"]
 LOST = "canal-json.tidb-extension.invalid-utf8"

@@ -17,12 +17,13 @@ from tests.corpus.test_corpus import LARGE, differences, quoted
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, rows, single, whole
 from tests.support.messages import TSO, canal, cell, dump, framed, open_message, open_row
 from tests.support.truth import true_rows
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS, large_messages
-from ticdc_source.protocols.large_messages import redacted, small_portions
+from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.sources.locations import redacted
 
 CLAIMED = [scenario for scenario in LARGE if "claim-check" in scenario]
 KEY_ONLY = [scenario for scenario in LARGE if "handle-key-only" in scenario]

@@ -6,11 +6,12 @@ import pytest
 
 from tests.support.captured import Captured
 from tests.support.messages import TSO, canal, cell, debezium, open_message, open_row, simple
-from ticdc_source.events import TableEvents, TableName
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import Templates
+from ticdc_source.schema.table_name import TableName
 
 TABLE = TableName("test", "t")
 INT32 = {"type": "int32", "optional": False, "field": "id"}

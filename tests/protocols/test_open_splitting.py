@@ -9,10 +9,13 @@ import pytest
 
 from tests.support.messages import TSO, Message, open_message, open_row
 from tests.support.mutations import mangled
-from ticdc_source.events import Binaries, Chunk, Split, TableName, every_table
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned, splits_of
+from ticdc_source.protocols.events import Split
 from ticdc_source.protocols.open_protocol import split as open_splitting
+from ticdc_source.schema.table_name import TableName, every_table
+from ticdc_source.sources.chunk import Chunk
 
 SEED = 20261121
 

@@ -12,11 +12,13 @@ import pytest
 from tests.support.captured import Captured, make_options, rows
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
 from tests.support.mutations import mangled
-from ticdc_source.events import Chunk, Split, TableName, every_table
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, prefix_match
 from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.events import Split
+from ticdc_source.schema.table_name import TableName, every_table
+from ticdc_source.sources.chunk import Chunk
 
 SEED = 20261121
 ID = {"id": "int"}

@@ -7,13 +7,13 @@ import pytest
 
 from tests.support.captured import Captured, load, make_options, single, whole
 from tests.support.messages import TSO, Message, dump, simple, simple_definition
-from ticdc_source.driver.read_context import context_of_schema
 from ticdc_source.errors import DecodeError, UnsupportedTypeError
-from ticdc_source.events import TableName
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned, splits_of
 from ticdc_source.protocols.simple.definitions import definitions_of
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
 
 INT = {"mysqlType": "int", "charset": "binary", "length": 11}

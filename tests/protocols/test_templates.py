@@ -6,13 +6,13 @@ import pytest
 from tests.support.captured import Captured, random_sizes, whole
 from tests.support.messages import TSO, canal, debezium
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import TableEvents
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned, LearnedTable
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
 
 pytestmark = pytest.mark.usefixtures("native_path")
 
@@ -88,7 +88,7 @@ def test_messages_that_teach_nothing_cost_few_calls(monkeypatch: pytest.MonkeyPa
     (events,) = decoder.split(chunk).tables.values()
     calls, parse = [], CanalJSON._parse
 
-    def counted(self: CanalJSON, some: TableEvents, learned: LearnedTable, learn: Learn | None = None) -> Parsed:
+    def counted(self: CanalJSON, some: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None) -> Parsed:
         calls.append(some)
         return parse(self, some, learned, learn)
 

@@ -9,11 +9,12 @@ import pytest
 from tests.support.captured import Captured, Record, load, make_options
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message, open_row
 from ticdc_source.errors import DataLossError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import KINDS, LONGEST_TEXT, ddl_kind, removes_rows_of
 from ticdc_source.schema.mysql_ddl.statements import steps
+from ticdc_source.schema.table_name import TableName
 
 SCENARIOS = ("open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.tidb-extension.ops")
 T = TableName("test", "t")

@@ -3,17 +3,18 @@
 import pytest
 
 from tests.support.captured import Captured, load, make_options
-from ticdc_source.driver.inference import infer_table, take_sample
-from ticdc_source.driver.read_schema import check_types
 from ticdc_source.errors import OptionError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.options.options import Options
+from ticdc_source.planning.inference import infer_table, take_sample
+from ticdc_source.planning.read_schema import check_types
 from ticdc_source.schema.ddl import declared_tables
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.mysql_ddl import history as ddl_history
 from ticdc_source.schema.mysql_ddl import history_of, versions_of
 from ticdc_source.schema.mysql_ddl.old_rows import Added, Renamed, name_before, old_row_changes, renamed_tables
 from ticdc_source.schema.mysql_ddl.statements import Add, Create, Drop, Rename, RenameTable, steps
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
 SHOWN = r"""

@@ -25,7 +25,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import LocalKafkaCluster, create_topic
-from tests.kafka.test_cluster import frozen, killed
+from tests.sources.kafka.test_cluster import frozen, killed
 from tests.spark.restarts import Child, Query, State, offset_of
 from tests.spark.streams import written_files
 from tests.support.captured import Captured, Record, whole

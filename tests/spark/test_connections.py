@@ -23,8 +23,8 @@ from examples.local_kafka import LocalKafka, create_topic, delete_topic
 from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_rows
 from tests.support.proxy import CountingProxy, counted_kafka
 from ticdc_source.errors import DataLossError
-from ticdc_source.kafka import FETCHERS
 from ticdc_source.options.options import Options
+from ticdc_source.sources.kafka import FETCHERS
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from examples.local_kafka import produce
-from tests.monitoring.test_progress import line
+from tests.inspection.monitoring.test_progress import line
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
 from tests.support.messages import Message, canal
 from tests.support.s3 import s3_server
 from ticdc_source import StreamProgress, progress_listener
-from ticdc_source.monitoring.listener import ProgressListener, _NewLines
+from ticdc_source.inspection.monitoring.listener import ProgressListener, _NewLines
 from ticdc_source.pipeline.metric_files import MetricFiles
 
 MakeListener = Callable[..., ProgressListener]

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from examples.local_kafka import produce
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, Message, canal, dump
-from ticdc_source.driver.commit_ranges import commit_range, complete_until
 from ticdc_source.errors import DataLossError, OptionError
-from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.options import Options
+from ticdc_source.planning.commit_ranges import commit_range, complete_until
+from ticdc_source.sources.kafka import KafkaCluster
 
 SEED = 20261122
 PARTITIONS = 3

@@ -23,6 +23,9 @@ from tests.support.truth import tables_with_rows
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.planning.watermarks import Progress
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.sync_state import Leftover, SyncState
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")

@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 
 from tests.support.corpus import scenario
 from tests.support.registry import registry_options
-from ticdc_source.driver.ddl_copies import by_topic
-from ticdc_source.driver.inference import find_protocol, take_sample
-from ticdc_source.driver.load import schema_of_ranges
-from ticdc_source.driver.read_context import context_of_sample, context_of_schema
-from ticdc_source.events import Chunk
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
+from ticdc_source.planning.ddl_copies import by_topic
+from ticdc_source.planning.inference import find_protocol, take_sample
+from ticdc_source.planning.load import schema_of_ranges
+from ticdc_source.planning.read_context import context_of_sample, context_of_schema
+from ticdc_source.sources.chunk import Chunk
 
 TOPIC = "captured"
 FIRST_TIME = 1_700_000_000_000  # of a record, in milliseconds; that of the next is one more
@@ -160,7 +160,7 @@ class Captured:
     def spec(self, schema: pa.Schema, options: Options, context: ReadContext, offset_range: OffsetRange) -> ReadSpec:
         """Return the spec of a range; of DDL that every partition has, only the lowest partition keeps it."""
         copies = by_topic((TopicPartition(offset_range.topic, partition) for partition in self.partitions), {})
-        return read_spec(schema, options, context, ReadScope(ddl_copies=copies))
+        return read_spec(schema, options, context, BatchScope(ddl_copies=copies))
 
 
 def rows_of(captured: Captured) -> pa.RecordBatch:

@@ -16,8 +16,8 @@ from pyarrow import feather
 import ticdc_source
 from tests.support.captured import load, whole
 from tests.support.truth import tables_with_rows
-from ticdc_source.driver.load import infer_schema
 from ticdc_source.kernels.native import native
+from ticdc_source.planning.load import infer_schema
 
 _SCENARIOS = ("open-protocol.default", "canal-json.tidb-extension", "debezium.default")
 

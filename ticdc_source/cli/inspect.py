@@ -23,7 +23,7 @@ from ticdc_source.inspection.report import (
     TopicReport,
 )
 from ticdc_source.options.names import without_secrets
-from ticdc_source.tso import duration
+from ticdc_source.schema.tso import duration
 
 __all__ = ["SUMMARY", "add_arguments", "run", "show"]
 

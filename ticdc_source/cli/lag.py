@@ -19,8 +19,8 @@ from rich.text import Text
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
 from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
-from ticdc_source.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
-from ticdc_source.tso import duration
+from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
+from ticdc_source.schema.tso import duration
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 

@@ -21,22 +21,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ticdc_source.driver.fetchers import driver_fetcher
-from ticdc_source.driver.load import batch_options
 from ticdc_source.errors import OptionError, counted, warn
-from ticdc_source.events import Chunk
-from ticdc_source.kafka import KafkaCluster
-from ticdc_source.kafka.api import WrittenRecord
-from ticdc_source.kafka.kafka_python.connect import writer
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.planning.fetchers import driver_fetcher
+from ticdc_source.planning.load import batch_options
 from ticdc_source.protocols import INSPECTIONS, recognized
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.json_text import loads
-from ticdc_source.tso import duration
+from ticdc_source.schema.tso import duration
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
+from ticdc_source.sources.kafka.api import WrittenRecord
+from ticdc_source.sources.kafka.kafka_python.connect import writer
 
 __all__ = [
     "CaptureProgress",

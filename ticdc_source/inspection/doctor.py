@@ -16,19 +16,19 @@ from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 
-from ticdc_source.driver.fetchers import driver_fetcher
-from ticdc_source.driver.inference import find_protocol
-from ticdc_source.driver.load import batch_options
 from ticdc_source.errors import OptionError, SchemaRegistryUnavailableError, TiCDCSourceError, counted
-from ticdc_source.events import Chunk
 from ticdc_source.inspection import environment
 from ticdc_source.inspection.report import Check, Diagnosis, Outcome
-from ticdc_source.kafka import KafkaCluster
-from ticdc_source.kafka.probe import Probe, Spoken, probe, speaks_tls
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.planning.fetchers import driver_fetcher
+from ticdc_source.planning.inference import find_protocol
+from ticdc_source.planning.load import batch_options
 from ticdc_source.protocols import decoder_of
-from ticdc_source.tls.context import tls_context
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
+from ticdc_source.sources.kafka.probe import Probe, Spoken, probe, speaks_tls
+from ticdc_source.sources.tls.context import tls_context
 
 __all__ = ["diagnose"]
 

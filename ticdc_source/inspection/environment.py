@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ticdc_source.inspection.report import Outcome
-from ticdc_source.kafka.kafka_python.connect import TESTED, installed
 from ticdc_source.kernels.native import why_general
+from ticdc_source.sources.kafka.kafka_python.connect import TESTED, installed
 
 __all__ = ["PACKAGES", "check_java", "check_native", "check_package", "check_worker"]
 

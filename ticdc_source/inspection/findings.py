@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ticdc_source.inspection.report import BadRecords, Finding, Inspection, ProtocolReport, TopicReport
 from ticdc_source.options.topics import listed
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.tso import duration
+from ticdc_source.schema.tso import duration
 
 __all__ = ["findings_of"]
 

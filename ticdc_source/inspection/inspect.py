@@ -10,10 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ticdc_source.driver.fetchers import driver_fetcher
-from ticdc_source.driver.inference import Fetch, Sample, Sampler
-from ticdc_source.driver.load import batch_options
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName
 from ticdc_source.inspection.evidence import Dispatched
 from ticdc_source.inspection.findings import findings_of
 from ticdc_source.inspection.report import (
@@ -26,17 +22,24 @@ from ticdc_source.inspection.report import (
     TopicReport,
 )
 from ticdc_source.inspection.table_report import inspect_table
-from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.planning.fetchers import driver_fetcher
+from ticdc_source.planning.inference import Fetch, Sample, Sampler
+from ticdc_source.planning.load import batch_options
 from ticdc_source.protocols import INSPECTIONS, decoder_of, describe_unknown, recognized
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.changefeed import SettingsFinder
+from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.schema.ddl import ddl_types_of_tables
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
-from ticdc_source.tso import seconds, utc
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import seconds, utc
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
 
 __all__ = ["Limits", "ScanProgress", "inspect", "inspect_chunks", "scan"]
 
@@ -132,7 +135,7 @@ def scan(
         on_progress: called for each chunk.
 
     Raises:
-        TiCDCSourceError: as `kafka.Fetcher.fetch`.
+        TiCDCSourceError: as `sources.kafka.Fetcher.fetch`.
     """
     non_empty = [offset_range for offset_range in ranges if offset_range.size]
     total = min(limits.max_records, sum(offset_range.size for offset_range in non_empty))

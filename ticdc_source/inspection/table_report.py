@@ -11,22 +11,24 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.driver.inference import Sample
-from ticdc_source.driver.read_context import context_of_schema
-from ticdc_source.driver.read_schema import read_schema
 from ticdc_source.errors import SchemaError, TiCDCSourceError
-from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, Corrupt, TableEvents, TableName
 from ticdc_source.inspection.evidence import shift_of
 from ticdc_source.inspection.report import ColumnReport, Finding, TableReport
 from ticdc_source.options.hints import hint_of, spark_name
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.planning.inference import Sample
+from ticdc_source.planning.read_context import context_of_schema
+from ticdc_source.planning.read_schema import read_schema
 from ticdc_source.protocols.base import Decoder, Learned
+from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.ddl import lack_types, with_handle_key, with_table_ddl
 from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, TypeVersions, merge_schemas
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import physical_ms_each, utc
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.tso import physical_ms_each, utc
 
 __all__ = ["InspectedTable", "inspect_table"]
 

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ticdc_source.driver.fetchers import definition_search, driver_fetcher, previous_rows
-from ticdc_source.driver.inference import no_row_of
-from ticdc_source.driver.load import batch_options, infer_schema
-from ticdc_source.driver.read_context import ReadContexts
 from ticdc_source.errors import counted, warn
-from ticdc_source.events import Chunk, TableName
-from ticdc_source.kafka import KafkaCluster
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.fetchers import definition_search, driver_fetcher, previous_rows
+from ticdc_source.planning.load import batch_options, infer_schema
+from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.protocols.base import Decoder, Learned, splits_of
 from ticdc_source.schema.model import Definitions
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
 
 __all__ = ["CORRUPT", "Event", "Start", "Tail"]
 
@@ -72,7 +72,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._schema = inferred if CORRUPT in inferred.names else inferred.append(pa.field(CORRUPT, pa.string()))
         self._cluster = KafkaCluster(self._options)
         self._fetcher = driver_fetcher(self._options)
-        self._contexts = ReadContexts(self._schema, self._options, self._cluster.earliest, warns_of_absent=False)
+        self._contexts = ContextFinder(self._schema, self._options, self._cluster.earliest, warns_of_absent=False)
         self._state: ReadState | None = None
         self._described: set[TableName] = set()
         self._has_said_what_is_absent = False
@@ -120,7 +120,7 @@ class Tail(AbstractContextManager["Tail"]):
         if self._has_said_what_is_absent or not self._described or any(map(wanted.matches, self._described)):
             return
         self._has_said_what_is_absent = True
-        warn(f"{no_row_of(wanted, self._described, counted(self.scanned, 'record'))} (--from says where tail begins)")
+        warn(f"{wanted.without_row(self._described, counted(self.scanned, 'record'))} (--from says where tail begins)")
 
     def _starts(self, start: Start) -> dict[TopicPartition, int]:
         ranges = self._cluster.everything()
@@ -137,7 +137,7 @@ class Tail(AbstractContextManager["Tail"]):
         context = self._contexts.of(ranges, ends)
         if context.protocol is None:
             return
-        scope = ReadScope(ddl_copies={topic: {} for topic, _ in ends})  # all copies: one process reads them all
+        scope = BatchScope(ddl_copies={topic: {} for topic, _ in ends})  # all copies: one process reads them all
         spec = read_spec(self._schema, self._options, context, scope)
         self._state = self._state or ReadState.of(spec)
         self._state.plans.clear()  # DDL may have said more

@@ -17,7 +17,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, warn
-from ticdc_source.events import Binaries
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.contract import Messages, PackedMessages
 
 __all__ = ["messages_of", "native", "numbers_of", "refuse_missing", "warn_of_missing", "why_general"]

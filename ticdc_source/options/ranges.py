@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source import tso
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import PartitionNumbers
 from ticdc_source.options.topics import Assign, TopicPartition, listed, topic_choice
+from ticdc_source.schema import tso
 
 __all__ = [
     "EARLIEST",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ticdc_source.events import TableName
+from ticdc_source.errors import nearest
 from ticdc_source.options.parsers import split_names, unquote_name
+from ticdc_source.schema.table_name import TableName
 
 __all__ = ["TableFilter", "parse_table"]
 
@@ -34,6 +36,25 @@ class TableFilter:
     def matches_ddl(self, table: TableName) -> bool:
         """Return whether DDL of the table may concern a table that matches; without a name it is DDL of a database."""
         return self.matches(table) if table.table else self.matches_database(table.database)
+
+    def without_row(self, there: Iterable[TableName], among: str) -> str:
+        """Return what to say of records without a row of these tables.
+
+        Args:
+            there: the tables of the rows.
+            among: what the rows would be in, such as `12 records`.
+        """
+        # By its parts: what the names of one database have in common says nothing.
+        near = [
+            str(table)
+            for pattern in self.patterns
+            for table in sorted(there)
+            if all("*" in part or nearest(part, [name]) for part, name in zip(pattern, table, strict=True))
+        ]
+        hint = f" Did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
+        patterns = ", ".join(map(".".join, self.patterns))
+        listed = ", ".join({str(table).lower(): str(table) for table in sorted(there, key=str)}.values())
+        return f"No row of {patterns} among {among}; the tables there are: {listed}.{hint}"
 
     @property
     def exact(self) -> TableName | None:

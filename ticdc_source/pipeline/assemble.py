@@ -12,12 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import CHANGE_TYPES, Binaries, Chunk, Corrupt, TableName, are_all, counted, repeated, taken
+from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
 from ticdc_source.protocols.base import ORIGIN
+from ticdc_source.protocols.events import Corrupt
+from ticdc_source.schema.change_types import CHANGE_TYPES
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
-from ticdc_source.tso import physical_ms_each
+from ticdc_source.sources.chunk import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +136,7 @@ class Rows:
 
 def _offsets(offsets: Sequence[int]) -> pa.Array:
     if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:  # they rise
-        return counted(offsets[0], len(offsets))
+        return consecutive(offsets[0], len(offsets))
     return pa.array(offsets, pa.int64())
 
 

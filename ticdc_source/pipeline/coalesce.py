@@ -12,7 +12,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from ticdc_source.events import Chunk, Split
+from ticdc_source.protocols.events import Split
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["coalesce_batches", "coalesce_chunks"]
 

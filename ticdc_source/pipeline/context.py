@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Definitions, TypeVersions, Written
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext", "ReadScope"]
+__all__ = ["BatchScope", "ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ DDLCopies = Mapping[str, Mapping[int, DDLCoverage]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadScope:
+class BatchScope:
     """What a batch or a micro-batch covers. It is sent to the workers beside the context.
 
     Attributes:

@@ -9,23 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import (
-    BOOTSTRAP,
-    DDL,
-    DELETE,
-    UPDATE_POSTIMAGE,
-    UPDATE_PREIMAGE,
-    WATERMARK,
-    Chunk,
-    Corrupt,
-    DDLEvent,
-    Split,
-    TableName,
-    WatermarkEvent,
-    repeated,
-    row_indices,
-    taken,
-)
+from ticdc_source.kernels.arrays import repeated, row_indices, taken
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
 from ticdc_source.kernels.wire import json_text
@@ -33,10 +17,15 @@ from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, conca
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
+from ticdc_source.protocols.events import Corrupt, Split, WatermarkEvent
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.change_types import BOOTSTRAP, DDL, DELETE, UPDATE_POSTIMAGE, UPDATE_PREIMAGE, WATERMARK
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import VARIANT
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["OUTPUT_FORMATS", "Folded", "fold"]
 

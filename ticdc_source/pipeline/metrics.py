@@ -10,8 +10,11 @@ from typing import TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import CHANGE_TYPES, DDL, WATERMARK, Binaries, Chunk, Split
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.protocols.events import Split
+from ticdc_source.schema.change_types import CHANGE_TYPES, DDL, WATERMARK
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["METRICS", "Counters", "Metric", "TaskFacts", "metrics_line"]
 

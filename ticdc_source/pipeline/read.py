@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
-from ticdc_source.events import BOOTSTRAP, Chunk, Corrupt, DDLEvent, Split, TableName, Wants
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.collector import collecting, not_collecting
@@ -21,8 +20,13 @@ from ticdc_source.pipeline.records import record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.base import splits_of
+from ticdc_source.protocols.events import Corrupt, Split
 from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.schema.change_types import BOOTSTRAP
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
+from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["ReadSpec", "ReadState", "read"]
 

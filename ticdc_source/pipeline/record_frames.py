@@ -9,17 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import each_from_one_frame
-from ticdc_source.events import Chunk, Split, TableEvents, TableName
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.rows import RECORD, RowChunks, without_unknown
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, recognized
 from ticdc_source.protocols.base import Decoder, Learned, commit_versions_of, splits_of
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.model import TableSchema, merge_schemas
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["decode_rows", "held_back", "protocols_in", "record_chunks", "survey"]
 
@@ -227,7 +229,7 @@ def decode_rows(
     schema: pa.Schema,
     options: Options,
     context: ReadContext,
-    scope: ReadScope,
+    scope: BatchScope,
     unknown: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of a DataFrame on a worker.

@@ -8,10 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import INSERT, Chunk, Split, as_indices, repeated, row_indices
+from ticdc_source.kernels.arrays import as_indices, repeated, row_indices
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
 from ticdc_source.pipeline.metadata import NAMES
 from ticdc_source.pipeline.spec import ReadSpec
+from ticdc_source.protocols.events import Split
+from ticdc_source.schema.change_types import INSERT
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["record_rows"]
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import Binaries, Chunk
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.schema.types import TIMESTAMP
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["RECORD", "UNKNOWN_PARTITION", "RowChunks", "without_unknown"]
 

@@ -12,28 +12,32 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, TableEvents, TableName, as_indices, merged, taken
+from ticdc_source.kernels.arrays import as_indices, taken
 from ticdc_source.kernels.native import refuse_missing
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
-from ticdc_source.pipeline.context import ColumnContext, ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
+from ticdc_source.protocols.events import Corrupt, TableEvents, merged
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import TABLE, Definitions, ReadField
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
 
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20
-_UNKNOWN_SCOPE = ReadScope()
+_UNKNOWN_SCOPE = BatchScope()
 _log = logging.getLogger(__name__)
 _VARBINARY = parse_type("varbinary")
 
@@ -72,7 +76,7 @@ class ReadSpec:
     on_destructive_ddl: str
     plan_of: Callable[[TableName], Plan]
     claim_checks: bool
-    scope: ReadScope
+    scope: BatchScope
     definitions: Definitions
 
     def keeps_ddl(self, chunk: Chunk, event: DDLEvent) -> bool:
@@ -116,7 +120,7 @@ def read_spec(
     schema: pa.Schema,
     options: Options,
     context: ReadContext,
-    scope: ReadScope = _UNKNOWN_SCOPE,
+    scope: BatchScope = _UNKNOWN_SCOPE,
     *,
     protocol: str | None = None,
 ) -> ReadSpec:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ticdc_source.errors import OptionError
-from ticdc_source.events import Chunk, Corrupt
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
@@ -23,15 +22,19 @@ from ticdc_source.protocols.debezium import inspection as debezium
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
 from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
-from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol import inspection as open_protocol
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 from ticdc_source.protocols.simple import inspection as simple
 from ticdc_source.protocols.simple.decoder import Simple
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.record_source import WireFormats
+from ticdc_source.sources.storage.file_format import FileSettings
 
 __all__ = [
     "DECODERS",
+    "FORMATS",
     "INSPECTIONS",
     "PROTOCOLS",
     "checked_protocol",
@@ -62,6 +65,11 @@ PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DE
 INSPECTIONS: dict[str, Inspection] = {
     decoder.facts.name: inspection for decoder, inspection in DECODERS.items() if inspection is not None
 }
+# What sources must know of them.
+FORMATS = WireFormats(
+    in_topics=frozenset(INSPECTIONS),
+    in_files={name: files for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None},
+)
 
 
 def checked_protocol(options: Options) -> str:

@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Corrupt, DDLEvent, Split, TableEvents, TableName, Wants, every_table
 from ticdc_source.kernels.native import native
 from ticdc_source.kernels.wire import Wire
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, Definitions, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName, Wants, every_table
+from ticdc_source.sources.chunk import Chunk
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
     from ticdc_source.options.registry import RegistrySettings
     from ticdc_source.protocols.changefeed import SettingsFinder
-    from ticdc_source.protocols.file_format import FileFormat
     from ticdc_source.protocols.redaction import Redactor
+    from ticdc_source.sources.storage.file_format import FileFormat
 
 __all__ = [
     "ORIGIN",

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError, SchemaError
-from ticdc_source.events import TableEvents
 from ticdc_source.kernels.json_documents import JSONWriter, base64_object, json_object, json_writer, member_name
 from ticdc_source.kernels.wire import Cell, Cells, failing_cells
 from ticdc_source.options.hints import spark_name, string_hint
 from ticdc_source.protocols.base import Decoded, LearnedTable
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import ABSENT, Images, Parsed, Span
 from ticdc_source.protocols.messages import has_long_numbers
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf

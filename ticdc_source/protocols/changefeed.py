@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ticdc_source.events import Chunk, Split, TableEvents, TableName
 from ticdc_source.protocols.compression import codec_of
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.messages import MALFORMED, JSONObject
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["ChangefeedSetting", "RowMessage", "SettingsFinder", "true_false"]
 

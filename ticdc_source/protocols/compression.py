@@ -1,7 +1,7 @@
 """Compressed messages: TiCDC's `large-message-handle-compression`, which nothing marks (docs/wire.md, items 96, 97).
 
 `snappy` is a raw block, `lz4` is the frame format (pingcap/ticdc pkg/compression/compress.go). Kafka's own compression
-of record batches is another thing: `kafka.batches.decompress` undoes that.
+of record batches is another thing: `sources.kafka.batches.decompress` undoes that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import promised_size
+from ticdc_source.sources.snappy import promised_size
 
 __all__ = ["Compression", "codec_of", "is_json", "looks_compressed", "too_large"]
 

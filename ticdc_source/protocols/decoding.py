@@ -14,21 +14,23 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import DDLEvent, Moment, TableEvents, TableName
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.file_format import FileSettings
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.ddl import completed, version_at
+from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
+from ticdc_source.sources.storage.file_format import FileSettings
 
 __all__ = ["DecoderSettings", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
 
@@ -74,7 +76,9 @@ class RowDecoder(Decoder):
     settings: DecoderSettings = field(default_factory=DecoderSettings)
 
     @abstractmethod
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         """Return what parses one event of a table.
 
         Args:
@@ -110,7 +114,7 @@ class RowDecoder(Decoder):
         """Read messages in native code if possible; else parse them and cast the rows."""
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
 
-        def general(some: TableEvents, learn: Learn | None = None) -> Decoded:
+        def general(some: TableEvents, learn: KeepTemplate | None = None) -> Decoded:
             parsed = self._parse(some, learned_table, learn)
             if loses_digits(parsed, some, learned_table.plan):
                 parsed = self._parse(some, learned_table, parse=parse_exact)
@@ -136,7 +140,7 @@ class RowDecoder(Decoder):
         return self._parse(events, LearnedTable(Plan(tuple(fields))), parse=parse_exact)
 
     def _parse(
-        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+        self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         """Parse events one by one. An event that cannot be read is a failure, and has no images."""
         parsed = Parsed.of(len(events), parse)

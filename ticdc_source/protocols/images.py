@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.model import Column
 
 __all__ = ["ABSENT", "Images", "Parse", "Parsed", "Row", "Span", "with_old_columns"]

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import errno
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
-from ticdc_source.events import Chunk
 from ticdc_source.kernels import strings
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
 from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
-__all__ = ["LargeMessages", "check_claimed", "check_regular", "redacted", "small_portions", "why_unreadable"]
+__all__ = ["LargeMessages", "check_claimed", "small_portions"]
 
 Event = TypeVar("Event")
 
 # TiCDC's names are `<uuid>.json`. A name that could lead out of the folder is refused.
 _NAME = re.compile(r"[\w. -]*[\w-][\w. -]*")
-_UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
 _LONGEST_NAME = 255  # bytes, in most file systems; in object storage a whole path has at most 1024
 _MARGIN = 1 << 20  # for the key and the names in a file
 _WRAPPER = frozenset({"key", "value"})
@@ -165,22 +163,6 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
         yield chunk.part(start, len(chunk)) if start else chunk
 
 
-def redacted(location: str) -> str:
-    """Return a path or URL without the parts that may be secret: user, password and query."""
-    parts = (re.sub(r"(?s)[?#].*", "", part) for part in location.split("::"))
-    return "::".join(re.sub(r"(?<=://).*@" if "://" in part else r"^(?!/[^/])[^@]*:.*@", "", part) for part in parts)
-
-
-def why_unreadable(error: Exception) -> str:
-    """Return what to say of an error of fsspec: its type, and the system's words; its text may show secrets."""
-    if isinstance(error, ImportError):  # it names the library that is missing
-        return str(error)
-    reason = error.strerror if isinstance(error, OSError) else ""
-    if isinstance(error, ValueError) and _UNKNOWN_SCHEME.fullmatch(str(error)):
-        reason = str(error)
-    return f"{type(error).__name__} ({reason})" if reason else type(error).__name__
-
-
 def _file_bytes(max_bytes: int) -> int:
     """Return the size of the largest file that holds a message of `max_bytes`: in base64, and beside its key."""
     return max_bytes * 4 // 3 + _MARGIN
@@ -211,26 +193,6 @@ def _read(location: str, name: str, most: int) -> bytes:
             raise DecodeError(msg) from None
         msg = f"{file} cannot be read: {why_unreadable(error)}"
         raise ClaimCheckUnavailableError(msg) from None
-
-
-def check_regular(protocol: str | Sequence[str], path: str) -> None:
-    """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
-
-    Args:
-        protocol: the protocol of its storage, as fsspec names it.
-        path: its path.
-
-    Raises:
-        OSError: it is a FIFO, a socket or a device.
-    """
-    if "file" not in protocol:  # of the storages, only a local folder has them
-        return
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError:  # to open it says why
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def _unwrapped(data: bytes) -> tuple[bytes | None, bytes]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 import orjson
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import TableName
 from ticdc_source.protocols.compression import looks_compressed
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.table_name import TableName
 
 __all__ = [
     "MALFORMED",
@@ -24,6 +25,7 @@ __all__ = [
     "exact",
     "failure_detail",
     "has_long_numbers",
+    "message_of_schema_file",
     "milliseconds",
     "parse_exact",
     "parse_exact_json",
@@ -242,6 +244,18 @@ def failure_detail(error: Exception) -> str:
     """Return what an error of `MALFORMED` says, in one line."""
     detail = f"no member {error}" if isinstance(error, KeyError) else str(error)
     return detail.splitlines()[0] if detail else type(error).__name__
+
+
+def message_of_schema_file(message_of: Callable[[JSONObject], bytes | None]) -> Callable[[bytes], bytes | None]:
+    """Return `FileFormat.of_schema`, given what makes a message of the parsed JSON of a schema file."""
+
+    def of_schema(data: bytes) -> bytes | None:
+        try:
+            return message_of(parse_object(data))
+        except MALFORMED as error:
+            raise ValueError(failure_detail(error)) from None
+
+    return of_schema
 
 
 def parse_failure(error: Exception, what: str) -> DecodeError:

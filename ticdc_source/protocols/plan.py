@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Moment
 from ticdc_source.kernels.contract import Cast
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
 from ticdc_source.kernels.wire import Kernel, Settings, Wire, arrays_taken, kernel, native_cast
 from ticdc_source.options.hints import string_hint
+from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.model import Column, ReadField, check_names
 from ticdc_source.schema.types import ColumnType
 

@@ -17,11 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Binaries, Chunk, Corrupt, Split, TableEvents, TableName, Wants, merged
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.base import Learned, LearnedPrefixes
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents, merged
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
+from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["Classify", "PrefixMatch", "object_bytes", "plain_bytes", "split_by_prefix"]
 

@@ -15,8 +15,8 @@ from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro_bytes import fastavro_module, read_body
 from ticdc_source.protocols.avro_limits import check_limits
-from ticdc_source.registries.lookup import SchemaId, schema_text
 from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.registries.lookup import SchemaId, schema_text
 
 __all__ = [
     "CONFLUENT_BYTES",

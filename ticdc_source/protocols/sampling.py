@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import TableEvents, row_indices
+from ticdc_source.kernels.arrays import row_indices
 from ticdc_source.kernels.contract import CHANGE_TYPES, ColumnCast, Operation, PlainCast, Wanted
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import MOST_TEMPLATES, MOST_TSO, Learn, Template, Variants, array_of
+from ticdc_source.protocols.templates import MOST_TEMPLATES, MOST_TSO, KeepTemplate, Template, Variants, array_of
 from ticdc_source.schema.model import Column
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Parse", "telling"]
 
 # Parses events one by one, and learns their templates.
-Parse: TypeAlias = Callable[[TableEvents, Learn], object]
+Parse: TypeAlias = Callable[[TableEvents, KeepTemplate], object]
 # Returns a number for each text, NULL for NULL: of two texts, the one with the greater number tells more.
 _Measure: TypeAlias = Callable[[pa.StringArray], pa.Array]
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import Moment, TableEvents, repeated, row_indices
+from ticdc_source.kernels.arrays import repeated, row_indices
 from ticdc_source.kernels.contract import (
     CHANGE_TYPES,
     Cast,
@@ -33,8 +33,10 @@ from ticdc_source.kernels.contract import (
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.kernels.wire import Cells, failing_cells
 from ticdc_source.protocols.base import Decoded, LearnedTable
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import parse_exact_json, written_name
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
+from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.model import Column
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ __all__ = [
     "MOST_TEMPLATES",
     "MOST_TSO",
     "General",
-    "Learn",
+    "KeepTemplate",
     "Template",
     "Templates",
     "Variants",
@@ -81,9 +83,9 @@ class Template:
 
 
 # Takes the template of a message that was parsed, the version of its table (`_Reader.version`), and the columns.
-Learn: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
-# Reads events on the general path. With `Learn`, it makes a template of each event.
-General: TypeAlias = Callable[[TableEvents, Learn | None], Decoded]
+KeepTemplate: TypeAlias = Callable[[Template | None, int, tuple[Column, ...]], None]
+# Reads events on the general path. With `KeepTemplate`, it makes a template of each event.
+General: TypeAlias = Callable[[TableEvents, KeepTemplate | None], Decoded]
 
 
 def heads_of(names: Iterable[str]) -> tuple[bytes, ...]:
@@ -356,7 +358,7 @@ class Templates:
                     self._readers[reader.key] = self._readers.pop(reader.key, reader)  # it is tried first next time
             return row_indices(len(events)) if pending is None else pending
 
-        def read(some: pa.Int32Array, learn: Learn | None) -> None:
+        def read(some: pa.Int32Array, learn: KeepTemplate | None) -> None:
             picked = some.to_pylist()
             decoded = general(events.picked(picked), learn)
             decoded.events = some.take(decoded.events)

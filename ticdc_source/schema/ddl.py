@@ -14,7 +14,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError
-from ticdc_source.events import DDLEvent, Moment, TableName
+from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, TableSchema, TypeVersions, without_key
 from ticdc_source.schema.mysql_ddl import (
     Create,
@@ -25,6 +25,7 @@ from ticdc_source.schema.mysql_ddl import (
     versions_of,
     versions_of_tables,
 )
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, merge_types
 
 __all__ = [

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice, pairwise
 
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.lexer import Reader, Token, scan
+from ticdc_source.schema.table_name import TableName
 
 __all__ = ["KINDS", "LONGEST_TEXT", "database_of", "ddl_kind", "is_ddl_text", "is_too_long", "removes_rows_of"]
 

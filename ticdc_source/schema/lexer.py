@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 __all__ = ["END", "Reader", "Token", "scan", "tokens_of"]
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import START, Moment, TableName
+from ticdc_source.schema.ddl_event import START, Moment
 from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types, parse_type
 
 __all__ = [

@@ -14,8 +14,15 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.column import Column
 
-from ticdc_source.driver import load
-from ticdc_source.driver.frame_sample import (
+from ticdc_source.errors import SchemaError, from_one_frame
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.collector import leave_out_modules
+from ticdc_source.pipeline.context import BatchScope
+from ticdc_source.pipeline.metadata import HEADERS
+from ticdc_source.pipeline.record_frames import decode_rows, survey
+from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.planning import load
+from ticdc_source.planning.frame_sample import (
     FrameSample,
     context_of_records,
     frame_options,
@@ -23,13 +30,6 @@ from ticdc_source.driver.frame_sample import (
     sample_of_records,
     schema_of_sample,
 )
-from ticdc_source.errors import SchemaError, from_one_frame
-from ticdc_source.options.options import Options
-from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import ReadScope
-from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import decode_rows, survey
-from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
 __all__ = ["decode", "decoded", "infer_schema", "option_texts", "records_of", "surveyed", "to_records"]
@@ -96,7 +96,7 @@ def decoded(
 ) -> DataFrame:
     """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
-    scope = ReadScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
+    scope = BatchScope(ddl_copies={} if sampled is None else sampled.ddl_copies)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()

@@ -23,10 +23,10 @@ except ImportError as error:  # PySpark 3.5
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ticdc_source.driver import load
 from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.layout import Layout
+from ticdc_source.planning import load
 from ticdc_source.spark.schema import to_arrow, to_spark
 from ticdc_source.spark.stream import new_stream_reader
 from ticdc_source.spark.worker import TiCDCPartition, read_partition

@@ -7,7 +7,8 @@ micro-batch ended, and keeps the limits itself (docs/design/0005-streams.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -15,23 +16,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ticdc_source.driver.ddl_copies import by_topic
-from ticdc_source.driver.ddl_coverage import coverage_of_starts, ddl_passed_by
-from ticdc_source.driver.files import FILE_LOSS, FilePlanner, packed_files, wanted_of, with_protocol
-from ticdc_source.driver.read_context import ReadContexts, warn_of_missing_ddl
-from ticdc_source.driver.streaming import OffsetJSON, StreamLimits, StreamPlanner, coverage_of, offsets_of, topic_ids_of
 from ticdc_source.errors import OptionError, from_one_frame, once_per_query, warn
-from ticdc_source.kafka import DATA_LOSS, KafkaCluster, report_loss
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
-from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
-from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import ReadScope
+from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.layout import Layout
+from ticdc_source.planning.ddl_copies import by_topic
+from ticdc_source.planning.ddl_coverage import StreamCoverage, coverage_of
+from ticdc_source.planning.fetchers import record_source
+from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_ddl
+from ticdc_source.sources.record_source import RecordSource, StreamPlanner
+from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits, offsets_of, topic_ids_of
 from ticdc_source.spark.schema import to_arrow
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
-from ticdc_source.storage import Changefeed
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -74,18 +72,25 @@ class StreamReader(DataSourceStreamReader):
         self._schema = schema
         self._options = options
         self._shown = set(shown)  # warnings of load()
-        self._cluster: KafkaCluster | None = None
-        self._planner: StreamPlanner | FilePlanner | None = None
-        self._contexts: ReadContexts | None = None
+        self._source: RecordSource | None = None
+        self._planner: StreamPlanner | None = None
+        self._contexts: ContextFinder | None = None
         self._warned = False
         Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what holds connections: Spark ships the reader to the workers."""
-        return {**self.__dict__, "_cluster": None, "_planner": None, "_contexts": None}
+        return {**self.__dict__, "_source": None, "_planner": None, "_contexts": None}
 
     @property
-    def planner(self) -> StreamPlanner | FilePlanner:
+    def source(self) -> RecordSource:
+        """Where the records come from."""
+        if self._source is None:
+            self._source = record_source(self._options)
+        return self._source
+
+    @property
+    def planner(self) -> StreamPlanner:
         """The planner; made at first use."""
         if self._planner is None:
             options = self._options
@@ -93,30 +98,9 @@ class StreamReader(DataSourceStreamReader):
             warn_of_missing(options.native_code)
             self._warn_of_limits()
             limits = StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000)
-            if options.path is not None:
-                begins_at_end = options.is_given("startingOffsets") and options.starting_offsets == "latest"
-                self._planner = FilePlanner(
-                    Changefeed(options.path),
-                    limits,
-                    self._report_loss,
-                    begins_at_end=begins_at_end,
-                    waits_for_data_file=options.protocol == "auto",
-                )
-                return self._planner
-            self._cluster = KafkaCluster(options)
-            self._planner = StreamPlanner(
-                self._cluster,
-                limits,
-                self._report_loss,
-                ddl_coverage=coverage_of_starts(self._cluster, options),
-                ddl_passed=ddl_passed_by(self._cluster, options),
-                allows_loss=not options.fail_on_data_loss,
-            )
+            members = None if self.source.is_one_log else StreamCoverage.of(self.source, options)
+            self._planner = self.source.stream(limits, members)
         return self._planner
-
-    def _report_loss(self, reason: str) -> None:
-        begin = DATA_LOSS if self._options.path is None else FILE_LOSS
-        report_loss(reason, fail=self._options.fail_on_data_loss, begin=begin)
 
     def _warn_of_limits(self) -> None:
         """Warn of what limits do on this PySpark."""
@@ -130,53 +114,37 @@ class StreamReader(DataSourceStreamReader):
     def partitions(self, start: OffsetJSON, end: OffsetJSON) -> Sequence[InputPartition]:
         """Cut what lies between two offsets into input partitions; small ranges share one."""
         planner = self.planner
-        if isinstance(planner, FilePlanner):
-            return self._partitions_of_files(planner, planner.ranges(start, end), offsets_of(end))
         ranges = planner.ranges(start, end)
         if not ranges:
             return []
+        source, ends = self.source, offsets_of(end)
         if self._contexts is None:
-            self._contexts = ReadContexts(to_arrow(self._schema), self._options, planner.lookup.earliest)
-        ends = offsets_of(end)
+            protocol = source.protocol(ends)
+            options = self._options if protocol is None else replace(self._options, protocol=protocol)
+            self._contexts = ContextFinder(to_arrow(self._schema), options, source.earliest)
         covered = set(ends)
         if self._options.output_format == "record":
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
-            covered.update(planner.lookup.partitions(missing=True))
+            covered.update(source.existing())
         context = self._contexts.of(ranges, ends)
-        copies = by_topic(ends, coverage_of(end))
-        scope = ReadScope(ddl_copies=copies, partitions=len(covered), topic_ids=topic_ids_of(end))
+        scope = BatchScope(
+            ddl_copies={} if source.is_one_log else by_topic(ends, coverage_of(end)),
+            partitions=1 if source.is_one_log else len(covered),
+            topic_ids=topic_ids_of(end),
+            one_watermark=source.is_one_log,
+        )
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
-        pieces = pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        newest = planner.ends()
-
-        def lag(offset_range: OffsetRange) -> int:
-            return max(0, newest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
-
-        return [TiCDCPartition(piece, context, scope, list(map(lag, piece))) for piece in pieces]
-
-    def _partitions_of_files(
-        self, planner: FilePlanner, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]
-    ) -> Sequence[InputPartition]:
-        """Pack files into input partitions."""
-        if not ranges:
-            return []
-        look = planner.last_look()
-        if self._contexts is None:
-            options = with_protocol(self._options, look, ends)
-            self._contexts = ReadContexts(to_arrow(self._schema), options, planner.lookup.earliest)
-        wanted = wanted_of(ranges, self._options)
-        context, scope = self._contexts.of(wanted, ends), ReadScope(partitions=1, one_watermark=True)
-        pieces = packed_files(wanted, look.sizes, self._options.min_partitions)
-        return [TiCDCPartition(piece, context, scope) for piece in pieces]
+        return [
+            TiCDCPartition(piece, context, scope, list(map(planner.behind, piece))) for piece in source.pieces(ranges)
+        ]
 
     def commit(self, end: OffsetJSON) -> None:
-        """Commit to the consumer group, if asked to, what Spark has finished. It never fails the query."""
-        group = self._options.kafka.get("group.id")
-        if self._options.commit_group_offsets and group and self._cluster is not None:
-            self._cluster.commit_group(group, offsets_of(end))
+        """Show others what Spark has finished, if asked to. It never fails the query."""
+        if self._source is not None:
+            self._source.commit(offsets_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one input partition."""
@@ -184,9 +152,9 @@ class StreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Close the driver's connections."""
-        if self._cluster is not None:
-            self._cluster.close()
-        self._cluster = self._planner = None
+        if self._source is not None:
+            self._source.close()
+        self._source = self._planner = None
 
 
 class RememberingStreamReader(StreamReader):

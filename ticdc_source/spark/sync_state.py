@@ -11,8 +11,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.planning.watermarks import Progress
 from ticdc_source.spark.frames import to_records
 from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.schema import to_spark

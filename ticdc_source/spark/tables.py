@@ -14,18 +14,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from ticdc_source.driver.batch_tables import FoundTables, find_tables, metadata_schema
-from ticdc_source.driver.frame_sample import frame_options
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from_one_frame, warn
-from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.record_frames import held_back, protocols_in
 from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.planning.batch_tables import FoundTables, find_tables, metadata_schema
+from ticdc_source.planning.frame_sample import frame_options
+from ticdc_source.planning.watermarks import Progress
 from ticdc_source.protocols import PROTOCOLS, renamed_tables
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState

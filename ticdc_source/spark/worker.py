@@ -10,18 +10,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from ticdc_source.driver.definition_search import KnownDefinitions
-from ticdc_source.driver.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.native import why_general
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import ReadContext, ReadScope
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metric_files import metric_files
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
+from ticdc_source.planning.definition_search import KnownDefinitions
+from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
 
 __all__ = ["TiCDCPartition", "read_partition"]
@@ -37,7 +37,7 @@ class TiCDCPartition(InputPartition):
     """
 
     def __init__(
-        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: ReadScope, lags: Sequence[int] = ()
+        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: BatchScope, lags: Sequence[int | None] = ()
     ) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
@@ -51,7 +51,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     """Read one input partition on a worker.
 
     Raises:
-        TiCDCSourceError: see `pipeline.read.read` and `kafka.Fetcher.fetch`.
+        TiCDCSourceError: see `pipeline.read.read` and `sources.kafka.Fetcher.fetch`.
     """
     if not isinstance(partition, TiCDCPartition) or not partition.ranges:
         return

@@ -19,7 +19,7 @@ from ticdc_lakehouse.syncs.status import Pause, TableStatus
 from ticdc_lakehouse.syncs.status_file import StatusFile
 from ticdc_lakehouse.syncs.sync_toml import EXAMPLE, read_toml
 from ticdc_source.pipeline.metric_files import MetricFiles
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 AT = of_ms(1_790_000_107_000)
 MOMENT = "2026-09-21 14:15:07 UTC"

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.tests.snapshots.test_queries import Row, column, table
 from ticdc_lakehouse.snapshots.key_ranges import KeyColumn, RowKey, key_of, key_question, spread
 from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
 
 LITERALS = {  # MySQL type: how a bound is read, what TiDB answers, and its literal

@@ -19,7 +19,7 @@ from tests.encoders.tables import Column, Table
 from tests.fixtures import Kafka
 from tests.support.paths import PACKAGES
 from tests.versions.environments import interpreter
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 pytestmark = [
     pytest.mark.slow("a JVM for each engine"),

@@ -22,8 +22,8 @@ from tests.fixtures import Kafka
 from tests.spark.restarts import State, offset_of
 from tests.support.paths import ROOT
 from ticdc_source import __version__
-from ticdc_source.driver.streaming import EPOCHS, IDS
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.stream_offsets import EPOCHS, IDS
 
 UPGRADES = ROOT / "tests" / "data" / "upgrades"
 SEED, TRANSACTIONS, SHARE = 9, 40, 0.6

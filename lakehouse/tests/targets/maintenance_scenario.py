@@ -15,6 +15,8 @@ from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
 from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.schema import to_spark
 
 OWN = to_spark(pa.schema([("_change_type", pa.string()), ("_sequence", SEQUENCE)]))

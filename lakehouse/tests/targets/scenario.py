@@ -39,6 +39,7 @@ from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.events import TableName
 from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark
 

@@ -40,7 +40,7 @@ pytestmark = [
 CHANGES = ("open-protocol.default", "canal-json.content-compatible", "debezium.default")
 OLDEST = "3.5.9"
 FIRST = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
-# Defaults that a statement writes in another way than information_schema (tests/driver/test_column_facts.py).
+# Defaults that a statement writes in another way than information_schema (tests/planning/test_column_facts.py).
 AS_WRITTEN = frozenset({"2001-02-03 04:05:06.789", "2001-02-03 04:05:06.5", "ab", "ab\\0\\0"})
 # Types that `spark.read.jdbc` reads as `snapshot` does; docs/guides/initial-load.md has the others.
 SAME_TYPES = {

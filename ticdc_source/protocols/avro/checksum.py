@@ -19,13 +19,13 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import TableEvents
 from ticdc_source.kernels.wire import Settings, text_bytes
 from ticdc_source.protocols.checksums import CORRUPTED, mismatch, summed
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Row
-from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import INTEGERS, TIMESTAMP_NTZ, ColumnType
+from ticdc_source.sources.registries.lookup import SchemaId
 
 __all__ = ["ChecksumRow", "ColumnOrders", "verify_checksums"]
 

@@ -13,18 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import (
-    Binaries,
-    Chunk,
-    Corrupt,
-    DDLEvent,
-    Split,
-    TableEvents,
-    TableName,
-    Wants,
-    WatermarkEvent,
-    every_table,
-)
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
@@ -42,15 +31,19 @@ from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parse, Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.registry_framing import CONFLUENT_BYTES, GLUE_BYTES, body_of, has_header, is_envelope
-from ticdc_source.protocols.templates import General, Learn, Templates
-from ticdc_source.registries.lookup import SchemaId
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ReadField, TypeVersions
+from ticdc_source.schema.table_name import TableName, Wants, every_table
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import ColumnType, type_of
-from ticdc_source.tso import of_ms
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.registries.lookup import SchemaId
 
 __all__ = ["Avro"]
 
@@ -188,7 +181,7 @@ class Avro(RowDecoder):
         return pc.if_else(pc.greater_equal(commit_ts, 0), commit_ts, pa.scalar(None, pa.int64()))
 
     def _parse(
-        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+        self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         parsed = super()._parse(events, learned, learn, parse)
         if parsed.stated:
@@ -215,7 +208,9 @@ class Avro(RowDecoder):
             parsed.failures[event] = DecodeError(msg, events.address(event))
         parsed.images.drop(wrong)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         keys = events.chunk.keys
         verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ticdc_source.events import Chunk, Split, TableEvents
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.row_schema import BEFORE, CHECKSUM, COMMIT_TS, OP, row_schema_of
 from ticdc_source.protocols.avro_bytes import redacted
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.protocols.registry_framing import body_of, has_header
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["INSPECTION"]
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ticdc_source.events import TableName
 from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.mysql_ddl.statements import Create
+from ticdc_source.schema.table_name import TableName
 
 __all__ = ["column_order", "original_columns", "original_table", "renamed_tables", "sanitized"]
 

@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import Any
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import TableName
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.names import original_columns, original_table
 from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, schema_of
-from ticdc_source.registries.lookup import SchemaId
 from ticdc_source.schema.model import Column, ColumnFacts
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
+from ticdc_source.sources.registries.lookup import SchemaId
 
 __all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of"]
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, Wants, WatermarkEvent, every_table
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.canal_json.files import FILES
@@ -23,17 +22,21 @@ from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, number_after, since_ddl
+from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, Row, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
 from ticdc_source.protocols.sampling import telling
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
+from ticdc_source.schema.table_name import Wants, every_table
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, convertible, parse_type, type_of
-from ticdc_source.tso import of_ms
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["CanalJSON"]
 
@@ -144,12 +147,14 @@ class CanalJSON(RowDecoder):
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:
         """Return one event of each form, and those with the greatest values."""
 
-        def parse(some: TableEvents, learn: Learn) -> None:
+        def parse(some: TableEvents, learn: KeepTemplate) -> None:
             self._parse(some, LearnedTable(_NO_FIELDS), learn)
 
         return telling(events, learned, parse)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from ticdc_source.protocols.file_format import FileFormat, LineCutter
-from ticdc_source.protocols.messages import JSONObject, text, tso
-from ticdc_source.tso import physical_ms
+from ticdc_source.protocols.messages import JSONObject, message_of_schema_file, text, tso
+from ticdc_source.schema.tso import physical_ms
+from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
 
 __all__ = ["FILES"]
 
@@ -59,6 +59,6 @@ def _of_checkpoint(ts: int) -> bytes:
 FILES = FileFormat(
     extension=".json",
     cutter=lambda _version, settings: LineCutter(settings.terminator),
-    of_schema=_of_schema,
+    of_schema=message_of_schema_file(_of_schema),
     of_checkpoint=_of_checkpoint,
 )

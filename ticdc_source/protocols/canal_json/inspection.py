@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ticdc_source.events import TableEvents
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import parse_object
 from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 

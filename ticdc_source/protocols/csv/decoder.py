@@ -14,17 +14,6 @@ import orjson
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import (
-    Chunk,
-    Corrupt,
-    DDLEvent,
-    Split,
-    TableEvents,
-    TableName,
-    Wants,
-    WatermarkEvent,
-    every_table,
-)
 from ticdc_source.kernels import strings
 from ticdc_source.kernels.text import TEXT_KERNELS
 from ticdc_source.kernels.wire import Wire
@@ -42,13 +31,25 @@ from ticdc_source.protocols.csv.lines import (
     with_header,
 )
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
-from ticdc_source.protocols.file_format import FileFormat, FileSettings
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parsed
-from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, readable, text, tso
+from ticdc_source.protocols.messages import (
+    MALFORMED,
+    message_of_schema_file,
+    parse_exact,
+    parse_failure,
+    readable,
+    text,
+    tso,
+)
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, type_of
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 
 __all__ = ["CSV"]
 
@@ -69,7 +70,7 @@ _CUT = (
 _FILES = FileFormat(
     extension=".csv",
     cutter=CSVCutter,
-    of_schema=orjson.dumps,  # the file as it is: rows do not say what it defines
+    of_schema=message_of_schema_file(orjson.dumps),  # the file as it is: rows do not say what it defines
     of_checkpoint=lambda ts: orjson.dumps({"checkpoint-ts": ts}),
 )
 
@@ -171,7 +172,13 @@ class CSV(RowDecoder):
 
         return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:  # noqa: ARG002
+    def _reader(
+        self,
+        events: TableEvents,
+        parsed: Parsed,
+        learned: LearnedTable,
+        learn: KeepTemplate | None,  # noqa: ARG002
+    ) -> ReadEvent:
         plan, images, settings = learned.plan, parsed.images, self.settings.files
         columns: tuple[Column, ...] = ()
         names: list[str] = []

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.protocols.messages import JSONObject, table_name, text, tso
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, parse_type
 
 __all__ = ["definitions_of", "table_of"]

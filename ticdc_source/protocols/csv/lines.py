@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 import orjson
 
-from ticdc_source.protocols.file_format import FileSettings
 from ticdc_source.protocols.messages import parse_object, text, tso
+from ticdc_source.sources.storage.file_format import FileSettings
 
 __all__ = [
     "OWN_FIELDS",

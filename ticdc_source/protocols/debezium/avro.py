@@ -14,18 +14,20 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from ticdc_source.events import Chunk, Corrupt, Split, TableEvents, Wants, every_table
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, readable
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of
 from ticdc_source.protocols.templates import General
-from ticdc_source.registries.lookup import SchemaId
+from ticdc_source.schema.table_name import Wants, every_table
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.registries.lookup import SchemaId
 
 __all__ = ["DebeziumAvro", "message_of", "names_in_key"]
 

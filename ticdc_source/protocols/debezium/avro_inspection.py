@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ticdc_source.events import TableEvents
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro_bytes import redacted
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting
 from ticdc_source.protocols.debezium.avro import message_of, names_in_key
 from ticdc_source.protocols.debezium.inspection import DebeziumSettings
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.protocols.registry_framing import body_of, has_header, schema_of

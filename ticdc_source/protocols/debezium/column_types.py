@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ticdc_source.events import Moment, TableName
 from ticdc_source.kernels import strings
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
 from ticdc_source.protocols.messages import JSONObject, readable, text
+from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, parse_type, type_of
 
 __all__ = ["declared_columns", "declared_facts", "described_columns", "type_versions", "wire_column", "wire_of"]

@@ -18,18 +18,7 @@ from typing import ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.events import (
-    Binaries,
-    Chunk,
-    DDLEvent,
-    Moment,
-    Split,
-    TableEvents,
-    TableName,
-    Wants,
-    WatermarkEvent,
-    every_table,
-)
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.strings import BASE64_BINARY
 from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
@@ -47,6 +36,7 @@ from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
+from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
     MALFORMED,
@@ -61,10 +51,13 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName, Wants, every_table
+from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import ColumnType
-from ticdc_source.tso import of_ms
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["Debezium", "add_event", "commit_ts_of", "row_fields"]
 
@@ -174,7 +167,7 @@ class Debezium(RowDecoder):
         return number_after(events.payload_array(), _COMMIT_TS)
 
     def _parse(
-        self, events: TableEvents, learned: LearnedTable, learn: Learn | None = None, parse: Parse = parse_object
+        self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         parsed = super()._parse(events, learned, learn, parse)
         if learned.plan.documents:  # they show the handle key
@@ -193,7 +186,9 @@ class Debezium(RowDecoder):
                     runs.append((image, marked))
         images.runs = runs
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ticdc_source.events import TableEvents
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.decoder import row_fields
 from ticdc_source.protocols.debezium.native_debezium import payload_of
+from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 

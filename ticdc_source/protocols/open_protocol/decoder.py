@@ -13,10 +13,10 @@ from typing import ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import Chunk, Split, TableEvents, Wants, every_table
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text
@@ -25,9 +25,11 @@ from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
-from ticdc_source.protocols.templates import General, Learn, Templates
+from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions, Written
+from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.types import ColumnType, type_of
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["OpenProtocol"]
 
@@ -105,7 +107,9 @@ class OpenProtocol(RowDecoder):
         _look_at_strings(parsed.images)
         return parsed
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
         boundaries = plan.boundaries()
         indexes, key_frames = events.indexes, list(events.event_keys)

@@ -10,13 +10,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import FramingError
-from ticdc_source.events import Chunk, DDLEvent, Split, TableEvents, TableName
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.messages import parse_object
 from ticdc_source.protocols.open_protocol.split import VERSION, frames
 from ticdc_source.protocols.redaction import Path, Redactor, Treatment, Wanted
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import removes_rows_of
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["INSPECTION"]
 

@@ -25,21 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError, FramingError, counted
-from ticdc_source.events import (
-    Binaries,
-    Chunk,
-    Corrupt,
-    DDLEvent,
-    Spans,
-    Split,
-    TableEvents,
-    TableName,
-    Wants,
-    WatermarkEvent,
-    merged,
-)
+from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.compression import Compression, is_json
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent, merged
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -49,6 +38,9 @@ from ticdc_source.protocols.messages import (
     table_name,
     tso,
 )
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["ACTION_TYPES", "VERSION", "PlainKeys", "events_of", "frames", "split_frames"]
 

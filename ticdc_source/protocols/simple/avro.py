@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Any
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import TableName
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.protocols.avro_bytes import Path, fastavro_module, read_body, read_varint, redacted, text_bounds
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import JSONObject, parse_exact
 from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES
 
 __all__ = ["commit_ts_of_row", "is_avro", "message_of", "parse_avro", "redacted_avro", "row_as_json", "table_of_row"]

@@ -13,22 +13,12 @@ from typing import ClassVar
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.events import (
-    Chunk,
-    DDLEvent,
-    Moment,
-    Split,
-    TableEvents,
-    TableName,
-    Wants,
-    WatermarkEvent,
-    every_table,
-)
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
+from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import (
@@ -55,10 +45,13 @@ from ticdc_source.protocols.simple.checksum import wrong_checksum
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL
 from ticdc_source.protocols.simple.template import template_of
-from ticdc_source.protocols.templates import Learn
+from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import database_of
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.types import ColumnType, type_of
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["Simple"]
 
@@ -148,7 +141,9 @@ class Simple(RowDecoder):
             return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: Learn | None) -> ReadEvent:
+    def _reader(
+        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
+    ) -> ReadEvent:
         plan, images, table = learned.plan, parsed.images, events.table
         needs_types = bool(plan.fields) or plan.documents
         verifies = needs_types and self.settings.verify_checksum != "off"

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.protocols.messages import JSONObject, readable, table_name, text, tso
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, handle_key
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType, parse_type
 
 __all__ = ["definitions_of", "table_of"]

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ticdc_source.events import Chunk, Split, TableEvents, TableName
 from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.prefix_match import plain_bytes
 from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 from ticdc_source.protocols.simple.avro import is_avro, message_of, redacted_avro
 from ticdc_source.protocols.simple.definitions import definitions_of
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["INSPECTION"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from ticdc_source.events import START, DDLEvent, Moment, TableName
+from ticdc_source.schema.ddl_event import START, DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import LONGEST_TEXT
 from ticdc_source.schema.model import NO_FACTS, ColumnFacts, Key, TypeVersions, handle_key
 from ticdc_source.schema.mysql_ddl.statements import (
@@ -31,6 +31,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
     Step,
     steps,
 )
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType
 
 __all__ = ["TableHistory", "history_of", "versions_of", "versions_of_tables"]

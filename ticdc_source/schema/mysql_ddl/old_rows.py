@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import ColumnFacts
 from ticdc_source.schema.mysql_ddl.attributes import Default
 from ticdc_source.schema.mysql_ddl.statements import (
@@ -21,6 +21,7 @@ from ticdc_source.schema.mysql_ddl.statements import (
     Step,
     steps,
 )
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
 __all__ = [

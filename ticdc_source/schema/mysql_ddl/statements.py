@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ticdc_source.events import TableName
 from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
 from ticdc_source.schema.model import ColumnFacts, Key
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ALIASES, ColumnType, parse_type, quote_labels
 
 __all__ = [

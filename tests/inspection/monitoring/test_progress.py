@@ -1,0 +1,224 @@
+"""What a query is reported as, from Spark's events and metrics lines."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from tests.inspection.monitoring.test_lag import NOW, ts
+from ticdc_source.inspection.monitoring.progress import Line, ProgressTracker, StreamProgress
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.pipeline.metrics import Counters, metrics_line
+
+
+def line(
+    batch: int,
+    start: int,
+    end: int,
+    *,
+    partition: int = 0,
+    table: str | None = "shop.orders",
+    topic: str = "t",
+    lag: int | None = None,
+    **counted: int,
+) -> Line:
+    """Return a metrics line as workers write it."""
+    counters = Counters(rows=end - start)
+    for name, value in counted.items():
+        setattr(counters, name, value)
+    offset_range = OffsetRange(topic, partition, start, end)
+    return metrics_line(counters, offset_range, lag, {"query": "q", "batch": batch}, table=table)
+
+
+def source(ends: Mapping[str, Sequence[int]], latest: Mapping[str, Sequence[int]] | None) -> tuple[str, str | None]:
+    """Return the end offset and the latest offset of a source, as Spark reports them."""
+
+    def text(offsets: Mapping[str, Sequence[int]]) -> str:
+        return json.dumps(
+            {"$ids": {"t": "x"}, **{topic: dict(enumerate(numbers)) for topic, numbers in offsets.items()}}
+        )
+
+    return text(ends), None if latest is None else text(latest)
+
+
+class Query:
+    """A query of topic `t`, and the time."""
+
+    def __init__(self, *, has_lines: bool = True) -> None:
+        self.tracker = ProgressTracker("q", None, has_lines=has_lines)
+        self.batch = -1
+
+    def ran(self, ends: Sequence[int], latest: Sequence[int] | None, *lines: Line, took: float, now: float) -> None:
+        """Add the next micro-batch."""
+        self.batch += 1
+        sources = [source({"t": ends}, None if latest is None else {"t": latest}), ("17", None), (None, None)]
+        self.tracker.add_batch(self.batch, 10, sources, lines, as_of=now - took, now=now)
+
+    def at(self, now: float) -> StreamProgress:
+        """Return the report of its one table."""
+        (report,) = self.tracker.reports(now)
+        return report
+
+
+def test_a_stalled_stream_rises_and_an_idle_one_does_not() -> None:
+    """With records left, the commit lag rises with time; once all is read, it is what the last micro-batch took."""
+    query = Query()
+
+    query.ran([5], [9], line(0, 0, 5, max_commit_ts=ts(NOW - 60)), took=1, now=NOW)
+    stalled = [query.at(NOW + passed) for passed in (0, 100)]
+    query.ran([9], [9], line(1, 5, 9, max_commit_ts=ts(NOW - 50)), took=2, now=NOW + 200)
+    read = [query.at(NOW + 200 + passed) for passed in (0, 3600)]
+    query.tracker.idle(NOW + 4000)
+
+    assert [(report.commit_lag, report.offset_lag) for report in stalled] == [(60, 4), (160, 4)]
+    assert [(report.commit_lag, report.offset_lag) for report in read] == [(2, 0), (2, 0)]
+    assert query.at(NOW + 9000).commit_lag == 0
+    assert query.at(NOW + 9000).commit_ts == ts(NOW - 50)
+
+
+def test_a_micro_batch_that_hangs_rises() -> None:
+    """A query that was up to date, and is in a micro-batch that does not end, is later every second since then."""
+    query = Query()
+    query.ran([9], [9], line(0, 0, 9, max_commit_ts=ts(NOW - 500)), took=1, now=NOW)
+    query.tracker.idle(NOW + 10)
+
+    query.tracker.is_busy = True
+
+    assert [query.at(NOW + passed).commit_lag for passed in (10, 70)] == [0, 60]
+    query.tracker.idle(NOW + 80)
+    assert query.at(NOW + 200).commit_lag == 0
+
+
+def test_a_replay_is_never_negative_and_moves_nothing_back() -> None:
+    """Old commit-ts and watermarks, sent again, leave the largest ones; a clock that is behind gives 0."""
+    query = Query()
+    query.ran([5], [9], line(0, 0, 5, max_commit_ts=ts(NOW - 5), watermark=ts(NOW - 4)), took=1, now=NOW)
+    query.ran([7], [9], line(1, 5, 7, max_commit_ts=ts(NOW - 900), watermark=ts(NOW - 901)), took=1, now=NOW + 1)
+
+    report = query.at(NOW + 1)
+    assert (report.commit_lag, report.watermark_lag) == (5, 5)
+    assert (report.commit_ts, report.resolved_ts) == (ts(NOW - 5), ts(NOW - 4))
+    assert (query.at(NOW - 60).commit_lag, query.at(NOW - 60).watermark_lag) == (0, 0)
+
+
+def test_watermarks_tell_an_idle_table_from_a_late_one() -> None:
+    """Rows are old, and watermarks come: nothing is late. Watermarks stop: the watermark lag rises, and no other."""
+    query = Query()
+
+    for second in range(3):
+        one = line(second, second, second + 1, watermark=ts(NOW + second - 1), rows=0)
+        query.ran([second + 1], [second + 2], one, took=0.1, now=NOW + second)
+    assert query.at(NOW + 2).commit_lag == query.at(NOW + 2).watermark_lag == 1
+    query.tracker.idle(NOW + 12)
+
+    late = query.at(NOW + 62)
+    assert (late.commit_lag, late.watermark_lag) == (0, 61)
+
+
+def test_every_partition_must_have_a_watermark() -> None:
+    """Until each topic partition has had a watermark, there is no resolved ts; then the smallest counts."""
+    query = Query()
+    query.ran([5, 5], [5, 5], line(0, 0, 5, watermark=ts(NOW)), took=1, now=NOW)
+    assert query.at(NOW).watermark_lag is None
+
+    query.ran([5, 6], [5, 6], line(1, 5, 6, partition=1, watermark=ts(NOW - 3)), took=1, now=NOW)
+    assert query.at(NOW).watermark_lag == 3
+
+
+def test_repeated_lines_count_once() -> None:
+    """A task that is tried again, a second action, and a micro-batch after a restart add no rows and no errors."""
+    query = Query()
+    one = line(0, 0, 5, decode_errors=2, dropped=1, destructive_ddl=1)
+    query.ran([5], [5], one, {**one, "attempt": 1}, {**one, "stage": 7}, took=1, now=NOW)
+    query.batch -= 1
+    query.ran([5], [5], one, took=1, now=NOW)
+
+    report = query.at(NOW)
+    assert (report.rows, report.decode_errors, report.dropped, report.destructive_ddl) == (5, 2, 1, 1)
+
+
+def test_what_was_before_is_known_and_does_not_count() -> None:
+    """Lines from before the listener say how far a restarted query was; their rows are not counted again."""
+    query = Query()
+    query.batch = 6
+    query.tracker.add_history([line(6, 0, 5, max_commit_ts=ts(NOW - 60), decode_errors=3)])
+
+    query.ran([5], [9], took=1, now=NOW)
+
+    report = query.at(NOW)
+    assert (report.commit_lag, report.rows, report.decode_errors) == (60, 0, 0)
+
+
+def test_tables_are_told_apart() -> None:
+    """A query with several tables has a report of each; lines of tasks that saw no row belong to the only table."""
+    query = Query()
+    query.ran([5, 0], [5, 0], line(0, 0, 5, table=None, rows=0), took=1, now=NOW)
+    assert query.at(NOW).table is None
+    query.ran([6, 0], [6, 0], line(1, 5, 6), line(1, 0, 0, partition=1, table=None), took=1, now=NOW)
+    assert (query.at(NOW).table, query.at(NOW).rows) == ("shop.orders", 1)
+
+    sources = [source({"t": [7, 0]}, {"t": [8, 0]}), source({"u": [3]}, {"u": [9]})]
+    lines = [line(2, 6, 7), line(2, 0, 3, topic="u", table="shop.items", max_commit_ts=ts(NOW - 9))]
+    query.tracker.add_batch(2, 4, sources, lines, as_of=NOW, now=NOW)
+
+    orders, items = query.tracker.reports(NOW)
+    assert (orders.table, orders.rows, orders.offset_lag) == ("shop.orders", 2, 1)
+    assert (items.table, items.rows, items.offset_lag, items.commit_lag) == ("shop.items", 3, 6, 9)
+
+
+def test_spark_alone_tells_offsets() -> None:
+    """Without metric files there are rows and the offset lag, and the commit lag since the query was up to date."""
+    query = Query(has_lines=False)
+    query.ran([5], [9], took=1, now=NOW)
+    first = query.at(NOW)
+    query.ran([9], [9], took=1, now=NOW + 1)
+    query.ran([9], [12], took=1, now=NOW + 10)
+
+    assert (first.rows, first.offset_lag, first.commit_lag, first.decode_errors) == (10, 4, None, None)
+    assert (query.at(NOW + 20).rows, query.at(NOW + 20).commit_lag) == (30, 20)
+
+
+def test_before_pyspark_4_2_lines_tell_what_is_left() -> None:
+    """If Spark does not say where a topic ends, the lag that the planner found counts."""
+    query = Query()
+    query.ran([5, 3], None, line(0, 0, 5, lag=4, max_commit_ts=ts(NOW - 60)), took=1, now=NOW)
+
+    assert (query.at(NOW).offset_lag, query.at(NOW).commit_lag) == (4, 60)
+
+
+def test_a_query_that_has_ended_has_no_lag() -> None:
+    """A query that has failed is not up, and is not late; one that has ended is neither."""
+    query = Query()
+    query.ran([5], [9], line(0, 0, 5, max_commit_ts=ts(NOW - 60), watermark=ts(NOW)), took=1, now=NOW)
+    assert query.at(NOW).is_up is True
+
+    query.tracker.state = "failed"
+    assert (query.at(NOW).is_up, query.at(NOW).commit_lag, query.at(NOW).watermark_lag) == (False, None, None)
+    query.tracker.state = "ended"
+    assert query.at(NOW).is_up is None
+
+
+def test_queries_of_something_else_are_left_out() -> None:
+    """A query whose sources have no offsets of Kafka's form is not reported."""
+    tracker = ProgressTracker("q", "rates", has_lines=True)
+    tracker.add_batch(0, 10, [("17", "18"), ("[1]", None), ('{"a": 1}', "x")], [], as_of=NOW, now=NOW)
+
+    assert tracker.reports(NOW) == []
+
+
+def test_a_report_is_a_line() -> None:
+    """In the log a report has the query, the table, and what is known."""
+    query = Query()
+    query.ran([5], [9], line(0, 0, 5, max_commit_ts=ts(NOW - 60)), took=1, now=NOW)
+
+    assert str(query.at(NOW)) == (
+        "query q, shop.orders, micro-batch 0, running: commit_lag=60.0s rows=5 offset_lag=4 decode_errors=0 dropped=0 "
+        "destructive_ddl=0"
+    )
+
+
+def test_a_line_of_another_release_is_left_out() -> None:
+    """A line that lacks members is not counted, and the others are."""
+    query = Query()
+    query.ran([5], [9], {"batch": 0, "topic": "t"}, line(0, 0, 5), took=1, now=NOW)
+    query.tracker.add_history([{"batch": 0}])
+
+    assert query.at(NOW).rows == 5

@@ -1,0 +1,355 @@
+"""TiCDC sends a DDL event to every partition; a read that has some of the copies returns one of them."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.support.captured import make_options
+from tests.support.messages import TSO, Message, cell, debezium, debezium_ddl, open_message
+from ticdc_source.errors import CheckpointError, DataLossError
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.context import BatchScope, DDLCopies, DDLCoverage, ReadContext
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import read_spec
+from ticdc_source.planning.ddl_copies import (
+    DDLEdges,
+    by_topic,
+    coverage_from_json,
+    coverage_to_json,
+    lower_partitions,
+    without_passed,
+)
+from ticdc_source.planning.read_schema import format_schema
+from ticdc_source.protocols import decoder_of
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import of_ms, physical_ms
+from ticdc_source.sources.chunk import Chunk
+
+SEED = 20261123
+BEGIN = physical_ms(TSO)  # ms since 1970
+T = "t"
+Log = Mapping[int, list[tuple[int, Message]]]  # by partition: the records with their timestamps
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How a protocol writes events."""
+
+    protocol: str
+    has_watermarks: bool = True
+
+    def row(self, ts: int) -> Message:
+        """Return a row."""
+        if self.protocol == "debezium":
+            return debezium("c", after={"id": 1}, source={"commit_ts": ts})
+        return open_message(({"ts": ts, "scm": "db", "tbl": "t", "t": 1}, {"u": {"id": cell(3, 1, 11, h=True)}}))
+
+    def ddl(self, ts: int, query: str) -> Message:
+        """Return a DDL event."""
+        if self.protocol == "debezium":
+            return debezium_ddl(ts, query, [])
+        return open_message(({"ts": ts, "scm": "db", "tbl": "t", "t": 2}, {"q": query, "t": 11}))
+
+    def watermark(self, ts: int) -> Message:
+        """Return a watermark."""
+        if self.protocol == "debezium":
+            return debezium("m", source={"commit_ts": ts, "db": "", "table": ""})
+        return open_message(({"ts": ts, "t": 3}, b""))
+
+
+WIRES = [Wire("open-protocol"), Wire("debezium"), Wire("debezium", has_watermarks=False)]
+# With watermarks, what differs is how messages are written.
+EACH_WIRE = [WIRES[0], pytest.param(WIRES[1], marks=pytest.mark.slow("as open-protocol, once more")), WIRES[2]]
+
+
+def fetch_of(log: Log, asked: list[OffsetRange] | None = None) -> Any:
+    """Return what yields the records of an offset range."""
+
+    def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
+        if asked is not None:
+            asked.append(offset_range)
+        offsets = list(range(offset_range.start, offset_range.end))
+        records = [log[offset_range.partition][offset] for offset in offsets]
+        keys, values = [message[0] for _, message in records], [message[1] for _, message in records]
+        yield Chunk(offset_range.topic, offset_range.partition, offsets, [time for time, _ in records], keys, values)
+
+    return fetch
+
+
+def ddl_rows(log: Log, ranges: Iterable[OffsetRange], copies: DDLCopies, wire: Wire) -> list[tuple[int, str]]:
+    """Return the partition and the text of each DDL event that the workers return; each reads one range alone."""
+    options = make_options(outputFormat="event", protocol=wire.protocol)
+    context = ReadContext(protocol=wire.protocol)
+    spec = read_spec(format_schema(options), options, context, BatchScope(ddl_copies=copies))
+    batches = [batch for each in ranges if each.size for batch in read(fetch_of(log)(each), spec)]
+    rows = [row for batch in batches for row in batch.to_pylist() if row["_event_type"] == "ddl"]
+    return [(row["_sequence"]["partition"], row["ddl_query"]) for row in rows]
+
+
+def edges_of(log: Log, wire: Wire, asked: list[OffsetRange] | None = None, **options: str) -> DDLEdges:
+    """Return what looks at the edges of a read."""
+    parsed = make_options(outputFormat="event", protocol=wire.protocol, **options)
+    return DDLEdges(fetch_of(log, asked), decoder_of(wire.protocol, parsed), parsed, len(log))
+
+
+def batch_of(log: Log, ranges: Iterable[OffsetRange], wire: Wire, first: Mapping[int, int] | None = None) -> DDLCopies:
+    """Return the copies that a batch has."""
+    ranges = [each for each in ranges if each.size]
+    earliest = {TopicPartition(T, partition): (first or {}).get(partition, 0) for partition in log}
+    latest = {TopicPartition(T, partition): len(records) for partition, records in log.items()}
+    coverage = edges_of(log, wire).of_batch(ranges, earliest, latest)
+    return by_topic([each.topic_partition for each in ranges], coverage)
+
+
+def changefeed(wire: Wire, seed: int, partitions: int = 3, seconds: int = 400) -> dict[int, list[tuple[int, Message]]]:
+    """Return a topic: rows in any partition, and every few seconds a DDL event and a watermark in each.
+
+    The partitions get them at different moments, as they are different brokers'. The clock of the records may be slow;
+    watermarks show it.
+    """
+    random_ = random.Random(seed)
+    slow = random_.choice((0, 600_000)) if wire.has_watermarks else 0
+    log: dict[int, list[tuple[int, Message]]] = {partition: [] for partition in range(partitions)}
+    committed = 0
+    for second in range(seconds):
+        now = BEGIN + second * 1000
+        committed = max(committed + 1, of_ms(now + slow - random_.randrange(200, 3000)))
+        broadcast = [wire.ddl(committed, f"truncate table t /* {second} */")] if random_.random() < 0.05 else []
+        if wire.has_watermarks:
+            broadcast.append(wire.watermark(committed))
+        for records in log.values():
+            time = now
+            for message in broadcast:
+                for _ in range(random_.randrange(3)):
+                    records.append((time, wire.row(committed + 1)))
+                    time += random_.randrange(100)
+                records.append((time, message))
+            if random_.random() < 0.5:
+                records.append((time, wire.row(committed + 2)))
+    return log
+
+
+def ddl_inside(log: Log, ranges: Iterable[OffsetRange], wire: Wire) -> Counter[str]:
+    """Return the texts of the DDL events that have a copy in the ranges, each once."""
+    return Counter({query for _, query in ddl_rows(log, ranges, {T: {}}, wire)})
+
+
+@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
+def test_a_ddl_whose_copy_lies_before_a_lower_range_comes_from_the_next(wire: Wire) -> None:
+    """A TRUNCATE that only partition 1 has in its range is a row, and one that both have is one row."""
+    messages = [
+        wire.row(TSO),
+        wire.ddl(TSO + 1, "truncate table t"),
+        wire.row(TSO + 2),
+        wire.ddl(TSO + 3, "drop table t"),
+    ]
+    log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
+    ranges = [OffsetRange(T, 0, 2, 4), OffsetRange(T, 1, 0, 4)]
+
+    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
+
+    assert rows == [(0, "drop table t"), (1, "truncate table t")]
+
+
+@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
+def test_a_ddl_whose_copy_lies_behind_a_lower_range_comes_from_the_next(wire: Wire) -> None:
+    """A DDL event that lies behind the end of partition 0's range comes from partition 1."""
+    messages = [wire.ddl(TSO + 1, "truncate table t"), wire.row(TSO + 2), wire.ddl(TSO + 3, "drop table t")]
+    log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
+    ranges = [OffsetRange(T, 0, 0, 2), OffsetRange(T, 1, 0, 3)]
+
+    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
+
+    assert rows == [(0, "truncate table t"), (1, "drop table t")]
+
+
+@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
+def test_a_batch_of_any_offsets_has_each_ddl_once(wire: Wire) -> None:
+    """Whatever offsets a batch reads, each DDL event that has a copy there is one row, though limits are small."""
+    for seed in range(SEED, SEED + 5):
+        log, random_ = changefeed(wire, seed), random.Random(seed)
+        first = {partition: random_.choice((0, random_.randrange(100))) for partition in log}  # the rest is deleted
+        ranges = []
+        for partition, records in log.items():
+            start = random_.choice((first[partition], random_.randrange(first[partition], len(records))))
+            end = random_.choice((len(records), random_.randrange(start, len(records) + 1)))
+            ranges.append(OffsetRange(T, partition, start, end))
+
+        rows = ddl_rows(log, ranges, batch_of(log, ranges, wire, first), wire)
+
+        assert Counter(query for _, query in rows) == ddl_inside(log, ranges, wire), f"seed {seed}: {ranges}"
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a stream knows when it starts at a random second, from random offsets, behind a random log start."""
+
+    log: Log
+    ranges: list[OffsetRange]
+    copies: DDLCopies
+
+    @classmethod
+    def at_random(cls, wire: Wire, seed: int, oldest_s: int) -> "Started":
+        """Start it; what is left of the log is at least so many seconds old, or whole."""
+        log, random_ = changefeed(wire, seed), random.Random(seed)
+        second = random_.randrange(1, 400)
+        ends, old = ({tp: offset_at(log, tp, at) for tp in partitions_of(log)} for at in (second, second - oldest_s))
+        earliest = {tp: random_.choice((0, random_.randrange(old[tp] + 1))) for tp in ends}
+        starts = {tp: random_.choice((end, random_.randrange(earliest[tp], end + 1))) for tp, end in ends.items()}
+        now = {tp.partition: log[tp.partition][:end] for tp, end in ends.items()}
+        coverage = edges_of(now, wire).of_starts({tp: starts[tp] for tp in lower_partitions(starts)}, earliest, ends)
+        return cls(
+            log,
+            [OffsetRange(*tp, start, len(log[tp.partition])) for tp, start in starts.items()],
+            by_topic(starts, coverage_from_json(json.loads(json.dumps(coverage_to_json(coverage))))),
+        )
+
+
+@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
+def test_a_stream_from_any_offsets_has_each_ddl_once(wire: Wire) -> None:
+    """What is known when a stream starts tells, for ever and through JSON, which copies it will read."""
+    for seed in range(SEED, SEED + 5):
+        stream = Started.at_random(wire, seed, oldest_s=150)
+
+        rows = ddl_rows(stream.log, stream.ranges, stream.copies, wire)
+
+        assert Counter(query for _, query in rows) == ddl_inside(stream.log, stream.ranges, wire), f"seed {seed}"
+
+
+@pytest.mark.parametrize("wire", EACH_WIRE[:2], ids=str)
+def test_what_a_stream_knows_of_ddl_that_it_has_passed_is_forgotten(wire: Wire) -> None:
+    """A micro-batch that knows only of DDL events still to come returns each one once, and in the end none is named."""
+    for seed in range(SEED, SEED + 5):
+        log, random_ = changefeed(wire, seed), random.Random(seed)
+        # In each partition the stream starts and goes on at another second: of some DDL events it has some copies.
+        starts, later = (
+            {tp: offset_at(log, tp, second + random_.randrange(30)) for tp in partitions_of(log)}
+            for second in (150, 150 + random_.choice((10, 40, 90)))
+        )
+        later = {tp: max(starts[tp], offset) for tp, offset in later.items()}
+        earliest, ends = dict.fromkeys(starts, 0), {tp: len(log[tp.partition]) for tp in starts}
+        before = edges_of(log, wire).of_starts(
+            {tp: starts[tp] for tp in lower_partitions(starts)},
+            {tp: max(0, at - 20) for tp, at in starts.items()},
+            ends,
+        )
+        kept = without_passed(before, edges_of(log, wire).passed(later, earliest))
+
+        first = [OffsetRange(*tp, starts[tp], later[tp]) for tp in starts]
+        second = [OffsetRange(*tp, later[tp], ends[tp]) for tp in starts]
+        rows = [
+            ddl_rows(log, ranges, by_topic(starts, coverage), wire)
+            for ranges, coverage in ((first, before), (first, kept), (second, before), (second, kept))
+        ]
+        assert before
+        assert rows[3] == rows[2], f"seed {seed}"
+        assert coverage_to_json(without_passed(before, edges_of(log, wire).passed(ends, earliest))) == {}
+
+
+def test_ddl_that_one_partition_has_not_passed_stays_known() -> None:
+    """What a stream knows of a DDL event stays until watermarks of all partitions tell that it lies before."""
+    wire, ts = Wire("open-protocol"), TSO
+    messages = [wire.ddl(ts, "truncate table t"), wire.watermark(ts), wire.row(ts + 1)]
+    log = {partition: [(BEGIN, message) for message in messages] for partition in (0, 1)}
+    names = DDLCoverage(after=ts, inside=frozenset({f"{ts}-x"}), outside=frozenset({f"{ts + 1}-y"}))
+    first, second = partitions_of(log)
+
+    def kept(begins: tuple[int, int]) -> DDLCoverage:
+        edges = edges_of(log, wire)
+        passed = edges.passed(dict(zip((first, second), begins, strict=True)), {first: 0, second: 0})
+        return without_passed({first: names}, passed)[first]
+
+    assert kept((3, 1)) == kept((0, 3)) == names
+    assert kept((3, 2)) == DDLCoverage(outside=frozenset({f"{ts + 1}-y"}))
+
+
+@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
+def test_no_ddl_is_lost_where_too_little_is_left_to_tell(wire: Wire) -> None:
+    """A DDL event comes twice rather than never, where the records before the start are deleted or out of limits."""
+    for seed in range(SEED, SEED + 5):
+        stream = Started.at_random(wire, seed, oldest_s=0)
+
+        rows = ddl_rows(stream.log, stream.ranges, stream.copies, wire)
+
+        assert {query for _, query in rows} == set(ddl_inside(stream.log, stream.ranges, wire)), f"seed {seed}"
+
+
+def test_an_offset_names_no_more_ddl_than_a_checkpoint_should_hold() -> None:
+    """Of very many DDL events around a start the offset names the newest, and the others may come twice."""
+    table = TableName("db", "t")
+    events = [
+        DDLEvent(position=0, index=0, commit_ts=TSO + number, table=table, query=f"q{number}", type="")
+        for number in range(2000)
+    ]
+    names = [event.identity for event in events]
+    full = DDLCoverage(after=TSO + 500, inside=frozenset(names[:500:2]), outside=frozenset(names[501:1500:2]))
+    key = TopicPartition(T, 0)
+
+    written = coverage_to_json({key: full})
+    (kept,) = coverage_from_json(json.loads(json.dumps(written))).values()
+
+    assert len(json.dumps(written)) < 20_000
+    assert not [event for event in events if kept.has(event) and not full.has(event)]
+    assert all(kept.has(event) for event in events[1500:])
+
+
+@pytest.mark.parametrize(
+    "member", [[], {"t": 1}, {"t": {"x": {}}}, {"t": {"0": {"after": "1"}}}, {"t": {"0": {"inside": [1]}}}]
+)
+def test_an_edited_member_is_an_error(member: Any) -> None:
+    """What no release has written is an error that names the checkpoint."""
+    with pytest.raises(CheckpointError, match="checkpoint of the query"):
+        coverage_from_json(member)
+
+
+def test_a_copy_that_a_producer_sent_late_is_looked_for() -> None:
+    """A record that waited for minutes in its producer does not hide a DDL event that lies before it."""
+    wire, minute = Wire("open-protocol"), 60_000
+    ddl = (BEGIN + 3 * minute, wire.ddl(of_ms(BEGIN + 3 * minute), "truncate table t"))
+    late = (BEGIN, wire.row(TSO))
+    times = range(BEGIN + 3 * minute, BEGIN + 3 * minute + 600)
+    after = [(time, wire.watermark(of_ms(time))) for time in times]
+    log = {0: [ddl, late, *after], 1: [ddl, *after]}
+    ranges = [OffsetRange(T, 0, 1, 602), OffsetRange(T, 1, 0, 601)]
+
+    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire, first={0: 1}), wire)
+
+    assert rows == [(1, "truncate table t")]
+
+
+def test_a_ddl_is_not_lost_where_a_lower_partition_has_no_record_left() -> None:
+    """The copies in partition 0 are deleted, and few records are left in partition 1: the one there is the only one."""
+    wire, times = Wire("open-protocol"), range(BEGIN, BEGIN + 500_000, 1000)
+    log = {partition: [(time, wire.watermark(of_ms(time))) for time in times] for partition in (0, 1)}
+    log[1][495] = (times[495], wire.ddl(of_ms(times[495]), "truncate table t"))
+    earliest = dict(zip(partitions_of(log), (500, 490), strict=True))
+
+    def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
+        if offset_range.start < earliest[offset_range.topic_partition]:
+            raise DataLossError(str(offset_range))
+        yield from fetch_of(log)(offset_range)
+
+    options = make_options(outputFormat="event", protocol=wire.protocol)
+    edges = DDLEdges(fetch, decoder_of(wire.protocol, options), options, len(log))
+    coverage = edges.of_starts({TopicPartition(T, 0): 500}, earliest, dict.fromkeys(earliest, 500))
+
+    rows = ddl_rows(log, [OffsetRange(T, 1, 490, 500)], by_topic(earliest, coverage), wire)
+
+    assert rows == [(1, "truncate table t")]
+
+
+def partitions_of(log: Log) -> list[TopicPartition]:
+    """Return the topic partitions of a log."""
+    return [TopicPartition(T, partition) for partition in log]
+
+
+def offset_at(log: Log, topic_partition: TopicPartition, second: int) -> int:
+    """Return how many records a partition has after so many seconds."""
+    return sum(written < BEGIN + second * 1000 for written, _ in log[topic_partition.partition])

@@ -1,0 +1,530 @@
+"""Fetching without a broker: a stand-in with a log full of holes, and errors that no broker makes at will."""
+
+import random
+import re
+import time
+from collections import namedtuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, astuple, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import kafka.errors
+import pytest
+
+from tests.support.captured import make_options
+from ticdc_source.errors import (
+    AccessRefusedError,
+    DataLossError,
+    DecodeError,
+    KafkaUnavailableError,
+    OptionError,
+    TiCDCSourceError,
+)
+from ticdc_source.options.fetching import FetchSettings
+from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.planning.fetchers import fetch_settings
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaFetcher
+from ticdc_source.sources.kafka.api import ClientFacts
+from ticdc_source.sources.kafka.batches.cut import ChunkLimits
+from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python.library_errors import translated
+from ticdc_source.sources.kafka.kafka_python.readers import RecordReader
+from ticdc_source.sources.kafka.patience import Cause, Patience
+
+Record = namedtuple(  # noqa: PYI024 (kafka-python's is one, too)
+    "Record", "offset timestamp key value headers serialized_key_size serialized_value_size"
+)
+
+
+def record(offset: int) -> Any:
+    """A record as kafka-python gives it, with what we look at."""
+    value = b"%d" % offset
+    return Record(offset, offset * 10, None, value, [], -1, len(value))
+
+
+class StubConsumer:
+    """A consumer of one partition: polls give some visible records, and the position runs ahead of them."""
+
+    def __init__(self, visible: list[int], end: int, rng: random.Random) -> None:
+        self.visible, self.end, self.rng = visible, end, rng
+        self.at = -1
+        self.asked: list[int] = []
+
+    def assign(self, partitions: list[Any]) -> None:
+        assert len(partitions) == 1
+
+    def seek(self, _partition: Any, offset: int) -> None:
+        self.at = offset
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        assert timeout_ms > 0
+        self.asked.append(max_records)
+        if self.rng.random() < 0.2:
+            return {}
+        coming = [offset for offset in self.visible if offset >= self.at]
+        got = coming[: self.rng.randint(0, min(max_records, 20))]
+        if got:
+            self.at = got[-1] + 1
+        following = [offset for offset in coming if offset >= self.at]
+        if self.rng.random() < 0.5:  # a response ends with markers, or with what was compacted away
+            self.at = self.rng.randint(self.at, following[0] if following else self.end)
+        return {("t", 0): [record(offset) for offset in got]} if got else {}
+
+    def position(self, _partition: Any, *, timeout_ms: float) -> int:
+        assert timeout_ms == 0
+        return self.at
+
+
+CONFIG = ClientSettings(bootstrap_servers=("stub:1",), default_api_timeout_ms=1000, bootstrap_timeout_ms=1000)
+
+
+class StubClient:
+    """A client whose consumer and log bounds are given."""
+
+    servers, facts = "stub:1", ClientFacts("stub", None)
+    topic_ids: Mapping[str, str] = MappingProxyType({})
+    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
+
+    def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
+        self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
+        self.lookups = 0
+        self.ids: list[str] = []  # of any topic, at one look after the other
+
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
+        raise NotImplementedError
+
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+        assert patience.left_ms <= 2000
+        return RecordReader(self._consumer, offset_range, limits, self.servers)
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        assert not patience.is_over
+        self.lookups += 1
+        return {topic_partition: self.bounds[at] for topic_partition, at in times.items()}
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        raise NotImplementedError
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        assert not patience.is_over
+        topic_id = self.ids.pop(0)
+        return dict.fromkeys(topic_partitions, topic_id) if topic_id else {}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        raise NotImplementedError
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
+        raise NotImplementedError
+
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def run(client: StubClient, offset_range: OffsetRange, config: ClientSettings = CONFIG, **how: Any) -> list[Chunk]:
+    """Read a range through the stand-in."""
+    settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
+    with KafkaFetcher(config, settings, connect=lambda *_: client) as fetcher:
+        return list(fetcher.fetch(offset_range))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_exactly_the_visible_records_of_the_range(seed: int) -> None:
+    """Whatever the holes and however records come: those of the range, once, in order, and then the end."""
+    rng = random.Random(seed)
+    log_end = rng.randint(1, 200)
+    density = rng.choice([0.0, 0.1, 0.5, 0.95, 1.0])
+    visible = [offset for offset in range(log_end) if rng.random() < density]
+    start = rng.randint(0, log_end)
+    end = rng.randint(start, log_end)
+    consumer = StubConsumer(visible, log_end, rng)
+    client = StubClient(consumer)
+    chunks = run(client, OffsetRange("t", 0, start, end))
+    offsets = [offset for chunk in chunks for offset in chunk.offsets]
+    assert offsets == [offset for offset in visible if start <= offset < end]
+    assert [value for chunk in chunks for value in chunk.values] == [b"%d" % offset for offset in offsets]
+    assert [time for chunk in chunks for time in chunk.timestamps] == [offset * 10 for offset in offsets]
+    assert all(1 <= len(chunk) <= 7 for chunk in chunks)
+    assert all(1 <= asked <= end - start for asked in consumer.asked)
+    if density == 1.0:
+        assert client.lookups == 0  # where there are no holes nothing is looked up
+
+
+def test_no_more_is_unpacked_than_fits_in_hand() -> None:
+    """However many records a compressed fetch holds, kafka-python is asked for some megabytes of them at a time."""
+    consumer = StubConsumer(list(range(5000)), 5000, random.Random(0))
+    plain = consumer.poll
+
+    def poll(*, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        polled = plain(timeout_ms=timeout_ms, max_records=max_records)
+        return {
+            partition: [record._replace(value=b"", serialized_value_size=100_000) for record in records]
+            for partition, records in polled.items()
+        }
+
+    consumer.poll = poll  # type: ignore[method-assign]
+    run(StubClient(consumer), OffsetRange("t", 0, 0, 5000), max_bytes=1 << 30)
+    assert consumer.asked[0] == 128
+    known = consumer.asked[consumer.asked.index(41) :]
+    assert max(known) == 41  # 4 MiB
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_hole_below_the_log_start_is_data_loss(fail: bool) -> None:
+    """A hole that the log start has passed may have held records: data loss, or a warning and the rest."""
+    consumer = StubConsumer([*range(10), *range(20, 30)], 30, random.Random(0))
+    client = StubClient(consumer, earliest=15)
+    if fail:
+        with pytest.raises(DataLossError, match="t-0: offsets 10 to 14 are gone"):
+            run(client, OffsetRange("t", 0, 0, 30))
+    else:
+        with pytest.warns(UserWarning, match="t-0: offsets 10 to 14 are gone"):
+            chunks = run(client, OffsetRange("t", 0, 0, 30), fail_on_data_loss=False)
+        assert [offset for chunk in chunks for offset in chunk.offsets] == [*range(10), *range(20, 30)]
+
+
+def test_lost_ddl_is_named_with_lost_records() -> None:
+    """With outputFormat=event, the warning says that DDL events among lost records are lost too."""
+    consumer = StubConsumer([*range(20, 30)], 30, random.Random(0))
+    lost = "offsets 0 to 14 are gone .*DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too"
+
+    def told(protocol: str, **options: str) -> str:
+        how = fetch_settings(make_options(failOnDataLoss="false", **options), protocol)
+        with pytest.warns(UserWarning, match="are gone") as caught:
+            run(StubClient(consumer, earliest=15), OffsetRange("t", 0, 0, 30), **asdict(how))
+        return str(caught[0].message)
+
+    assert re.search(lost, told("open-protocol", outputFormat="event"))
+    assert not re.search(lost, told("open-protocol"))
+    assert not re.search(lost, told("canal-json", outputFormat="event"))  # it has one copy
+
+
+class Raising(StubConsumer):
+    """A consumer whose polls fail, the first `times` of them."""
+
+    def __init__(self, error: Exception, times: int = 1 << 40) -> None:
+        super().__init__(list(range(10)), 10, random.Random(0))
+        self.error, self.times = error, times
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Each cause of an error, and the causes of that."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (kafka.errors.CorruptRecordError("crc"), DecodeError),
+        (kafka.errors.UnsupportedCodecError("Libraries for zstd compression codec not found"), DecodeError),
+        (AssertionError("a parser at its wits' end"), DecodeError),
+        (ValueError("a varint without an end"), DecodeError),
+        (kafka.errors.TopicAuthorizationFailedError({"t"}), AccessRefusedError),
+        (kafka.errors.KafkaConnectionError("gone"), KafkaUnavailableError),
+        (RuntimeError("NetworkSelector closed!"), KafkaUnavailableError),
+        (ConnectionResetError("gone"), KafkaUnavailableError),
+    ],
+)
+def test_every_error_is_one_of_ours(error: Exception, ours: type[TiCDCSourceError]) -> None:
+    """Whatever kafka-python raises becomes an error of ours, with the original among its causes."""
+    with pytest.raises(ours) as caught:
+        run(StubClient(Raising(error)), OffsetRange("t", 0, 3, 10))
+    assert type(caught.value) is ours
+    assert error in causes(caught.value)
+    if isinstance(caught.value, DecodeError):
+        assert astuple(caught.value.address)[:3] == ("t", 0, 3)
+
+
+def test_a_leader_that_catches_up_costs_nothing() -> None:
+    """'Out of range' from a leader that is behind is asked again, not taken for data loss."""
+    consumer = Raising(kafka.errors.OffsetOutOfRangeError({}), times=3)
+    chunks = run(StubClient(consumer, earliest=0, latest=10), OffsetRange("t", 0, 3, 10))
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
+def test_a_truncated_log_is_data_loss() -> None:
+    """A leader whose log ends before what we have read has lost records."""
+    error = kafka.errors.LogTruncationError({})
+    with pytest.raises(DataLossError, match="t-0 was truncated"):
+        run(StubClient(Raising(error)), OffsetRange("t", 0, 3, 10))
+    with pytest.warns(UserWarning, match="t-0 was truncated"):
+        chunks = run(StubClient(Raising(error, times=1)), OffsetRange("t", 0, 3, 10), fail_on_data_loss=False)
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
+def check(client: StubClient, planned: Mapping[TopicPartition, str], **how: Any) -> None:
+    """Compare the topics with what was planned, through the stand-in."""
+    settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, **how})
+    with KafkaFetcher(CONFIG, settings, connect=lambda *_: client) as fetcher:
+        fetcher.check_topics(planned)
+
+
+def test_a_topic_that_is_recreated_while_it_is_read_is_data_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another id at the end of a read, in five looks, fails it and names both ids; or is a warning."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    text = r"Deleted and created again since this read was planned: topic t \(its id was OLD and is NEW\)"
+    client = StubClient(None)
+    client.ids = ["NEW"] * 10
+    with pytest.raises(DataLossError, match=text):
+        check(client, {TopicPartition("t", 0): "OLD", TopicPartition("u", 0): "NEW"})
+    with pytest.warns(UserWarning, match=text):
+        check(client, {TopicPartition("t", 0): "OLD"}, fail_on_data_loss=False)
+    assert client.ids == []
+
+
+def test_a_topic_without_an_id_or_behind_a_broker_that_lags_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers before 2.8 tell no id, a broker may tell the one of before, and nothing is asked for nothing."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    client = StubClient(None)
+    client.ids = ["", "OLD", "OLD", "OLD", "OLD", "NEW"]
+    check(client, {TopicPartition("t", 0): "NEW"})
+    check(client, {TopicPartition("t", 0): "NEW"})
+    check(client, {})
+    assert client.ids == []
+
+
+def test_silence_is_an_error_in_sparks_words() -> None:
+    """A record that does not arrive is an error with its offset and the time that was waited."""
+    silent = StubConsumer([], 3, random.Random(0))
+    with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in \d+ ms"):
+        run(StubClient(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+
+
+class Unreachable(StubClient):
+    """A client whose brokers go away after the reader was made."""
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:  # noqa: ARG002
+        patience.failed("b:1", Cause("ECONNREFUSED"))
+        raise patience.error()
+
+
+def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the look-ups of a long wait meet is in its error, and the option is the one that was in force."""
+    monkeypatch.setattr("ticdc_source.sources.kafka.fetch._LOOK_AFTER_SECONDS", 0.01)
+    silent = StubConsumer([], 3, random.Random(0))
+    with pytest.raises(KafkaUnavailableError, match=r"kafkaConsumer\.pollTimeoutMs\): b:1: ECONNREFUSED"):
+        run(Unreachable(silent), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+    stream = replace(CONFIG, broker_timeout_ms=90)
+    with pytest.raises(KafkaUnavailableError, match=r"in \d+ ms .*brokerTimeoutMs\): b:1: ECONNREFUSED"):
+        run(Unreachable(silent), OffsetRange("t", 0, 3, 10), stream, poll_timeout_ms=50)
+
+
+class Away(StubClient):
+    """A client whose brokers are away when the reader is made, for longer than a record is waited for."""
+
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+        time.sleep(0.06)
+        return super().reader(offset_range, limits, patience)
+
+
+class SilentAtFirst(StubConsumer):
+    """A consumer whose first poll brings nothing."""
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        if not self.asked:
+            self.asked.append(max_records)
+            return {}
+        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
+
+
+def test_the_time_for_a_record_begins_when_brokers_have_answered() -> None:
+    """Brokers that come back after `kafkaConsumer.pollTimeoutMs` have that time for the first record all the same."""
+    consumer = SilentAtFirst(list(range(10)), 10, random.Random(0))
+
+    chunks = run(Away(consumer), OffsetRange("t", 0, 3, 10), poll_timeout_ms=50)
+
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+
+
+class Flapping(StubClient):
+    """A client whose brokers answer every second look-up of a partition's bounds, and send no record."""
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        found = super().offsets(times, patience)
+        if self.lookups % 3 == 1:  # then the two of the next bounds are answered
+            raise patience.error()
+        return found
+
+
+def test_brokers_that_answer_look_ups_only_do_not_hold_a_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait ends after both of its limits, although brokers that come back start one of them anew."""
+    monkeypatch.setattr("ticdc_source.sources.kafka.fetch._LOOK_AFTER_SECONDS", 0.001)
+    client = Flapping(StubConsumer([], 3, random.Random(0)))
+    with pytest.raises(KafkaUnavailableError, match=r"Cannot fetch record for offset 3 of t-0 in \d+ ms"):
+        run(client, OffsetRange("t", 0, 3, 10), poll_timeout_ms=500)
+    assert client.lookups > 3
+
+
+class Restarted(StubClient):
+    """A client whose broker knows no topic at the first look-ups, and sends nothing until then."""
+
+    def __init__(self, blank_looks: int) -> None:
+        super().__init__(StubConsumer([], 3, random.Random(0)), latest=10)
+        self.blank_looks = blank_looks
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        if self.lookups >= self.blank_looks:
+            self._consumer.end, self._consumer.visible = 10, list(range(10))
+            return super().offsets(times, patience)
+        self.lookups += 1
+        raise UnknownPartitionsError(times)
+
+
+def test_a_worker_looks_as_often_as_the_driver_before_a_partition_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After nine looks that do not find the partition its records are still read; the tenth makes it data loss."""
+    monkeypatch.setattr("ticdc_source.sources.kafka.fetch._LOOK_AFTER_SECONDS", 0.001)
+    monkeypatch.setattr("ticdc_source.sources.kafka.fetch.SECOND_LOOK_SECONDS", 0.001, raising=False)
+    for fail in (True, False):
+        chunks = run(Restarted(9), OffsetRange("t", 0, 3, 10), fail_on_data_loss=fail)
+        assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(3, 10))
+    deleted = Restarted(1 << 40)
+    with pytest.raises(DataLossError, match="t-0 has been deleted"):
+        run(deleted, OffsetRange("t", 0, 3, 10))
+    assert deleted.lookups == 10
+
+
+class Outage:
+    """Brokers that go away after the reader was made, until they have been asked for a connection for a while."""
+
+    config: ClassVar[ClientSettings] = replace(CONFIG, request_timeout_ms=30, broker_timeout_ms=2000)
+
+    def __init__(self, seconds: float, consumer: StubConsumer) -> None:
+        self.seconds, self.consumer, self.connects = seconds, consumer, 0
+        self.left_ms: list[float] = []  # when each reader is made
+
+    def connect(self, _: ClientSettings, patience: Patience) -> StubClient:
+        self.connects += 1
+        back_at = time.monotonic() + self.seconds
+        while self.connects > 1 and time.monotonic() < back_at:
+            patience.failed("b:1", Cause("ECONNREFUSED"))
+            patience.check()
+            time.sleep(0.001)
+        client = StubClient(self.consumer)
+        make_reader = client.reader
+
+        def reader(offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+            self.left_ms.append(patience.left_ms)
+            if self.connects > 1:
+                self.consumer.end, self.consumer.visible = 10, list(range(10))
+            return make_reader(offset_range, limits, patience)
+
+        client.reader = reader  # type: ignore[method-assign]
+        return client
+
+    def read(self, **config: Any) -> list[int]:
+        settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=250)
+        with KafkaFetcher(replace(self.config, **config), settings, connect=self.connect) as fetcher:
+            return [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 3, 10)) for offset in chunk.offsets]
+
+
+def test_an_outage_that_only_a_reconnection_meets_is_not_the_records_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record has all of its time after brokers came back, although no look-up met the outage.
+
+    And one limit holds for the connection and the request together.
+    """
+    monkeypatch.setattr("ticdc_source.sources.kafka.fetch._LOOK_AFTER_SECONDS", 0.05)
+    outage = Outage(0.3, StubConsumer([], 3, random.Random(1)))
+
+    assert outage.read() == list(range(3, 10))
+
+    assert outage.left_ms[1] <= 2000 - 30 - 300
+
+
+def test_an_outage_in_the_midst_of_a_range_ends_in_sparks_words() -> None:
+    """The error has the topic, partition and offset, the option, each server's cause and the time since the record."""
+    outage = Outage(1 << 40, StubConsumer([], 3, random.Random(1)))
+    words = r"^Cannot fetch record for offset 3 of t-0 in (\d+) ms \(.*option brokerTimeoutMs\): b:1: ECONNREFUSED \("
+    with pytest.raises(KafkaUnavailableError, match=words) as caught:
+        outage.read(broker_timeout_ms=300)
+    assert int(str(caught.value).split(" ms ")[0].split()[-1]) >= 300
+
+    holes = Unreachable(StubConsumer([7, 8, 9], 10, random.Random(0)))
+    with pytest.raises(KafkaUnavailableError, match=r"^Cannot fetch record for offset 3 of t-0 in .*: ECONNREFUSED"):
+        run(holes, OffsetRange("t", 0, 3, 10))
+
+
+class SlowLink(StubConsumer):
+    """A consumer whose large fetches never come."""
+
+    def __init__(self) -> None:
+        super().__init__(list(range(3000)), 3000, random.Random(13))
+        self.sizes: list[int] = []
+
+    def connect(self, config: ClientSettings, _: Patience) -> StubClient:
+        self.sizes.append(config.max_partition_fetch_bytes)
+        return StubClient(self)
+
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+        if self.sizes[-1] > 200_000 and len(self.sizes) < 4:
+            time.sleep(timeout_ms / 1000)
+            return {}
+        return super().poll(timeout_ms=timeout_ms, max_records=max_records)
+
+
+def test_fetches_shrink_when_none_comes_in_time_and_grow_again() -> None:
+    """The second and third are a quarter of the one before; after fast ones they double, up to what was asked for."""
+    link = SlowLink()
+    config = replace(CONFIG, request_timeout_ms=100)
+    settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
+
+    with KafkaFetcher(config, settings, connect=link.connect) as fetcher:
+        offsets = [offset for chunk in fetcher.fetch(OffsetRange("t", 0, 0, 3000)) for offset in chunk.offsets]
+
+    assert offsets == list(range(3000))
+    assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
+
+
+def test_fetches_grow_again_over_ranges_of_one_fetch_each() -> None:
+    """The eighth fast fetch may be a range's last: then the next range asks for more."""
+    link = SlowLink()
+    settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=1000)
+
+    with KafkaFetcher(replace(CONFIG, request_timeout_ms=100), settings, connect=link.connect) as fetcher:
+        for start in range(40):
+            assert len(list(fetcher.fetch(OffsetRange("t", 0, start, start + 1)))) == 1
+
+    assert [size >> 10 for size in link.sizes] == [3072, 768, 192, 384, 768, 1536, 3072]
+
+
+def test_fetches_are_no_smaller_than_the_least_nor_than_they_were() -> None:
+    """They stop at 64 KiB, or at the size that was asked for if that is less; the error names the last size."""
+    for asked, sizes in ((300_000, [300_000, 75_000, 65_536]), (1000, [1000])):
+        link = SlowLink()
+        link.visible = []
+        config = replace(CONFIG, request_timeout_ms=10, max_partition_fetch_bytes=asked)
+        settings = FetchSettings(max_records=7, max_bytes=1000, poll_timeout_ms=200)
+        with (
+            KafkaFetcher(config, settings, connect=link.connect) as fetcher,
+            pytest.raises(KafkaUnavailableError, match="asked for 65536 bytes at most$" if sizes[1:] else "no answer$"),
+        ):
+            list(fetcher.fetch(OffsetRange("t", 0, 0, 5000)))
+        assert link.sizes == sizes
+
+
+def test_a_refused_login_is_an_error_of_the_options() -> None:
+    """A refused login is an error of the options, and names them."""
+    error = translated(kafka.errors.SaslAuthenticationFailedError("no"), "b:1")
+    assert isinstance(error, OptionError)
+    assert "kafka.sasl.jaas.config" in str(error)
+
+
+def test_an_empty_range_needs_no_connection() -> None:
+    """Nothing is read of an empty range, and nobody is asked."""
+    with KafkaFetcher(CONFIG, FetchSettings(max_records=1, max_bytes=1)) as fetcher:
+        assert list(fetcher.fetch(OffsetRange("t", 0, 1, 1))) == []

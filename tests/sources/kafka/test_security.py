@@ -1,0 +1,342 @@
+"""Brokers that cannot be reached, refuse a login, or are not who they should be; and those that let us in."""
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, produce
+from tests.sources.kafka.reading import fetch
+from tests.support.secure_kafka import KEY_PASSWORD, STORE_PASSWORD, certificates_in, secure_kafka, stores_in
+from ticdc_source.errors import KafkaUnavailableError, OptionError
+from ticdc_source.options.kafka_client import client_settings
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.sources.kafka import KafkaCluster
+from ticdc_source.sources.kafka.client import Connect
+from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
+from ticdc_source.sources.kafka.kafka_python.plain_client import PlainClient
+
+pytestmark = pytest.mark.broker
+
+Kafka = LocalKafka | ExternalKafka
+
+# Seconds: an attempt that is repeated in vain takes longer, one on a busy machine does not.
+DEADLINE = 30
+
+
+def options(servers: str, **kafka: str) -> Options:
+    """Options for a broker with `kafka.*` options."""
+    named = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
+    return Options.of({"kafka.bootstrap.servers": servers, "subscribe": "t", **named})
+
+
+def ranges(given: Options, connect: Connect = NetworkClient) -> list[OffsetRange]:
+    """Plan a batch read."""
+    with KafkaCluster(given, connect=connect) as cluster:
+        return cluster.resolve_ranges()
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """A server that takes connections and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Also a client that never came to life has ended its thread."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("kafka-io")]
+    assert left == []
+
+
+class TestUnreachable:
+    @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+    def test_a_silent_server(self, protocol: str) -> None:
+        """A server that never answers, also not in a TLS handshake, is an error when the time is over."""
+        with silent_server() as servers:
+            began = time.monotonic()
+            with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in 0\.7 s .*no answer"):
+                ranges(options(servers, security_protocol=protocol, bootstrap_timeout_ms="700"))
+            assert 0.5 < time.monotonic() - began < DEADLINE
+
+    def test_nobody_listens(self) -> None:
+        """A refused connection is tried until the time is over, and the reason is in the error."""
+        began = time.monotonic()
+        with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in 0\.6 s.*ECONNREFUSED"):
+            ranges(options("127.0.0.1:1", request_timeout_ms="600"))
+        assert time.monotonic() - began < DEADLINE
+
+    def test_no_such_host(self) -> None:
+        """A name that does not resolve is in the error."""
+        with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092: no such host"):
+            ranges(options("no-such-host.invalid:9092", bootstrap_timeout_ms="600"))
+
+    def test_an_executor_is_told_the_same(self) -> None:
+        """Fetching has the same error as looking up."""
+        config = client_settings(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
+        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in 0\.3 s"):
+            next(fetch(OffsetRange("t", 0, 0, 1), config, max_records=1, max_bytes=1))
+
+
+class TestSASL:
+    @pytest.fixture
+    def login(self, broker: Kafka) -> dict[str, str]:
+        """The options of a login that works."""
+        if not broker.sasl_bootstrap_servers:
+            pytest.skip("the broker has no SASL listener")
+        return {
+            "bootstrap_servers": broker.sasl_bootstrap_servers,
+            "security_protocol": "SASL_PLAINTEXT",
+            "user": str(broker.user),
+            "password": str(broker.password),
+        }
+
+    def options(self, login: dict[str, str], mechanism: str, **other: str) -> Options:
+        """The options of a login with a mechanism."""
+        login = {"timeout": "30000", **login, **other}
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        return options(
+            login["bootstrap_servers"],
+            security_protocol=login["security_protocol"],
+            default_api_timeout_ms=login["timeout"],
+            sasl_mechanism=mechanism,
+            sasl_jaas_config=(
+                f"org.apache.kafka.common.security.{module} required "
+                f'username="{login["user"]}" password="{login["password"]}";'
+            ),
+        )
+
+    @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+    def test_a_login_lets_us_in(self, broker: Kafka, login: dict[str, str], mechanism: str) -> None:
+        """Look-ups and fetches work with what `kafka.sasl.jaas.config` says."""
+        produce(broker.bootstrap_servers, "t", [(0, None, b"x", [], None)])
+        given = self.options(login, mechanism)
+        (offset_range,) = ranges(given)
+        config = client_settings(given, driver=False)
+        (chunk,) = fetch(offset_range._replace(start=offset_range.end - 1), config, max_records=10, max_bytes=10)
+        assert chunk.values == [b"x"]
+
+    @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+    def test_a_wrong_password_is_told_at_once_and_not_shown(
+        self, login: dict[str, str], mechanism: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A refused login is an error with the broker's reason, without waiting; the password is nowhere."""
+        caplog.set_level(logging.DEBUG)
+        began = time.monotonic()
+        wrong = "wr0ng-s3cr3t"
+        with pytest.raises(OptionError, match=r"refuses the login: .*[Ii]nvalid.*sasl\.jaas\.config") as caught:
+            ranges(self.options(login, mechanism, password=wrong))
+        assert time.monotonic() - began < DEADLINE
+        chain: BaseException | None = caught.value
+        while chain is not None:
+            assert wrong not in f"{chain!r} {chain}"
+            chain = chain.__cause__ or chain.__context__
+        assert wrong not in caplog.text
+
+    def test_a_mechanism_that_the_broker_does_not_have(self, login: dict[str, str]) -> None:
+        """A mechanism that is not enabled is an error at once, too."""
+        with pytest.raises(OptionError, match=r"refuses the login: .*UnsupportedSaslMechanism"):
+            ranges(self.options(login, "SCRAM-SHA-512"))
+
+    @pytest.mark.parametrize(
+        ("mechanism", "password", "words"),
+        [("SCRAM-SHA-512", None, "refuses the login: .*UnsupportedSaslMechanism"), ("PLAIN", "wr0ng", "the login")],
+    )
+    def test_the_client_on_public_names_points_to_the_login(
+        self, login: dict[str, str], mechanism: str, password: str | None, words: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The error is about the login, without the library's log, and although it may drop the broker's reason."""
+        caplog.set_level(logging.CRITICAL + 1, "kafka")
+        given = self.options(login if password is None else {**login, "password": password}, mechanism, timeout="2000")
+        with pytest.raises((OptionError, KafkaUnavailableError), match=words):
+            ranges(given, PlainClient)
+
+    def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
+        """Without a login the broker hangs up; the error points to the security protocol."""
+        with pytest.raises(KafkaUnavailableError, match=r"in 0\.9 s.*closes the connection: does it want SASL or TLS"):
+            ranges(options(login["bootstrap_servers"], bootstrap_timeout_ms="900"))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with certificates."""
+    if which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = certificates_in(tmp_path_factory.mktemp("certificates"))
+    stores_in(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tls_broker(certificates: Path) -> Iterator[str]:
+    """A broker with a TLS listener that wants certificates of its clients."""
+    with secure_kafka(certificates) as kafka:
+        create_topic(kafka.bootstrap_servers, "t")
+        produce(kafka.bootstrap_servers, "t", [(0, None, b"secret?", [], None)])
+        yield kafka.ssl
+
+
+class TestTLS:
+    def files(self, folder: Path, **other: Any) -> dict[str, str]:
+        """The options for stores in files."""
+        return {
+            "security_protocol": "SSL",
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_location": str(folder / "ca.pem"),
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_location": str(folder / "client.pem"),
+            **other,
+        }
+
+    @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+    @pytest.mark.slow("a broker of its own")
+    def test_stores_in_files(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
+        """Look-ups and fetches work with PEM files, over several reads of a socket."""
+        given = options(tls_broker, **self.files(certificates))
+        (offset_range,) = ranges(given, connect)
+        (chunk,) = fetch(offset_range, client_settings(given, driver=False), max_records=10, max_bytes=10)
+        assert chunk.values == [b"secret?"]
+
+    @pytest.mark.slow("a broker of its own")
+    def test_stores_in_texts(self, tls_broker: str, certificates: Path) -> None:
+        """Certificates and an encrypted key can be given as text."""
+        given = {
+            "security_protocol": "SSL",
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_certificates": (certificates / "ca.pem").read_text(),
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_key": (certificates / "encrypted.key").read_text(),
+            "ssl_keystore_certificate_chain": (certificates / "client.crt").read_text(),
+            "ssl_key_password": "k3y-s3cr3t",
+        }
+        assert ranges(options(tls_broker, **given)) == [OffsetRange("t", 0, 0, 1)]
+        with pytest.raises(OptionError, match="the key cannot be loaded") as caught:
+            ranges(options(tls_broker, **{**given, "ssl_key_password": "wr0ng"}))
+        assert "wr0ng" not in str(caught.value)
+        del given["ssl_key_password"]
+        with pytest.raises(OptionError, match="the key cannot be loaded"):  # and nobody is asked for it
+            ranges(options(tls_broker, **given))
+
+    def stores(self, folder: Path, suffix: str, **other: Any) -> dict[str, str]:
+        """The options for Java's stores, whose type nobody names: the key of a JKS store has its own password."""
+        return {
+            "security_protocol": "SSL",
+            "ssl_truststore_location": str(folder / f"trust.{suffix}"),
+            "ssl_truststore_password": STORE_PASSWORD,
+            "ssl_keystore_location": str(folder / f"client.{suffix}"),
+            "ssl_keystore_password": STORE_PASSWORD,
+            **({"ssl_key_password": KEY_PASSWORD} if suffix == "jks" else {}),
+            **other,
+        }
+
+    @pytest.mark.parametrize(("suffix", "other"), [("jks", {}), ("p12", {}), ("p12", {"ssl_keystore_type": "JKS"})])
+    @pytest.mark.slow("a broker of its own")
+    def test_stores_of_java(
+        self, tls_broker: str, certificates: Path, suffix: str, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """JKS and PKCS12 stores let us in; the key is on disk only encrypted, only for us, and not for long."""
+        seen: list[Path] = []
+        load = ssl.SSLContext.load_cert_chain
+
+        def load_cert_chain(context: ssl.SSLContext, file: str, *more: Any) -> None:
+            seen.append(Path(file))
+            assert "BEGIN ENCRYPTED PRIVATE KEY" in seen[-1].read_text()
+            assert "BEGIN PRIVATE KEY" not in seen[-1].read_text()
+            assert seen[-1].stat().st_mode & 0o777 == 0o600
+            load(context, file, *more)
+
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_cert_chain)
+
+        assert ranges(options(tls_broker, **self.stores(certificates, suffix, **other))) == [OffsetRange("t", 0, 0, 1)]
+        assert seen
+        assert not [file for file in seen if file.exists()]
+
+    @pytest.mark.parametrize(
+        ("suffix", "password"),
+        [
+            ("jks", "ssl_truststore_password"),
+            ("jks", "ssl_keystore_password"),
+            ("jks", "ssl_key_password"),
+            ("p12", "ssl_truststore_password"),
+            ("p12", "ssl_keystore_password"),
+        ],
+    )
+    def test_stores_with_a_wrong_password(self, certificates: Path, suffix: str, password: str) -> None:
+        """It is an error that names the option, before anything is connected; no password is in it."""
+        option = password.removesuffix("_password").replace("_", r"\.")
+        with pytest.raises(OptionError, match=rf"{option}.*password is wrong") as caught:
+            ranges(options("127.0.0.1:1", **self.stores(certificates, suffix, **{password: "wr0ng"})))
+        assert not {word for word in ("wr0ng", KEY_PASSWORD, STORE_PASSWORD) if word in repr(caught.value)}
+
+    def test_stores_that_lack_something(self, certificates: Path) -> None:
+        """A trust store without a certificate, a key store without a key and a damaged store are errors."""
+        (certificates / "damaged.jks").write_bytes((certificates / "trust.jks").read_bytes()[:-30])
+        for other, message in (
+            ({"ssl_truststore_location": str(certificates / "client.jks")}, "has no trusted certificate"),
+            ({"ssl_keystore_location": str(certificates / "trust.p12")}, "has no key with a certificate"),
+            ({"ssl_truststore_location": str(certificates / "damaged.jks")}, "or it is damaged"),
+            ({"ssl_truststore_type": "PEM"}, r"ssl\.truststore\.location.*cannot be loaded"),
+        ):
+            with pytest.raises(OptionError, match=message):
+                ranges(options("127.0.0.1:1", **self.stores(certificates, "p12", **other)))
+
+    def test_stores_without_the_package(self, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without `cryptography`, the error says how to install it and how to convert; a JKS trust store needs none."""
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        for suffix, option, kind in (("p12", "truststore", "PKCS12"), ("jks", "keystore", "JKS")):
+            message = (
+                rf"ssl\.{option}\.location.*only PEM, and this is a {kind} store.*pip install cryptography.*keytool"
+            )
+            with pytest.raises(OptionError, match=message):
+                ranges(options("127.0.0.1:1", **self.stores(certificates, suffix)))
+
+    @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
+    @pytest.mark.slow("a broker of its own")
+    def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
+        """A certificate that nobody we trust has signed is not tried again and again."""
+        given = self.files(certificates)
+        del given["ssl_truststore_location"], given["ssl_truststore_type"]
+        began = time.monotonic()
+        with pytest.raises(OptionError, match=r"certificate of Kafka at .* is not trusted.*ssl\.truststore"):
+            ranges(options(tls_broker, **given), connect)
+        assert time.monotonic() - began < DEADLINE
+
+    @pytest.mark.slow("a broker of its own")
+    def test_a_name_that_is_not_the_brokers(self, tls_broker: str, certificates: Path) -> None:
+        """The certificate must be for the host that is asked for, unless that check is turned off."""
+        localhost = tls_broker.replace("127.0.0.1", "localhost")
+        with pytest.raises(OptionError, match=r"is not trusted.*localhost"):
+            ranges(options(localhost, **self.files(certificates)))
+        unchecked = self.files(certificates, ssl_endpoint_identification_algorithm="")
+        assert ranges(options(localhost, **unchecked))
+
+    def test_files_that_cannot_be_read(self, certificates: Path) -> None:
+        """A missing file and a file that is no PEM are errors before anything is connected."""
+        for name in ("missing.pem", "names"):
+            given = self.files(certificates, ssl_truststore_location=str(certificates / name))
+            with pytest.raises(OptionError, match=r"ssl\.truststore"):
+                ranges(options("127.0.0.1:1", **given))
+            given = self.files(certificates, ssl_keystore_location=str(certificates / name))
+            with pytest.raises(OptionError, match=r"ssl\.keystore"):
+                ranges(options("127.0.0.1:1", **given))
+
+    @pytest.mark.slow("a broker of its own")
+    def test_a_client_without_a_certificate(self, tls_broker: str, certificates: Path) -> None:
+        """A broker that wants a certificate and gets none is an error in time."""
+        given = self.files(certificates, bootstrap_timeout_ms="1500")
+        del given["ssl_keystore_location"], given["ssl_keystore_type"]
+        with pytest.raises(KafkaUnavailableError, match=r"did not answer in 1\.5 s"):
+            ranges(options(tls_broker, **given))

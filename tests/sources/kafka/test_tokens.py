@@ -1,0 +1,423 @@
+"""Tokens without a broker: what is asked of an endpoint, how long they are used, and when they are renewed."""
+
+import base64
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import which
+from typing import Any
+from urllib.parse import quote_plus
+
+import pytest
+from kafka.net.sasl.oauth import SaslMechanismOAuth
+
+from tests.support.pages import blocks
+from tests.support.secure_kafka import certificates_in
+from tests.support.token_server import CLIENT, CLIENT_SECRET, TokenServer
+from ticdc_source.errors import KafkaUnavailableError, OptionError
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
+from ticdc_source.options.options import Options
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import EndpointLogin, LoginTimes
+from ticdc_source.sources.kafka.kafka_python import sasl
+from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
+from ticdc_source.sources.kafka.logins.oauth import fetch_token
+from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenPool, TokenUnavailableError
+from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+
+GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
+DEADLINE = 20  # seconds that something may take which happens at once
+
+
+@pytest.fixture(autouse=True)
+def own_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test has tokens of its own, and leaves no thread that renews one."""
+    monkeypatch.setattr(sasl, "TOKENS", TokenPool())
+    yield
+    eventually(lambda: not [one for one in threading.enumerate() if one.name == "ticdc-login"])
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[TokenServer]:
+    """A token endpoint."""
+    with TokenServer().running() as running:
+        yield running
+
+
+def patience(ms: float = 3_000) -> Patience:
+    """A wait of a batch read."""
+    return Patience("b:9092", "no broker answers", Limit(ms, "an option", ends_early=True))
+
+
+def config(server: TokenServer, **more: str) -> ClientSettings:
+    """The settings of a login at an endpoint; `a_b` is `kafka.a.b`."""
+    given = {"bootstrap.servers": "b:9092", "security.protocol": "SASL_SSL", **server.options(**more)}
+    return client_settings(
+        Options.of({"subscribe": "t", **{f"kafka.{name}": value for name, value in given.items()}}), driver=False
+    )
+
+
+@contextmanager
+def session(settings: ClientSettings) -> Iterator[LoginSession]:
+    """Log in, for as long as the block runs."""
+    opened = LoginSession(settings, patience())
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_what_the_broker_is_sent(server: TokenServer) -> None:
+    """The first message has the token and the extensions, as RFC 7628 writes them."""
+    jaas = server.jaas(more=' extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2"')
+    with session(config(server, sasl_jaas_config=jaas)) as opened:
+        message = SaslMechanismOAuth(**opened.settings).auth_bytes()
+
+    (token,) = server.tokens
+    assert message == f"n,,\x01auth=Bearer {token}\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01".encode()
+
+
+def test_one_token_for_each_login(server: TokenServer) -> None:
+    """Clients of a process share the token of their login; another scope is another login."""
+    with session(config(server)), session(config(server)), session(config(server)):
+        pass
+    with session(config(server, sasl_oauthbearer_scope="other")):
+        pass
+
+    assert [request["scope"] for request in server.requests] == ["read write", "other"]
+
+
+def test_the_header_can_be_url_encoded(server: TokenServer) -> None:
+    """`sasl.oauthbearer.header.urlencode` writes id and secret as RFC 6749 wants them, which not all endpoints do."""
+    encoded = f"{CLIENT}:{quote_plus(CLIENT_SECRET)}"
+    with pytest.raises(OptionError, match="refuses the login"):  # this endpoint does not
+        LoginSession(config(server, sasl_oauthbearer_header_urlencode="true"), patience())
+
+    assert [request["user"] for request in server.requests] == [encoded]
+
+
+def test_a_proxy(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint is asked through the proxy that the environment names."""
+    monkeypatch.setenv("http_proxy", server.url.removesuffix("/oauth2/token"))
+    monkeypatch.setenv("no_proxy", "")
+    with session(config(server, sasl_oauthbearer_token_endpoint_url="http://login.invalid/oauth2/token")):
+        assert len(server.tokens) == 1
+
+
+def test_a_secret_that_is_repeated_is_not_shown(server: TokenServer) -> None:
+    """What an endpoint says of an error is in ours, without the secret."""
+    wrong = "wr0ng/s3cr3t"
+    server.answer = 400, json.dumps({"error": "invalid_scope", "error_description": f"{wrong} may not"}).encode()
+    with pytest.raises(OptionError, match=r"HTTP 400 Bad Request: invalid_scope - \*\*\* may not"):
+        LoginSession(config(server, sasl_jaas_config=server.jaas(wrong)), patience())
+
+
+def jwt(**claims: float) -> str:
+    """Return a token with claims that nobody has signed."""
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.x"
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        ({"access_token": "opaque", "expires_in": 60}, 60),
+        ({"access_token": "opaque", "expires_in": "60"}, 60),
+        ({"access_token": jwt(iat=1000, exp=1040), "expires_in": 60}, 40),
+        ({"access_token": jwt(iat=1000, exp=1090), "expires_in": 60}, 60),
+        ({"access_token": jwt(iat=1000, exp=1090)}, 90),
+        ({"access_token": jwt(exp=1090), "expires_in": -1}, 300),
+        ({"access_token": "a.b.c", "expires_in": None}, 300),
+        ({"access_token": "opaque", "expires_in": [1]}, 300),
+    ],
+)
+def test_how_long_a_token_is_used(server: TokenServer, answer: dict[str, object], seconds: float) -> None:
+    """As long as the endpoint and the token say, the shorter of both; our clock is not asked."""
+    server.answer = 200, json.dumps(answer).encode()
+    login = EndpointLogin(endpoint=server.url, client_id="a", client_secret=Secret("b"))
+
+    assert fetch_token(login, ssl.create_default_context, 5.0) == Token(Secret(str(answer["access_token"])), seconds)
+
+
+def renewed(fetch: Callable[[float], Token], **times: int) -> RenewedToken:
+    """Return a token that a function gives."""
+    return RenewedToken(fetch, "the endpoint", "the options", LoginTimes(**times))
+
+
+def test_a_token_is_renewed_before_it_expires() -> None:
+    """While a client is there, a new token comes when 80 to 85 percent of the old one's time are over."""
+    asked: list[float] = []
+
+    def fetch(_: float) -> Token:
+        asked.append(time.monotonic())
+        return Token(Secret(f"token {len(asked)}"), 2.0)
+
+    token = renewed(fetch)
+    token.open(patience())
+    values: set[str] = set()
+    while len(values) < 2:
+        values.add(token.value())  # never without one
+        time.sleep(0.01)
+    token.close()
+
+    assert values == {"token 1", "token 2"}
+    assert asked[1] - asked[0] >= 0.8 * 2.0
+
+
+def test_an_outage_during_a_read() -> None:
+    """The old token is used until it expires; then there is none, with the reason, and then there is a new one."""
+    down = threading.Event()
+    count = 0
+
+    def fetch(_: float) -> Token:
+        nonlocal count
+        if down.is_set():
+            raise TokenUnavailableError(Cause("ECONNREFUSED"))
+        count += 1
+        return Token(Secret(f"token {count}"), 1.0)
+
+    def value() -> str:
+        try:
+            return token.value()
+        except TokenUnavailableError as error:
+            return str(error)
+
+    token = renewed(fetch, retry_backoff_ms=10, retry_backoff_max_ms=50)
+    token.open(patience())
+    first = value()
+    down.set()
+    eventually(lambda: value() == "no token from the endpoint: ECONNREFUSED")
+    down.clear()
+    eventually(lambda: value().startswith("token") and value() != first)
+    token.close()
+
+    assert first == "token 1"
+
+
+def test_the_first_token_is_waited_for() -> None:
+    """An endpoint that is busy is asked again, until the time is over; the error says how often and why."""
+
+    def fetch(_: float) -> Token:
+        raise TokenUnavailableError(Cause("HTTP 503 Service Unavailable"))
+
+    message = r"no token for the login at Kafka: the endpoint: HTTP 503 .*tries\). Check the options"
+    with pytest.raises(KafkaUnavailableError, match=message):
+        renewed(fetch, retry_backoff_ms=10).open(patience(300))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with certificates."""
+    if which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    return certificates_in(tmp_path_factory.mktemp("certificates"))
+
+
+class TestTLS:
+    """The endpoint's certificate."""
+
+    @pytest.fixture
+    def secure(self, certificates: Path) -> Iterator[TokenServer]:
+        """An endpoint with TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates / "broker.pem")
+        with TokenServer(tls=context).running() as running:
+            yield running
+
+    def test_the_brokers_authority_is_trusted(self, secure: TokenServer, certificates: Path) -> None:
+        """The certificate may be signed by an authority in Kafka's trust store."""
+        with session(config(secure, ssl_truststore_location=str(certificates / "ca.pem"))):
+            assert len(secure.tokens) == 1
+
+    def test_an_authority_of_its_own(self, secure: TokenServer, certificates: Path) -> None:
+        """`ssl.truststore.location` in the login module is the endpoint's."""
+        jaas = secure.jaas(more=f' ssl.truststore.location="{certificates / "ca.pem"}"')
+        with session(config(secure, sasl_jaas_config=jaas)):
+            assert len(secure.tokens) == 1
+
+    def test_an_authority_that_nobody_trusts(self, secure: TokenServer) -> None:
+        """It is an error at once, and no secret is sent."""
+        with pytest.raises(OptionError, match=r"certificate of the token endpoint https.*not trusted.*ssl\.truststore"):
+            LoginSession(config(secure), patience())
+        assert secure.requests == []
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "message"),
+    [
+        (
+            "aws_msk_iam_sasl_signer",
+            {
+                "sasl_mechanism": "AWS_MSK_IAM",
+                "sasl_jaas_config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+            },
+            "pip install aws-msk-iam-sasl-signer-python",
+        ),
+        (
+            "gssapi",
+            {
+                "sasl_mechanism": "GSSAPI",
+                "sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;",
+            },
+            "pip install gssapi",
+        ),
+    ],
+)
+def test_packages_that_are_missing(
+    server: TokenServer, module: str, given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login that needs a package says which, and how to install it."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(OptionError, match=message):
+        LoginSession(config(server, **given), patience())
+
+
+def test_the_logins_of_the_guide_are_read() -> None:
+    """Each login that the guide shows is a login, as it stands there."""
+    mechanisms = []
+    for block in blocks(GUIDE):
+        if block.language == "python" and "login = {" in block.text:
+            names: dict[str, Any] = {}
+            exec(block.text, names)  # noqa: S102 (the guide is ours)
+            given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **names["login"]}
+            login = client_settings(Options.of(given), driver=True).login
+            mechanisms.append(login and login.mechanism)
+
+    assert mechanisms == ["OAUTHBEARER", "OAUTHBEARER", "OAUTHBEARER", "GSSAPI", "PLAIN", "PLAIN"]
+
+
+@contextmanager
+def answering(*parts: bytes, pause: float = 0.0) -> Iterator[EndpointLogin]:
+    """A token endpoint that sends these bytes, with pauses; yields a login there."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        connected, _ = listening.accept()
+        with connected, suppress(OSError):
+            connected.recv(1 << 16)
+            for part in parts:
+                connected.sendall(part)
+                if ended.wait(pause):
+                    return
+            connected.shutdown(socket.SHUT_WR)
+            while connected.recv(1 << 16):  # else the client's connection is reset
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/token"
+        yield EndpointLogin(endpoint=url, client_id=CLIENT, client_secret=Secret(CLIENT_SECRET))
+        ended.set()
+        thread.join()
+
+
+def value_of(token: RenewedToken) -> str:
+    """Return the text of a token; empty while there is none."""
+    try:
+        return token.value()
+    except TokenUnavailableError:
+        return ""
+
+
+def whole(status: str, body: bytes) -> bytes:
+    """Return an answer of HTTP."""
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize("part", [b" ", b"X: y\r\n"], ids=["body", "headers"])
+def test_an_answer_in_drops_is_given_up(part: bytes) -> None:
+    """Each byte comes in time, and the answer never ends: the request ends when its time is over."""
+    head = b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if part == b" " else b"")
+    with answering(head, *[part] * 1000, pause=0.05) as login, pytest.raises(TokenUnavailableError, match="no answer"):
+        fetch_token(login, ssl.create_default_context, 0.5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"access_token": "a.' + base64.urlsafe_b64encode(b"[" * 100_000) + b'.c"}',
+     b'{"access_token": "a", "expires_in": 1' + b"0" * 400 + b"}"],
+    ids=["nested", "nested-claims", "number"],
+)  # fmt: skip
+def test_garbage_of_an_endpoint_is_a_token_or_an_error_of_ours(body: bytes) -> None:
+    """JSON that Python cannot take is no token, or says nothing of its lifetime."""
+    with answering(whole("200 OK", body)) as login:
+        if body.startswith(b"["):
+            with pytest.raises(OptionError, match="is not JSON"):
+                fetch_token(login, ssl.create_default_context, 10)
+        else:
+            assert fetch_token(login, ssl.create_default_context, 10).seconds == 300
+
+
+def test_an_endpoint_that_repeats_the_header_shows_no_secret() -> None:
+    """The header Authorization, which some endpoints repeat in their errors, is not in ours: it is the secret."""
+    header = base64.b64encode(f"{CLIENT}:{CLIENT_SECRET}".encode()).decode()
+    body = json.dumps({"error": "invalid_client", "error_description": f"bad Authorization: Basic {header}"}).encode()
+    with answering(whole("401 Unauthorized", body)) as login, pytest.raises(OptionError) as caught:
+        fetch_token(login, ssl.create_default_context, 10)
+
+    assert "Basic ***" in str(caught.value)
+    assert header not in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e13])
+def test_a_token_that_is_valid_for_ever_is_kept(seconds: float) -> None:
+    """The thread waits for no longer than a thread can."""
+    token = RenewedToken(lambda _: Token(Secret("a"), seconds), "s", "a", LoginTimes())
+    token.open(patience())
+    thread = next(one for one in threading.enumerate() if one.name == "ticdc-login")
+    thread.join(0.2)
+
+    assert thread.is_alive()
+    token.close()
+
+
+def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a request raises once, the next one is made; its text, which may hold a secret, is not logged."""
+    answers: list[Token | Exception] = [Token(Secret("a"), 0.2), RuntimeError("hush"), Token(Secret("b"), 60.0)]
+
+    def fetch(_: float) -> Token:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    token = RenewedToken(fetch, "s", "a", LoginTimes(retry_backoff_ms=1))
+    token.open(patience())
+    eventually(lambda: not answers)
+    eventually(lambda: value_of(token) == "b")
+    token.close()
+
+    assert "RuntimeError" in caplog.text
+    assert "hush" not in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_renews_its_own_tokens() -> None:
+    """A fork copies tokens without the threads that renew them: the child has none of them."""
+    code = """
+import os
+from ticdc_source.sources.kafka.logins.token_renewal import TOKENS
+kept = TOKENS.of("login", lambda: object())
+TOKENS._lock.acquire()
+child = os.fork()
+if child == 0:
+    os._exit(0 if TOKENS.of("login", lambda: "new") == "new" else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60).stdout == b"0\n"

@@ -1,0 +1,302 @@
+"""How late topics are, and how far behind them a reader is (`ticdc-source lag`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+
+from ticdc_source.inspection.monitoring.checkpoints import committed_in_checkpoint
+from ticdc_source.inspection.monitoring.progress import watermark_lag
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.planning.fetchers import driver_fetcher
+from ticdc_source.planning.inference import find_protocol
+from ticdc_source.planning.load import batch_options
+from ticdc_source.planning.resolved_ts import holds_no_larger_watermark, windows_from_end
+from ticdc_source.protocols import decoder_of, recognized
+from ticdc_source.protocols.base import Decoder, commit_versions_of, splits_of
+from ticdc_source.protocols.events import Split
+from ticdc_source.schema.tso import of_ms, utc
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka import KafkaCluster
+
+__all__ = ["LagReport", "LagWatch", "PartitionLag", "Reader"]
+
+_FIRST_WINDOW = 64  # offsets to read first, from the end
+_ENOUGH = 4096  # records that are read back for a larger watermark than the one that was found
+_MOST = 50_000  # records that are read back for the first commit-ts, or the first watermark
+_LAST_EVENTS = 16  # of each table in a chunk: commit-ts rise, nearly always
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Whose offsets are compared with the ends of the topics: at most one of the two.
+
+    Attributes:
+        checkpoint: the `checkpointLocation` of a stream.
+        group: a consumer group that commits its offsets, such as a stream with `commitGroupOffsets`.
+    """
+
+    checkpoint: str | None = None
+    group: str | None = None
+
+    def why_unknown(self, topics: Sequence[str]) -> str | None:
+        """Return why the reader has no position in any partition of the topics; None if there is no reader."""
+        if self.group is not None:
+            return (
+                f"The consumer group '{self.group}' has committed no offset of {', '.join(topics)}: is that its name? "
+                "A stream commits its offsets only with commitGroupOffsets=true"
+            )
+        if self.checkpoint is not None:
+            return f"The stream of the checkpoint {self.checkpoint} has not finished a micro-batch yet"
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionLag:
+    """A topic partition. Of times, None means that nothing near the end of the topic partition tells.
+
+    Attributes:
+        topic, partition: which one.
+        start, end: the offsets that Kafka has; `end` is exclusive.
+        last_commit_ts, last_time: the largest commit-ts of rows and DDL near the end.
+        age_s: how many seconds ago that was. It rises while nothing is changed.
+        watermark, watermark_time: the largest watermark near the end.
+        watermark_lag_s: how many seconds ago that was: how late TiCDC is.
+        position: the offset from which the reader will go on; None if it has none here.
+        behind: how many offsets it still has to read.
+        lost: how many of the offsets that it still has to read are gone.
+        read_commit_ts, read_time: the largest commit-ts or watermark of what it has read last.
+        commit_lag_s: how many seconds ago the first event that it has not read was committed; 0 if it has read all.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    last_commit_ts: int | None = None
+    last_time: str | None = None
+    age_s: float | None = None
+    watermark: int | None = None
+    watermark_time: str | None = None
+    watermark_lag_s: float | None = None
+    position: int | None = None
+    behind: int | None = None
+    lost: int | None = None
+    read_commit_ts: int | None = None
+    read_time: str | None = None
+    commit_lag_s: float | None = None
+
+    @property
+    def late_s(self) -> float | None:
+        """The largest of the lags that mean something is late. An age does so only where nothing else tells."""
+        lags = [lag for lag in (self.watermark_lag_s, self.commit_lag_s) if lag is not None]
+        return max(lags, default=self.age_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class LagReport:
+    """One look.
+
+    Attributes:
+        time: when, in ISO 8601, UTC.
+        protocol: the protocol of the messages; None if there are none.
+        partitions: the topic partitions.
+        other_protocol: which protocol messages seem to have that the one of the options cannot read; None if there are
+            none.
+        no_position: why no topic partition has a position of the reader that was asked for; None if one has.
+    """
+
+    time: str
+    protocol: str | None = None
+    partitions: list[PartitionLag] = field(default_factory=list)
+    other_protocol: str | None = None
+    no_position: str | None = None
+
+    @property
+    def late_s(self) -> float | None:
+        """The largest lag of all topic partitions; None if nothing tells."""
+        return max((each.late_s for each in self.partitions if each.late_s is not None), default=None)
+
+    def as_json(self) -> dict[str, object]:
+        """Return everything as JSON values."""
+        return {"version": 1, "late_s": self.late_s, **asdict(self)}
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The largest commit-ts and the largest watermark of some records."""
+
+    commit_ts: int | None = None
+    watermark: int | None = None
+
+    def add(self, other: _Newest) -> None:
+        """Keep the larger ones."""
+        self.commit_ts = _largest(self.commit_ts, other.commit_ts)
+        self.watermark = _largest(self.watermark, other.watermark)
+
+
+class LagWatch(AbstractContextManager["LagWatch"]):
+    """Looks at topics again and again, on the same connections. After the first look, only new records are read.
+
+    Args:
+        given: the options, as `spark.read.format("ticdc")` takes them.
+        reader: whose offsets are compared.
+        now: the clock that lags refer to, in seconds since the epoch.
+
+    Raises:
+        OptionError: an option is wrong.
+    """
+
+    def __init__(
+        self, given: Mapping[str, str], reader: Reader | None = None, now: Callable[[], float] = time.time
+    ) -> None:
+        self._options = batch_options(given)
+        self._reader = reader or Reader()
+        self._now = now
+        self._cluster = KafkaCluster(self._options)
+        self._fetcher = driver_fetcher(self._options)
+        self._decoder: Decoder | None = None
+        self._other_protocol: str | None = None
+        self._ends: dict[TopicPartition, tuple[int, _Newest]] = {}
+        self._read: dict[TopicPartition, tuple[int, _Newest]] = {}
+
+    def __exit__(self, *_: object) -> None:
+        self._fetcher.close()
+        self._cluster.close()
+
+    def look(self) -> LagReport:
+        """Look once.
+
+        Raises:
+            TiCDCSourceError: the brokers do not answer, or refuse; or the checkpoint cannot be read.
+        """
+        positions = self._positions()  # first: what arrives meanwhile is behind, and never before
+        ranges = self._cluster.everything()
+        self._find_decoder(ranges)
+        now = self._now()
+        moment = utc(of_ms(round(now * 1000))) or ""
+        report = LagReport(time=moment, protocol=None if self._decoder is None else self._decoder.facts.name)
+        for offset_range in ranges:
+            key = offset_range.topic_partition
+            newest = self._newest(offset_range, self._ends)
+            lag = PartitionLag(topic=key.topic, partition=key.partition, start=offset_range.start, end=offset_range.end)
+            lag.last_commit_ts, lag.watermark = newest.commit_ts, newest.watermark
+            lag.last_time, lag.watermark_time = utc(newest.commit_ts), utc(newest.watermark)
+            lag.age_s, lag.watermark_lag_s = _seconds(newest.commit_ts, now), _seconds(newest.watermark, now)
+            if key in positions:
+                self._add_reader(lag, offset_range, positions[key], now)
+            report.partitions.append(lag)
+        if self._other_protocol is not None and report.protocol is not None:
+            report.other_protocol = (
+                f"There are messages that look like {self._other_protocol}, and not like {report.protocol}: is the "
+                "option 'protocol' right? Without it, the protocol is detected"
+            )
+        if not any(each.topic_partition in positions for each in ranges):
+            report.no_position = self._reader.why_unknown(sorted({each.topic for each in ranges}))
+        return report
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        if self._reader.checkpoint is None and self._reader.group is None:
+            return {}
+        topic_partitions = self._cluster.partitions()
+        if self._reader.group is not None:
+            return self._cluster.committed(self._reader.group, topic_partitions)
+        return committed_in_checkpoint(self._reader.checkpoint or "", {key.topic for key in topic_partitions})
+
+    def _find_decoder(self, ranges: Sequence[OffsetRange]) -> None:
+        if self._decoder is None:
+            protocol = find_protocol(ranges, self._fetcher.fetch, self._options)
+            if protocol is not None:
+                self._decoder = decoder_of(protocol, self._options, reads_files=False)
+
+    def _newest(self, offset_range: OffsetRange, looks: dict[TopicPartition, tuple[int, _Newest]]) -> _Newest:
+        """Return the newest of a range. `looks` has up to which offset earlier looks came, and what they found."""
+        decoder, read = self._decoder, _Newest()
+        if decoder is None:
+            return read
+        key = offset_range.topic_partition
+        before, newest = looks.get(key, (offset_range.start, _Newest()))
+        if before > offset_range.end:  # the topic was created again
+            before, newest = offset_range.start, _Newest()
+        scanned = 0
+        new = offset_range._replace(start=max(before, offset_range.start))
+        for window in windows_from_end(new, self._fetcher.fetch, _FIRST_WINDOW):
+            oldest: int | None = None
+            for chunk in window:
+                for split in splits_of(decoder, chunk):
+                    read.add(_newest_of(split, decoder))
+                    self._other_protocol = self._other_protocol or _protocol_of_corrupt(split, chunk, decoder)
+                scanned += len(chunk)
+                oldest = chunk.timestamps[0] if oldest is None and chunk.timestamps else oldest
+            has_both = read.commit_ts is not None and read.watermark is not None
+            is_enough = scanned >= _ENOUGH or holds_no_larger_watermark(oldest, read.watermark)
+            if (has_both and is_enough) or scanned >= _MOST:
+                break
+        newest.add(read)
+        looks[key] = (offset_range.end, newest)
+        return newest
+
+    def _add_reader(self, lag: PartitionLag, offset_range: OffsetRange, position: int, now: float) -> None:
+        lag.position = position
+        lag.behind = max(0, offset_range.end - position)
+        lag.lost = max(0, min(offset_range.start, offset_range.end) - position)
+        next_ = min(max(position, offset_range.start), offset_range.end)
+        read = self._newest(offset_range._replace(end=next_), self._read)
+        lag.read_commit_ts = _largest(read.commit_ts, read.watermark)
+        lag.read_time = utc(lag.read_commit_ts)
+        lag.commit_lag_s = self._unread_for(offset_range._replace(start=next_), now)
+
+    def _unread_for(self, unread: OffsetRange, now: float) -> float | None:
+        """Return how many seconds ago the first of some events was committed; 0 without any."""
+        if self._decoder is None or not unread.size:
+            return 0.0
+        first = unread._replace(end=min(unread.end, unread.start + _FIRST_WINDOW))
+        committed: list[int] = []
+        arrived: list[int] = []
+        for chunk in self._fetcher.fetch(first):
+            committed += _commits_of(chunk, self._decoder)
+            arrived += [stamp for stamp in chunk.timestamps if stamp >= 0]
+        if committed:
+            return _seconds(min(committed), now)
+        return round(max(0.0, now - min(arrived) / 1000), 3) if arrived else None
+
+
+def _commits_of(chunk: Chunk, decoder: Decoder) -> list[int]:
+    """Return commit-ts and watermarks of a chunk, the smallest among them."""
+    commits: list[int | None] = []
+    for split in splits_of(decoder, chunk):
+        commits += [mark.ts for mark in split.watermarks]
+        commits += [event.commit_ts for event in split.ddl]
+        for events in split.tables.values():
+            commits += commit_versions_of(events, decoder).to_pylist()
+    return [commit_ts for commit_ts in commits if commit_ts is not None]
+
+
+def _protocol_of_corrupt(split: Split, chunk: Chunk, decoder: Decoder) -> str | None:
+    """Return the other protocol that records seem to have which the decoder cannot read; None if they have none."""
+    for each in split.corrupt:
+        protocol = recognized(chunk.keys[each.position], chunk.values[each.position])
+        if protocol not in (None, decoder.facts.name):
+            return protocol
+    return None
+
+
+def _newest_of(split: Split, decoder: Decoder) -> _Newest:
+    commits = [event.commit_ts for event in split.ddl]
+    for events in split.tables.values():
+        last = events.picked(range(max(0, len(events) - _LAST_EVENTS), len(events)))
+        commits += commit_versions_of(last, decoder).to_pylist()
+    marks = [mark.ts for mark in split.watermarks]
+    return _Newest(_largest(*commits), _largest(*marks))
+
+
+def _largest(*numbers: int | None) -> int | None:
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _seconds(commit_ts: int | None, now: float) -> float | None:
+    lag = watermark_lag(commit_ts, now)
+    return None if lag is None else round(lag, 3)

@@ -1,0 +1,168 @@
+"""Bytes inside larger bytes (`Binaries`), and arrays that every chunk needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Binaries", "Spans", "are_all", "as_indices", "consecutive", "repeated", "row_indices", "taken"]
+
+
+class Spans(NamedTuple):
+    """Where some values lie in the bytes that a fetch brought.
+
+    Attributes:
+        data: those bytes.
+        bounds: two int32 for each value: the index of its first byte, and of the byte behind it. They never fall.
+        nbytes: the number of bytes of all values.
+    """
+
+    data: bytes
+    bounds: memoryview
+    nbytes: int
+
+
+class Binaries(Sequence[bytes]):
+    """A sequence of bytes that lie in larger bytes. The Python objects are made at the first look at more than one.
+
+    Args:
+        spans: where they lie.
+    """
+
+    __slots__ = ("_array", "_list", "spans")
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self._array: pa.BinaryArray | None = None
+        self._list: list[bytes] | None = None
+
+    @classmethod
+    def of(cls, array: pa.BinaryArray) -> Binaries:
+        """Return the values of an array, none of them null; it is not a slice of another array."""
+        _, offsets, data = array.buffers()
+        indices = pc.shift_right(pc.add(row_indices(2 * len(array)), 1), 1)  # 0, 1, 1, 2, 2, 3, …
+        bounds = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets]).take(indices)
+        written = b"" if data is None else data.to_pybytes()
+        nbytes = bounds[-1].as_py() - bounds[0].as_py() if len(array) else 0
+        return cls(Spans(written, memoryview(pa.py_buffer(bounds.buffers()[1])).cast("B").cast("i"), nbytes))
+
+    @property
+    def array(self) -> pa.BinaryArray:
+        """The values as an array. They are copied, once."""
+        if self._array is None:
+            data, bounds, _ = self.spans
+            count = len(self)
+            # The values, and the bytes between each two of them: every other one is taken.
+            buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+            parts = pa.Array.from_buffers(pa.binary(), max(0, 2 * count - 1), buffers)
+            self._array = parts.take(pc.multiply(row_indices(count), pa.scalar(2, pa.int32())))
+        return self._array
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of all values."""
+        return self.spans.nbytes
+
+    def as_list(self) -> list[bytes]:
+        """Return all values as a list. It is made once; do not change it."""
+        if self._list is None:
+            data = self.spans.data
+            bounds = iter(self.spans.bounds)
+            self._list = [data[begin:end] for begin, end in zip(bounds, bounds, strict=True)]
+        return self._list
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self.spans.bounds) // 2
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        """Return one value, or a slice as a list."""
+        if self._list is None and isinstance(index, int):
+            index = range(len(self))[index]
+            return self.spans.data[self.spans.bounds[2 * index] : self.spans.bounds[2 * index + 1]]
+        return self.as_list()[index]
+
+    def part(self, first: int, after: int) -> Binaries:
+        """Return the values at the positions `[first, after)`, which exist."""
+        bounds = self.spans.bounds[2 * first : 2 * after]
+        return Binaries(Spans(self.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2])))
+
+    def picked(self, wanted: Sequence[int]) -> Binaries:
+        """Return the values at some rising positions."""
+        bounds = pa.Array.from_buffers(pa.int64(), len(self), [None, pa.py_buffer(self.spans.bounds)])  # both in one
+        taken = pa.py_buffer(bounds.take(as_indices(wanted)).buffers()[1])
+        picked = memoryview(taken).cast("B").cast("i")[: 2 * len(wanted)]
+        return Binaries(Spans(self.spans.data, picked, sum(picked[1::2]) - sum(picked[::2])))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return an iterator over the values."""
+        return iter(self.as_list())
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another sequence has the same values."""
+        return isinstance(other, (list, Binaries)) and self.as_list() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# Arrays that are alike in every chunk are made once and then sliced: a slice costs less than any kernel. These are the
+# lengths of the shortest and the longest array that is kept.
+_LEAST, _MOST = 1 << 13, 1 << 16
+
+
+def repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.Array:
+    """Return an array that holds one value `count` times."""
+    if count > _MOST:
+        return pa.repeat(pa.scalar(value, arrow), count)
+    return _repeated(value, arrow, _kept_length(count)).slice(0, count)
+
+
+def row_indices(count: int) -> pa.Array:
+    """Return 0, 1, 2, … as int32."""
+    return _consecutive(pa.int32(), _kept_length(count)).slice(0, count)
+
+
+def consecutive(first: int, count: int) -> pa.Array:
+    """Return `first`, `first + 1`, … as int64."""
+    return pc.add(_consecutive(pa.int64(), _kept_length(count)).slice(0, count), pa.scalar(first, pa.int64()))
+
+
+def as_indices(values: Sequence[int]) -> pa.Array:
+    """Return numbers as int32; a range from 0 costs nothing."""
+    return row_indices(len(values)) if values == range(len(values)) else pa.array(values, pa.int32())
+
+
+def are_all(order: pa.Array, count: int) -> bool:
+    """Return whether row indexes (int32) are 0, 1, 2, … up to `count`."""
+    return len(order) == count and bool(order.equals(row_indices(count)))
+
+
+def taken(values: pa.Array, order: pa.Array) -> pa.Array:
+    """Return the values at some row indexes (int32); the array itself if these are all, in order."""
+    if are_all(order, len(values)):
+        return values
+    return pa.nulls(len(order), values.type) if values.null_count == len(values) else values.take(order)
+
+
+def _kept_length(count: int) -> int:
+    return max(_LEAST, 1 << (count - 1).bit_length())
+
+
+@lru_cache(maxsize=64)
+def _repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, arrow), count)
+
+
+@lru_cache(maxsize=8)
+def _consecutive(arrow: pa.DataType, count: int) -> pa.Array:
+    return pa.array(range(count), arrow)

@@ -1,0 +1,577 @@
+"""Inference: a sample of both ends of the range → split → describe → merge; on the driver, once per load()."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import pyarrow as pa
+
+from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import time_hint
+from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.planning.declared_tables import declared_table
+from ticdc_source.planning.definition_search import DefinitionSearch
+from ticdc_source.planning.fetchers import record_source
+from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
+from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
+from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.protocols.plan import Plan
+from ticdc_source.schema.ddl import (
+    ddl_types,
+    ddl_types_of_tables,
+    lack_types,
+    tells_no_key,
+    with_ddl_facts,
+    with_handle_key,
+    with_table_ddl,
+)
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.ddl_kinds import is_too_long
+from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk
+
+__all__ = [
+    "MakesSearch",
+    "Sample",
+    "Sampler",
+    "absent_names",
+    "ddl_texts_help",
+    "describe_table",
+    "infer_table",
+    "lacks_types",
+    "no_row_in_sample",
+    "nothing_there",
+    "take_sample",
+]
+
+_log = logging.getLogger(__name__)
+
+
+def tell_order(sample: Sample) -> None:
+    """Log that the order of a table's changes rests on their places, if its last rows have no commit-ts."""
+    facts = sample.decoder.facts
+    for table, parts in sample.rows.items():
+        if facts.commit_ts_needs is None or not parts:
+            continue
+        decoded = sample.decoder.decode(parts[-1].picked([len(parts[-1]) - 1]), Plan(()))
+        if decoded.placed.true_count:
+            _log.warning(
+                "The messages of %s have no commit-ts, so changes with the same event time are ordered by partition, "
+                "then offset. If changes of one row are in several partitions, an older one may win. %s",
+                table,
+                facts.commit_ts_needs,
+            )
+
+
+_FIRST_WINDOW = 16  # records of each topic partition to read first, at least
+_PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
+_MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
+
+Fetch = Callable[[OffsetRange], Iterable[Chunk]]
+MakesSearch = Callable[[Decoder], DefinitionSearch]
+
+
+class Sampler:
+    """Reads offset ranges from both ends towards the middle, a window of each topic partition at a time.
+
+    Args:
+        ranges: the offset ranges.
+        fetch: yields the records of a range.
+        deadline: nothing more is read from then on, but at least one window; a time of `time.monotonic`.
+    """
+
+    def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch, deadline: float = math.inf) -> None:
+        self._left = {(r.topic, r.partition): (r.start, r.end) for r in spread(ranges) if r.start < r.end}
+        self._fetch = fetch
+        self._deadline = deadline
+        self._is_begun = False
+
+    def first_windows(self, size: int) -> Iterator[tuple[list[Chunk], list[Chunk]]]:
+        """Read the first and the last `size` offsets of some topic partitions, then of some more, until all are read.
+
+        Yields:
+            the chunks from the start, and those from the end.
+        """
+        waiting = list(self._left)
+        for first in range(0, len(waiting), _PARTITIONS_AT_A_TIME):
+            some = waiting[first : first + _PARTITIONS_AT_A_TIME]
+            yield list(self.forward(size, some)), list(self.backward(size, some))
+            if time.monotonic() >= self._deadline:
+                break
+
+    def __bool__(self) -> bool:
+        """Return whether any offset is left between the ends."""
+        return bool(self._left)
+
+    @property
+    def left(self) -> int:
+        """The number of offsets between the ends."""
+        return sum(end - start for start, end in self._left.values())
+
+    def forward(self, size: int, wanted: Collection[tuple[str, int]] | None = None) -> Iterator[Chunk]:
+        """Read the next `size` offsets of each topic partition, or of those wanted, from the start."""
+        for topic, partition, start, end in self._ranges(wanted):
+            middle = min(start + size, end)
+            self._set(topic, partition, middle, end)
+            yield from self._fetch(OffsetRange(topic, partition, start, middle))
+
+    def backward(self, size: int, wanted: Collection[tuple[str, int]] | None = None) -> Iterator[Chunk]:
+        """Read the last `size` offsets of each topic partition, or of those wanted, that were not read yet."""
+        for topic, partition, start, end in self._ranges(wanted):
+            middle = max(end - size, start)
+            self._set(topic, partition, start, middle)
+            yield from self._fetch(OffsetRange(topic, partition, middle, end))
+
+    def _ranges(self, wanted: Collection[tuple[str, int]] | None) -> Iterator[tuple[str, int, int, int]]:
+        for topic, partition in list(self._left) if wanted is None else wanted:
+            if self._is_begun and time.monotonic() >= self._deadline:
+                return
+            if (topic, partition) in self._left:
+                yield topic, partition, *self._left[topic, partition]
+                self._is_begun = True
+
+    def _set(self, topic: str, partition: int, start: int, end: int) -> None:
+        if start < end:
+            self._left[topic, partition] = (start, end)
+        else:
+            del self._left[topic, partition]
+
+
+def spread(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return ranges in the order in which to sample them: all topics in turn, of each the lowest partition first.
+
+    Some protocols have DDL only in the lowest partition. The others follow far apart, in the same order in each read.
+    """
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for offset_range in sorted(ranges):
+        by_topic.setdefault(offset_range.topic, []).append(offset_range)
+    for topic, of_topic in by_topic.items():
+        step = max(1, len(of_topic) // _PARTITIONS_AT_A_TIME)
+        by_topic[topic] = [offset_range for first in range(step) for offset_range in of_topic[first::step]]
+    return [offset_range for turn in zip_longest(*by_topic.values()) for offset_range in turn if offset_range]
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was found in a sample.
+
+    Attributes:
+        decoder: the decoder of the protocol.
+        tables: which tables are wanted.
+        rows: row events of wanted tables by table, oldest first.
+        ddl: DDL events of any table.
+        definitions: the versions of tables that DDL and BOOTSTRAP events define (`ProtocolFacts.definitions`).
+        wanted: tables that occur and are wanted, also those of which `rows` has none because it had enough.
+        others: tables that occur and are not wanted.
+        corrupt: the first record that cannot be split into events.
+        scanned: the number of records read.
+        whole: whether `ddl` has every DDL event of the range.
+        table_ddl: the option `tableDDL`.
+        most_unpacked: how many bytes of decompressed messages it keeps.
+        search: looks in the topic for versions of tables that its rows name and it does not define.
+    """
+
+    decoder: Decoder
+    tables: TableFilter
+    rows: dict[TableName, list[TableEvents]] = field(default_factory=dict)
+    ddl: list[DDLEvent] = field(default_factory=list)
+    definitions: Definitions = field(default_factory=dict)
+    wanted: set[TableName] = field(default_factory=set)
+    others: set[TableName] = field(default_factory=set)
+    corrupt: Corrupt | None = None
+    scanned: int = 0
+    whole: bool = True
+    table_ddl: str | None = None
+    most_unpacked: float = _MOST_UNPACKED
+    search: DefinitionSearch | None = None
+    _unpacked: int = 0
+
+    def add(self, chunk: Chunk, *, rows: bool = True) -> int:
+        """Add the events of a chunk; return the number of row events of wanted tables."""
+        self.scanned += len(chunk)
+        rows_added = 0
+        for split in splits_of(self.decoder, chunk):
+            if split.corrupt and self.corrupt is None:
+                self.corrupt = with_likely_protocol(split.corrupt[0], chunk, self.decoder)
+            self.add_ddl(split)
+            for event in filter(is_too_long, split.ddl):
+                where = chunk.address(event.position, event.table)
+                _log.warning("A DDL text of %d characters is not looked into for types (%s)", len(event.query), where)
+            for table, table_events in split.tables.items():
+                if not self.tables.matches(table):
+                    self.others.add(table)
+                    continue
+                self.wanted.add(table)
+                if rows:
+                    rows_added += len(table_events)
+                    parts = self.rows.setdefault(table, [])
+                    size = sum(map(len, table_events.payloads)) if split.unpacked else 0
+                    if not parts or self._unpacked + size <= self.most_unpacked:
+                        parts.append(table_events)
+                        self._unpacked += size
+        return rows_added
+
+    def add_ddl(self, split: Split) -> None:
+        """Add DDL events, and what they and BOOTSTRAP events define."""
+        self.ddl += split.ddl
+        definitions = self.decoder.facts.definitions
+        if definitions is not None:
+            self.definitions.update(definitions([*split.ddl, *split.bootstraps]))
+
+    def describe(
+        self, events: TableEvents, declared: Mapping[str, TypeVersions] | None = None, *, with_ddl: bool = True
+    ) -> list[TableSchema]:
+        """Return the versions of a table that events show; see `Decoder.describe`.
+
+        Args:
+            events: row events of the table.
+            declared: the types that DDL texts give its columns.
+            with_ddl: whether DDL events count that describe tables in a form of their own.
+        """
+        if self.decoder.facts.definitions is None:
+            return self.decoder.describe(events, self.ddl if with_ddl else (), declared)
+        learned = Learned(definitions=self.definitions)
+        if self.search is not None and len(events.chunk):
+            chunk, learned.search = events.chunk, self.search
+            self.search.around = OffsetRange(chunk.topic, chunk.partition, chunk.offsets[0], chunk.offsets[-1] + 1)
+        schemas = self.decoder.describe(events, (), declared, learned)
+        self.definitions |= learned.definitions
+        return schemas
+
+
+def find_protocol(ranges: Sequence[OffsetRange], fetch: Fetch, options: Options) -> str | None:
+    """Return the option `protocol`, or with `auto` the protocol that the first and the last records have.
+
+    With `outputFormat=record`, where bad records are rows too, records of no known format are passed over: the first
+    record of another kind tells the protocol.
+
+    Returns:
+        The protocol's name; None if no record tells it.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    if options.protocol != "auto":
+        return options.protocol
+    deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+    sampler = Sampler(ranges, fetch, deadline)
+    seen: list[Chunk] = []
+    skips_unknown = options.output_format == "record"
+    for first, last in sampler.first_windows(_FIRST_WINDOW):
+        seen += (*first, *last)
+        protocol = detect_protocol(seen, skips_unknown=skips_unknown)
+        if protocol is not None:
+            return protocol
+    window, scanned = _FIRST_WINDOW, 0
+    while sampler and scanned < options.infer_schema_max_scanned_records and time.monotonic() < deadline:
+        window *= 2
+        for chunk in sampler.forward(window):
+            scanned += len(chunk)
+            protocol = detect_protocol([chunk], skips_unknown=skips_unknown)
+            if protocol is not None:
+                return protocol
+    return detect_protocol(seen) if sampler else None  # it would not be right to guess what follows
+
+
+def take_sample(
+    ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
+) -> Sample | None:
+    """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
+
+    Of very many topic partitions some are read, and more only while these do not have enough rows.
+
+    With `protocol=auto` the first and the last records determine the protocol.
+
+    Args:
+        ranges: the offset ranges.
+        fetch: yields the records of a range.
+        options: the options.
+        search: makes what looks for versions of tables that rows name and the sample does not define.
+
+    Returns:
+        The sample; None if the ranges hold no record and the protocol is not set.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+    """
+    if options.claim_check_location:
+        fetch = _portioned(fetch, possible_decoders(options))
+    deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
+    sampler = Sampler(ranges, fetch, deadline)
+    half = max(1, options.infer_schema_max_records // 2)
+    limit = options.infer_schema_max_scanned_records
+    size = max(_FIRST_WINDOW, half // max(1, min(len(ranges), _PARTITIONS_AT_A_TIME)))
+    seen: list[Chunk] = []
+    both = None if options.protocol == "auto" else _both_ends(options.protocol, options, search)
+    head_rows = tail_rows = 0
+    for first, last in sampler.first_windows(size):
+        seen += (*first, *last)
+        if options.protocol == "auto":
+            protocol = detect_protocol(seen)
+            if protocol is None:
+                continue
+            both = both or _both_ends(protocol, options, search)
+        assert both is not None  # noqa: S101 (for mypy)
+        head_rows += sum(map(both[0].add, first))
+        tail_rows += sum(map(both[1].add, last))
+        if head_rows + tail_rows >= 2 * half or both[0].scanned + both[1].scanned >= limit:
+            break
+    if both is None:
+        return None
+    sample, tail = both
+    for part, rows, step in ((sample, head_rows, sampler.forward), (tail, tail_rows, sampler.backward)):
+        window, sampled_rows = size, rows
+        while sampled_rows < half and sampler and sample.scanned + tail.scanned < limit and time.monotonic() < deadline:
+            window *= 2
+            sampled_rows += sum(part.add(chunk) for chunk in step(window))
+    _join(sample, tail)
+    # If messages have no types, only DDL events have them, and a column may change its type more than once: look for
+    # all DDL events in between.
+    # The same helps if DDL texts may say what messages lack, but only if all of them can be read.
+    texts_help = ddl_texts_help(sample) is not False if options.output_format == "event" else _lacks_details(sample)
+    if sampler and (lacks_types(sample) or (texts_help and sampler.left <= limit - sample.scanned)):
+        while sampler and sample.scanned < limit and time.monotonic() < deadline:
+            for chunk in sampler.forward(4096):
+                sample.add(chunk, rows=False)
+    sample.whole = not sampler
+    return sample
+
+
+def _both_ends(protocol: str, options: Options, search: MakesSearch | None) -> tuple[Sample, Sample]:
+    """Return the samples, still empty, of the start and the end of the ranges."""
+    decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
+    head, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
+    if search is not None and decoder.facts.definitions is not None:
+        head.search = search(decoder)
+    return head, tail
+
+
+def _portioned(fetch: Fetch, decoders: Sequence[Decoder]) -> Fetch:
+    return lambda wanted: small_portions(fetch(wanted), decoders)
+
+
+def _join(head: Sample, tail: Sample) -> None:
+    for table, parts in tail.rows.items():
+        head.rows.setdefault(table, []).extend(reversed(parts))
+    head.ddl += tail.ddl
+    head.definitions |= tail.definitions
+    head.wanted |= tail.wanted
+    head.others |= tail.others
+    head.corrupt = head.corrupt or tail.corrupt
+    head.scanned += tail.scanned
+
+
+def lacks_types(sample: Sample) -> bool:
+    """Tell whether the messages leave types to DDL events (all of them, or some that are left open)."""
+    parts = [parts[0] for parts in sample.rows.values()]
+    return any(
+        column.type is None or (column.vague and sample.decoder.facts.types_in_ddl)
+        for table_events in parts
+        for schema in sample.describe(table_events, with_ddl=False)
+        for column in schema.columns
+    )
+
+
+def ddl_texts_help(sample: Sample) -> bool | None:
+    """Return whether DDL texts say what messages leave open and `outputFormat=event` shows.
+
+    That is which label a number stands for, and whether a string is binary.
+
+    Returns:
+        None if the sample has no such column, so that only later messages would tell.
+    """
+    if sample.decoder.facts.types_in_ddl:
+        return False
+    types = [
+        (column.type, column.vague)
+        for parts in sample.rows.values()
+        for schema in sample.describe(parts[0], with_ddl=False)
+        for column in schema.columns
+    ]
+    labels = [type_.labels for type_, _ in types if type_ is not None and type_.family in ("enum", "set")]
+    if None in labels or any(vague for _, vague in types):
+        return True
+    if labels:  # messages have them
+        return False
+    declared = ddl_types_of_tables(sample.ddl, whole=True).values()
+    has_labels = any(type_.labels for columns in declared for versions in columns.values() for _, type_ in versions)
+    return True if has_labels else None
+
+
+def _lacks_details(sample: Sample) -> bool:
+    """Return whether DDL texts in the sample may say what the messages of a wanted table leave open."""
+    if sample.decoder.facts.types_in_ddl:
+        return False
+    tables = {event.table for event in sample.ddl if event.query}
+    return any(
+        lack_types(schema.columns) or tells_no_key(schema.columns)
+        for table, parts in sample.rows.items()
+        if any(table.is_same(name) for name in tables)
+        for schema in sample.describe(parts[0], with_ddl=False)
+    )
+
+
+def describe_table(
+    sample: Sample, table: TableName, declared: Mapping[str, TypeVersions] | None = None
+) -> list[TableSchema]:
+    """Return the versions of a table that a sample shows.
+
+    Args:
+        sample: the sample.
+        table: the table.
+        declared: the types that DDL texts give its columns; None if they are not parsed yet.
+    """
+    decoder, parts = sample.decoder, sample.rows.get(table, ())
+    if declared is None:
+        declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
+    schemas = [schema for table_events in parts for schema in sample.describe(table_events, declared)]
+    if decoder.facts.definitions is None:
+        return schemas
+    return [schema for schema in schemas if _is_defined(schema)] or schemas  # decoding reports the other rows
+
+
+def infer_table(sample: Sample) -> TableSchema:
+    """Return the schema of the one wanted table of a sample: its versions, merged.
+
+    Raises:
+        OptionError: the sample holds several wanted tables; the error lists them.
+        SchemaError: it holds none.
+        DecodeError: no row can be read.
+    """
+    spellings = sorted(sample.rows, key=str)
+    names: list[TableName] = []
+    for table in spellings:
+        if not any(table.is_same(name) for name in names):
+            names.append(table)
+    if len(names) > 1:
+        listed = ", ".join(map(str, names))
+        msg = (
+            f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+            f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
+            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'Tables in Delta and "
+            "Iceberg' in the documentation)"
+        )
+        raise OptionError(msg)
+    if not names:
+        declared = declared_table(
+            sample.decoder,
+            sample.tables,
+            sample.ddl if sample.whole else (),
+            sample.definitions,
+            sample.table_ddl,
+        )
+        if declared is None:
+            raise _nothing_found(sample)
+        return _with_declarations(declared, sample)
+    schemas = [schema for table in spellings for schema in describe_table(sample, table)]
+    for schema in schemas:
+        try:
+            check_names(schema.table, schema.columns)
+        except SchemaError as error:
+            raise _with_address(error, sample, schema) from None
+    _check_definitions(sample, schemas)
+    merged = merge_schemas(schemas)
+    if merged is None:  # no row can be read: decoding says what is wrong with the first
+        raise _first_failure(sample, names[0])
+    return _with_declarations(merged, sample)
+
+
+def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
+    """Return a table with what DDL and `tableDDL` say of its columns."""
+    described = with_table_ddl(with_ddl_facts(schema, sample.ddl, whole=sample.whole), sample.table_ddl)
+    return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
+
+
+def _is_defined(schema: TableSchema) -> bool:
+    """Return whether the types of a table are known, of whose rows each names a version."""
+    return all(column.type is not None for column in schema.columns)
+
+
+def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
+    """Refuse a table if no message defines a version that its rows name.
+
+    Raises:
+        DecodeError: the first row with such a version says what to do.
+    """
+    if sample.decoder.facts.definitions is None:
+        return
+    for schema in schemas:
+        if not _is_defined(schema):
+            plan = Plan((ReadField(schema.columns[0].name, pa.string()),))
+            for part in sample.rows[schema.table]:
+                failures = sample.decoder.decode(part, plan, Learned(definitions=sample.definitions)).failures
+                if failures:
+                    raise failures[min(failures)]
+
+
+def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> SchemaError:
+    """Return the error with the address of the first event that has the same columns."""
+    names = [column.name for column in shown.columns]
+    for part in sample.rows[shown.table]:
+        for event, payload in enumerate(part.payloads):
+            alone = TableEvents(part.chunk, part.table)
+            alone.append(part.positions[event], part.indexes[event], payload, part.event_keys[event])
+            if any(
+                [column.name for column in schema.columns] == names for schema in sample.describe(alone, with_ddl=False)
+            ):
+                msg = f"{error} ({part.address(event)})"
+                return SchemaError(msg)
+    return error
+
+
+def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
+    """Return the error for ranges without a record."""
+    place = record_source(options).described(ranges)
+    msg = (
+        f"No record in the range to read of {place}: the schema cannot be inferred. Give it with .schema(…) and the "
+        f"options 'protocol' and 'tables', or load again when TiCDC has written something{time_hint(options)}"
+    )
+    return SchemaError(msg)
+
+
+def absent_names(sample: Sample) -> TableFilter:
+    """Return those names of the option `tables` that no row and no DDL event of a sample is about."""
+    seen = {*sample.wanted, *(event.table for event in sample.ddl)}
+    names = (name for name in sample.tables.patterns if not any(map(TableFilter((name,)).matches, seen)))
+    return TableFilter(tuple(names))
+
+
+def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
+    """Return what to say of a sample without a row of these names."""
+    return (
+        f"{wanted.without_row(sample.wanted | sample.others, counted(sample.scanned, 'record'))} "
+        "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"
+    )
+
+
+def _nothing_found(sample: Sample) -> Exception:
+    if sample.corrupt is not None and not sample.others:
+        return sample.corrupt.error
+    wanted = ", ".join(".".join(pattern) for pattern in sample.tables.patterns)
+    if sample.others:
+        return OptionError(no_row_in_sample(sample, sample.tables))
+    what = f"row of {wanted}" if wanted else "row"
+    msg = (
+        f"No {what} among {counted(sample.scanned, 'record')} of the range: the schema cannot be inferred. Give it "
+        "with .schema(…) (and the options 'protocol' and 'tables'), raise inferSchema.maxScannedRecords, or read more "
+        "records (startingOffsets of topics)"
+    )
+    return SchemaError(msg)
+
+
+def _first_failure(sample: Sample, table: TableName) -> Exception:
+    for table_events in sample.rows[table]:
+        learned = Learned(definitions=sample.definitions)
+        failures = sample.decoder.decode(table_events, Plan(()), learned).failures
+        if failures:
+            return failures[min(failures)]
+    return DecodeError(f"no event of {table} could be read")

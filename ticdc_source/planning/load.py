@@ -1,0 +1,199 @@
+"""What the driver does for each read: options → offset ranges → sample → read schema, context, input partitions.
+
+This module does not depend on Spark. `source.py` and `spark/` call it, and any other reader can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, warn
+from ticdc_source.kernels.native import warn_of_missing
+from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import OPTIONS, Options
+from ticdc_source.options.ranges import validate, warn_of_implausible_times
+from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.planning.ddl_coverage import ddl_copies_of_batch
+from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
+from ticdc_source.planning.inference import (
+    Fetch,
+    MakesSearch,
+    infer_table,
+    nothing_there,
+    take_sample,
+    tell_order,
+)
+from ticdc_source.planning.read_context import ContextFinder, warn_of_absent_names, warn_of_missing_ddl
+from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
+from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.protocols import checked_protocol, decoder_of
+from ticdc_source.sources.record_source import RecordSource
+
+__all__ = ["BatchPlan", "batch_options", "infer_schema", "plan_batch", "schema_of_ranges", "stream_options"]
+
+
+def batch_options(given: Mapping[str, str]) -> Options:
+    """Return the options of a batch read, checked as far as possible without a broker.
+
+    Raises:
+        OptionError: an option is wrong, or not supported in batch reads.
+    """
+    options = _parsed(given)
+    warn_of_unknown(options)
+    validate(options, streaming=False)
+    _check_protocol(options)
+    check_types(options)
+    for option in OPTIONS.values():
+        if option.only == "stream" and options.is_given(option.name):
+            warn(f"Option '{option.name}' is ignored: it applies to streams only")
+    return options
+
+
+def stream_options(given: Mapping[str, str]) -> Options:
+    """Return the options of a stream, checked as far as possible without a broker.
+
+    Raises:
+        OptionError: an option is wrong, or not supported in streams.
+    """
+    options = replace(_parsed(given), is_stream=True)
+    validate(options, streaming=True)
+    _check_protocol(options)
+    check_types(options)
+    if options.ending_commit_ts == "resolved":
+        msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
+        raise OptionError(msg)
+    return options
+
+
+def _parsed(given: Mapping[str, str]) -> Options:
+    refuse_misspelt(given)
+    return Options.of(given)
+
+
+def _check_protocol(options: Options) -> None:
+    """Refuse a protocol that does not exist, or that does not come from such a source."""
+    record_source(options).check_protocol(checked_protocol(options))
+
+
+def infer_schema(given: Mapping[str, str]) -> pa.Schema:
+    """Return the read schema that the options ask for, inferred from the messages.
+
+    Raises:
+        TiCDCSourceError: an option is wrong, the brokers do not answer, or the messages do not determine a schema.
+    """
+    options = _parsed(given)
+    warn_of_unknown(options)
+    warn_of_missing(options.native_code)
+    _check_protocol(options)
+    check_types(options)
+    if not options.is_typed:  # the same columns for all tables
+        warn_of_implausible_times(options)
+        return format_schema(options)
+    ranges, options = _ranges_to_sample(options)
+    with driver_fetcher(options) as fetcher:
+        return schema_of_ranges(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+
+
+def schema_of_ranges(
+    ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
+) -> pa.Schema:
+    """Infer the read schema from the records of the given offset ranges.
+
+    Args:
+        ranges: the offset ranges to sample.
+        fetch: yields the records of an offset range, from any storage.
+        options: the options.
+        search: see `take_sample`.
+
+    Raises:
+        SchemaError: the ranges hold no record, or no row event.
+        OptionError: there are several tables or protocols, or an option contradicts the messages.
+        DecodeError: no row can be read.
+    """
+    if not options.is_typed:
+        return format_schema(options)
+    sample = take_sample(ranges, fetch, options, search)
+    if sample is None or not (sample.scanned or sample.table_ddl):
+        raise nothing_there(ranges, options)
+    table = infer_table(sample)
+    warn_of_absent_names(sample)
+    tell_order(sample)
+    return read_schema(table, sample.decoder, options, definitions=sample.definitions)
+
+
+def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
+    """Return the ranges to sample: those of a batch read, or the whole log if the options are valid only for a stream.
+
+    If the source tells the protocol, the options have it then.
+
+    At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
+    here; the reader refuses those that are invalid for one.
+    """
+    try:
+        validate(options, streaming=False)
+    except OptionError:
+        validate(options, streaming=True)
+        batch = False
+    else:
+        batch = True
+    with record_source(options) as source:
+        ranges = source.ranges_to_infer_from(batch=batch)
+        return ranges, _with_protocol(options, source)
+
+
+def _with_protocol(options: Options, source: RecordSource) -> Options:
+    """Return the options with the protocol, if the source tells it."""
+    protocol = source.protocol()
+    return options if protocol is None else replace(options, protocol=protocol)
+
+
+class BatchPlan(NamedTuple):
+    """What a batch reads.
+
+    Attributes:
+        partitions: the offset ranges of each input partition.
+        context: what the driver knows about the messages.
+        scope: what it covers.
+    """
+
+    partitions: list[list[OffsetRange]]
+    context: ReadContext
+    scope: BatchScope
+
+
+def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
+    """Resolve the offsets of a batch read; cut large ranges, and pack small ones, into input partitions.
+
+    Raises:
+        TiCDCSourceError: the brokers do not answer, requested offsets no longer exist, or the messages do not fit the
+            options.
+    """
+    warn_of_missing(options.native_code)
+    with record_source(options) as source:
+        ranges = source.batch_ranges()
+        options = _with_protocol(options, source)
+        ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
+        topic_ids = dict(source.topic_ids())
+        context = ContextFinder(schema, options, source.earliest).of(ranges, ends)
+        copies = {} if source.is_one_log else ddl_copies_of_batch(source, ranges, context, options)
+        end = source.resolved_end() if options.ending_commit_ts == "resolved" else None
+    if options.ending_commit_ts == "resolved" and end is None:
+        if context.protocol is None:
+            raise nothing_there(ranges, options)
+        with driver_fetcher(options) as fetcher:
+            end = resolved_until(ranges, fetcher.fetch, decoder_of(context.protocol, options))
+    scope = BatchScope(
+        ddl_copies=copies,
+        partitions=1 if source.is_one_log else len(ends),
+        commit_end=end,
+        topic_ids=topic_ids,
+        one_watermark=source.is_one_log,
+    )
+    warn_of_missing_ddl(context, scope, options)
+    return BatchPlan(source.pieces(ranges), context, scope)

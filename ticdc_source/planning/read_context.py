@@ -1,0 +1,411 @@
+"""The read context, from a sample or from the metadata of an inferred schema; and warnings about what it shows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.table_filter import TableFilter, parse_table
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
+from ticdc_source.pipeline.layout import Layout
+from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
+from ticdc_source.planning.inference import (
+    Sample,
+    absent_names,
+    ddl_texts_help,
+    describe_table,
+    find_protocol,
+    infer_table,
+    lacks_types,
+    no_row_in_sample,
+    take_sample,
+)
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
+from ticdc_source.schema.model import (
+    DEFINITIONS,
+    KEY,
+    MYSQL_TYPE,
+    PROTOCOL,
+    TABLE,
+    VERSIONS,
+    WRITTEN,
+    Column,
+    TableSchema,
+    TypeVersions,
+    Written,
+    definitions_of_json,
+    merge_schemas,
+    versions_of_json,
+)
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import ColumnType, parse_type
+from ticdc_source.sources.record_source import Fetcher
+
+__all__ = [
+    "ContextFinder",
+    "context_of_sample",
+    "context_of_schema",
+    "context_of_table",
+    "lowest_partitions",
+    "warn_of_absent_names",
+    "warn_of_absent_tables",
+    "warn_of_missing_ddl",
+]
+
+
+_WINDOW = 4096  # records to scan for DDL events at a time
+
+
+def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
+    """Return the context from the field metadata of an inferred schema; None for a schema that a user wrote."""
+    fields = [
+        (item.name.lower(), {name.decode(): value.decode() for name, value in item.metadata.items()})
+        for item in _inferred_fields(schema, options)
+    ]
+    if not fields:
+        return None
+    _, first = fields[0]
+    fails_on_unknown_columns = options.on_schema_drift == "fail" and options.columns is None
+    return ReadContext(
+        protocol=first[PROTOCOL],
+        table=parse_table(first[TABLE]),
+        columns={name: _column_of_metadata(name, metadata) for name, metadata in fields},
+        expected=frozenset(name for name, _ in fields) if fails_on_unknown_columns else None,
+        definitions=definitions_of_json(first.get(DEFINITIONS, "[]"), parse_table(first[TABLE])),
+    )
+
+
+def _column_of_metadata(name: str, metadata: Mapping[str, str]) -> ColumnContext:
+    return ColumnContext(
+        name=name,
+        type=parse_type(metadata[MYSQL_TYPE]) if MYSQL_TYPE in metadata else None,
+        versions=versions_of_json(metadata.get(VERSIONS, "[]")),
+        written=Written[metadata[WRITTEN].upper()] if WRITTEN in metadata else Written.UNKNOWN,
+        key=KEY in metadata,
+    )
+
+
+def _inferred_fields(schema: pa.Schema, options: Options) -> list[pa.Field]:
+    fields = list(schema)
+    if options.output_format == "envelope":
+        images = [item for item in schema if item.name.lower() in ("before", "after")]
+        fields = list({inner.name: inner for item in images for inner in item.type}.values())
+    return [item for item in fields if item.metadata and TABLE.encode() in item.metadata]
+
+
+def context_of_sample(sample: Sample) -> ReadContext:
+    """Return the context of a sample for `outputFormat=event`: what the other outputs would know of each table.
+
+    Raises:
+        SchemaError: the messages of a table contradict the option `tableDDL`.
+    """
+    facts = sample.decoder.facts
+    in_texts = {} if facts.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
+    spellings: dict[TableName, list[TableName]] = {}
+    for table in sorted({*sample.rows, *(event.table for event in sample.ddl if event.table.table), *in_texts}):
+        if sample.tables.matches(table):
+            spellings.setdefault(table.folded, []).append(table)
+    tables: dict[TableName, Sequence[ColumnContext]] = {
+        name: [ColumnContext(name=column, type=type_) for column, type_ in columns.items()]
+        for name, columns in table_ddl_types(sample.table_ddl).items()
+    }
+    for name, spelled in spellings.items():
+        schemas = [schema for table in spelled for schema in describe_table(sample, table, in_texts.get(name, {}))]
+        merged = merge_schemas(schemas)
+        if merged is not None:
+            columns = with_table_ddl(merged, sample.table_ddl, required=False).columns
+            tables[name] = [_column(column, as_shown=True) for column in columns]
+        declared = facts.types_in_ddl(spelled[0], sample.ddl) if facts.types_in_ddl else in_texts.get(name, {})
+        given = {column.name for column in tables.get(name) or tables.get(TableName("", name.table), ())}
+        rest = [
+            ColumnContext(name=column, type=_supported(versions[-1][1]), versions=_if_several(versions))
+            for column, versions in declared.items()
+            if column not in given
+        ]
+        tables[name] = [*tables.get(name, ()), *rest]
+    return ReadContext(
+        protocol=facts.name,
+        tables={name: columns for name, columns in tables.items() if columns},
+        definitions=sample.definitions,
+    )
+
+
+def _column(column: Column, *, as_shown: bool = False) -> ColumnContext:
+    """Return the context of an inferred column.
+
+    Args:
+        column: the column.
+        as_shown: whether a type that messages leave open counts where the sample shows it.
+    """
+    is_open = column.is_open and not (as_shown and _is_shown_binary(column))
+    return ColumnContext(
+        name=column.name.lower(),
+        type=None if is_open else _supported(column.type),
+        versions=_if_several(column.versions),
+        written=column.written,
+        key=column.key,
+        binary=is_open and _is_shown_binary(column),
+    )
+
+
+def _is_shown_binary(column: Column) -> bool:
+    """Return whether a sample shows that the strings of a column are binary; its messages do not say it."""
+    return column.type is not None and column.type.family == "binary" and column.written is not Written.UNKNOWN
+
+
+def _supported(type_: ColumnType | None) -> ColumnType | None:
+    return type_ if type_ is not None and type_.is_supported else None
+
+
+def _if_several(versions: TypeVersions) -> TypeVersions:
+    return tuple(versions) if len(versions) > 1 else ()
+
+
+def context_of_table(table: TableSchema, sample: Sample) -> ReadContext:
+    """Return the context of an inferred table, for a read with a schema that a user wrote.
+
+    Columns that the user's schema lacks were left out on purpose, so `expected` stays None.
+    """
+    columns = {column.name: column for column in map(_column, table.columns)}
+    return ReadContext(
+        protocol=sample.decoder.facts.name, table=table.table, columns=columns, definitions=sample.definitions
+    )
+
+
+def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    """Return the lowest partition of each topic."""
+    lowest: dict[str, int] = {}
+    for topic, partition in topic_partitions:
+        lowest[topic] = min(partition, lowest.get(topic, partition))
+    return lowest
+
+
+def warn_of_absent_names(sample: Sample) -> None:
+    """Warn about names of the option `tables` that the sample lacks, though it has rows of another one."""
+    names = absent_names(sample)
+    if sample.wanted and names.patterns:
+        warn(no_row_in_sample(sample, names))
+
+
+def warn_of_absent_tables(sample: Sample, options: Options) -> None:
+    """Warn about tables of the options `tables` and `tableDDL` that no message is about, for `outputFormat=event`.
+
+    A sample of several tables ends when it has enough rows of any, and a stream has more to come: only a sample of all
+    records of a batch tells that one of these tables has no row.
+    """
+    if sample.others and not sample.wanted:
+        warn(no_row_in_sample(sample, sample.tables))
+    elif sample.whole and not options.is_stream:
+        warn_of_absent_names(sample)
+    occurring = {table.folded for table in {*sample.rows, *(event.table for event in sample.ddl)}}
+    names = {name.table for name in occurring}
+    absent = [
+        str(name) if name.database else name.table
+        for name in table_ddl_types(sample.table_ddl)
+        if (name.table not in names if not name.database else name not in occurring)
+    ]
+    if absent and occurring:
+        listed = ", ".join(absent)
+        warn(
+            f"Option 'tableDDL' creates {listed}, and no message of the sample is about {listed}: it is of use "
+            "only if rows of that table come later"
+        )
+
+
+def warn_of_missing_ddl(context: ReadContext, scope: BatchScope, options: Options) -> None:
+    """Warn if the read outputs DDL events but not partition 0, which may be the only partition with DDL events."""
+    if options.output_format != "event":
+        return
+    without = [topic for topic, of_topic in scope.ddl_copies.items() if 0 not in of_topic]
+    if without:
+        decoder = PROTOCOLS.get(context.protocol or "")
+        alone = decoder is not None and decoder.facts.ddl_partition == 0
+        what = "has its DDL in partition 0 only" if alone else "may have DDL in partition 0"
+        protocol = context.protocol or "the topic"
+        warn(f"Partition 0 of {', '.join(without)} is not read; {protocol} {what}")
+
+
+class ContextFinder:
+    """Returns the read context of a batch, or of each micro-batch of a stream. It lives in the driver's Python process.
+
+    With `outputFormat=event`, DDL events may be the only source of a table's column types and labels. Then this class
+    scans the DDL events that precede the batch's range (or the first micro-batch), and those of every later
+    micro-batch. A row is thus decoded identically in a batch, in a stream and after the stream's restart.
+
+    Args:
+        schema: the read schema.
+        options: the options.
+        earliest: returns the log start of each topic partition.
+        warns_of_absent: whether tables that the options name and the sampled ranges lack are worth a warning. To a
+            reader of the last few records they are not.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        options: Options,
+        earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        *,
+        warns_of_absent: bool = True,
+    ) -> None:
+        self._schema = schema
+        self._options = options
+        self._source = record_source(options)
+        self._earliest = earliest
+        self._warns_of_absent = warns_of_absent
+        self._context: ReadContext | None = None
+        self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
+        self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
+
+    def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        """Return the context of a batch, or of the next micro-batch.
+
+        Args:
+            ranges: the offset ranges that it reads.
+            ends: the end offset of each topic partition in this batch or micro-batch.
+
+        Raises:
+            OptionError: the sample contains more than one table or protocol.
+        """
+        if self._sample is not None:
+            before = len(self._sample.ddl)
+            with_ddl = self._source.with_ddl(ranges)
+            if with_ddl is None:
+                with_ddl = _ranges_of_ddl(self._sample, self._ddl_helps, ranges)
+            with driver_fetcher(self._options) as fetcher:
+                _add_ddl(self._sample, with_ddl, fetcher)
+            if len(self._sample.ddl) > before:
+                self._ddl_helps = ddl_texts_help(self._sample)
+                self._context = context_of_sample(self._sample)
+        elif self._context is None:
+            self._context = self._infer_context(ranges, ends)
+            _warn_of_checksums(self._context.protocol, self._options)
+        elif self._context.provisional:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an earlier micro-batch has reported them
+                self._context = self._infer_context(ranges, ends)
+        assert self._context is not None  # noqa: S101 (for mypy)
+        return self._context
+
+    def _infer_context(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        options = self._options
+        ranges = self._source.sampled(ranges)
+        if options.is_typed:
+            return self._of_schema_or_sample(ranges)
+        with driver_fetcher(options) as fetcher:
+            if options.output_format == "record":
+                protocol = find_protocol(ranges, fetcher.fetch, options)
+                # If all records are bad, any decoder says so; the next micro-batch looks again.
+                return ReadContext(protocol=protocol or next(iter(PROTOCOLS)), provisional=protocol is None)
+            sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+            if sample is None:
+                return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
+            in_form = sample.decoder.facts.types_in_ddl is not None and (not sample.rows or lacks_types(sample))
+            in_text = ddl_texts_help(sample)
+            if in_form or in_text is not False:
+                self._sample, self._ddl_helps = sample, in_text
+                in_range = list(sample.ddl)
+                whole = self._add_history(sample, ranges, ends, fetcher)
+                if not whole and not in_form:  # an unseen ALTER may have changed the labels: rely on the range alone
+                    sample.ddl = in_range
+                if (in_form or in_text) and not (whole and sample.whole):
+                    warn(
+                        "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
+                        "columns whose types or labels appear only in DDL events are shown as the messages have them",
+                    )
+            if self._warns_of_absent:
+                warn_of_absent_tables(sample, options)
+            return context_of_sample(sample)
+
+    def _of_schema_or_sample(self, ranges: Sequence[OffsetRange]) -> ReadContext:
+        """Return the context stored in an inferred schema; if there is none, infer it from a sample of the ranges."""
+        options = self._options
+        context = context_of_schema(self._schema, options)
+        if context is not None:
+            return context
+        with driver_fetcher(options) as fetcher:
+            sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+        if sample is None:
+            return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
+        try:
+            inferred = infer_table(sample)
+        except TiCDCSourceError as error:
+            if isinstance(error, OptionError) and sample.rows:  # several tables
+                raise
+            warn(str(error))
+            table = TableFilter(options.tables or ()).exact
+            # If `tables` names one table, there is nothing more to infer, unless its types come from DDL events.
+            provisional = table is None or sample.decoder.facts.types_in_ddl is not None
+            return ReadContext(protocol=sample.decoder.facts.name, table=table, provisional=provisional)
+        warn_of_absent_names(sample)
+        _warn_of_absent_columns(Layout.of(self._schema, options).data_fields(), inferred)
+        return context_of_table(inferred, sample)
+
+    def _add_history(
+        self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher
+    ) -> bool:
+        """Add the DDL events before a batch, or before a stream's first micro-batch; return whether all were scanned.
+
+        A DDL event is sent to all partitions of a topic, or only to the first: the lowest partition is enough.
+        """
+        lowest = {tp.topic: tp for tp in sorted(ends, reverse=True)}.values()
+        begins = {**ends, **{offset_range.topic_partition: offset_range.start for offset_range in ranges}}
+        deadline = time.monotonic() + self._options.infer_schema_timeout_ms / 1000
+        limit = self._options.infer_schema_max_scanned_records
+        for topic_partition, earliest in self._earliest(lowest).items():
+            end = begins[topic_partition]
+            while end > earliest:  # backwards: the newest are the most informative
+                if limit <= 0 or time.monotonic() >= deadline:
+                    return False
+                start = max(earliest, end - min(limit, _WINDOW))
+                _add_ddl(sample, [OffsetRange(*topic_partition, start, end)], fetcher)
+                limit -= end - start
+                end = start
+        return True
+
+
+def _warn_of_checksums(protocol: str | None, options: Options) -> None:
+    """Warn if `verifyChecksum` has nothing to verify."""
+    if options.verify_checksum != "off" and protocol is not None and not PROTOCOLS[protocol].facts.has_checksums:
+        warn(f"Option 'verifyChecksum' has no effect: {protocol} has no checksums; simple and avro have")
+
+
+def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:  # noqa: FBT001 (as `ddl_texts_help` returns it)
+    """Return the ranges of a micro-batch to scan for DDL events.
+
+    If all partitions have a copy of a DDL event, the one of the lowest partition may come in a later micro-batch than
+    the rows after it. So all are scanned, unless no column depends on them so far.
+    """
+    only = sample.decoder.facts.ddl_partition
+    if only is not None:
+        return [each for each in ranges if each.partition == only]
+    if sample.decoder.facts.types_in_ddl or helps:
+        return list(ranges)
+    lowest = lowest_partitions(each.topic_partition for each in ranges)
+    return [each for each in ranges if each.partition == lowest[each.topic]]
+
+
+def _add_ddl(sample: Sample, ranges: Iterable[OffsetRange], fetcher: Fetcher) -> None:
+    for offset_range in ranges:
+        for chunk in fetcher.fetch(offset_range):
+            sample.add(chunk, rows=False)
+
+
+def _warn_of_absent_columns(fields: Sequence[pa.Field], inferred: TableSchema) -> None:
+    """Warn about columns of the user's schema that occur in no sampled message: they are NULL."""
+    inferred_names = {column.name.lower(): column.name for column in inferred.columns}
+    for item in fields:
+        if item.name.lower() not in inferred_names:
+            near = nearest(item.name, inferred_names)
+            hint = f". Did you mean {inferred_names[near[0]]}?" if near else ""
+            msg = f"The schema's column {item.name} is in no message of {inferred.table} that was sampled"
+            warn(f"{msg}: it is NULL if a message lacks it{hint}")

@@ -1,0 +1,196 @@
+"""What splitting makes of a chunk: the events of each table, as parallel lists, and all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from ticdc_source.errors import Address, DecodeError
+from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.schema.ddl_event import DDLEvent, Moment
+from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.sources.chunk import Chunk
+
+__all__ = ["Corrupt", "EventKey", "Split", "TableEvents", "WatermarkEvent", "merged"]
+
+
+# What splitting learned of one event, for the decoder of the same protocol alone: for some, the parsed JSON of its key.
+EventKey: TypeAlias = Any
+
+
+@dataclass(slots=True)
+class TableEvents:
+    """The row events of one table in one chunk, in order.
+
+    Attributes:
+        chunk: the records that hold the events.
+        table: the table.
+        positions: the position of each event's record in the chunk; a range if each record is one of these events.
+        indexes: the index of each event in its message, from 0.
+        payloads: the bytes of each event; `Binaries` if each is the whole value of a record.
+        event_keys: what splitting learned of each event (`EventKey`).
+    """
+
+    chunk: Chunk
+    table: TableName
+    positions: list[int] | range = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
+    payloads: list[bytes] | Binaries = field(default_factory=list)
+    event_keys: Sequence[EventKey] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.payloads)
+
+    @classmethod
+    def of_records(
+        cls, chunk: Chunk, table: TableName, positions: Sequence[int], payloads: Sequence[bytes]
+    ) -> TableEvents:
+        """Return the events of records that are one event each."""
+        count = len(payloads)
+        kept_positions = range(count) if count == len(chunk) else list(positions)
+        kept = payloads if isinstance(payloads, Binaries) else list(payloads)
+        return cls(chunk, table, kept_positions, [0] * count, kept, [None] * count)
+
+    def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
+        """Append one event."""
+        positions, payloads, event_keys = self._lists()
+        positions.append(position)
+        self.indexes.append(index)
+        payloads.append(payload)
+        event_keys.append(event_key)
+
+    def extend(self, position: int, payloads: Sequence[bytes], event_keys: Sequence[EventKey]) -> None:
+        """Append all events of one record."""
+        count = len(payloads)
+        own_positions, own_payloads, own_keys = self._lists()
+        own_positions += [position] * count
+        self.indexes += range(count)
+        own_payloads += payloads
+        own_keys += event_keys
+
+    def _lists(self) -> tuple[list[int], list[bytes], list[EventKey]]:
+        """Return positions, payloads and event keys as lists, and keep them as lists from now on."""
+        if not isinstance(self.event_keys, list):
+            self.event_keys = list(self.event_keys)
+        if isinstance(self.positions, range):
+            self.positions = list(self.positions)
+        if isinstance(self.payloads, Binaries):
+            self.payloads = list(self.payloads)
+        return self.positions, self.payloads, self.event_keys
+
+    def picked(self, wanted: Sequence[int]) -> TableEvents:
+        """Return the events at some rising indexes among these."""
+        if len(wanted) == len(self):
+            return self
+        picked = TableEvents(self.chunk, self.table)
+        for event in wanted:
+            picked.append(self.positions[event], self.indexes[event], self.payloads[event], self.event_keys[event])
+        return picked
+
+    def payload_array(self) -> pa.BinaryArray:
+        """Return the bytes of each event as one array."""
+        if isinstance(self.payloads, Binaries):
+            return self.payloads.array
+        return pa.array(self.payloads, pa.binary())
+
+    def moment(self, event: int, commit_ts: int | None) -> Moment:
+        """Return when an event of a commit-ts happened, given its index among these."""
+        return Moment(commit_ts or 0, *self.chunk.place(self.positions[event]))
+
+    def address(self, event: int, column: str | None = None) -> Address:
+        """Return the address of an event, given its index among these."""
+        return self.chunk.address(self.positions[event], self.table, column)
+
+
+def merged(parts: Sequence[TableEvents]) -> TableEvents:
+    """Return the events of several parts of one table in one chunk, in order."""
+    table_events = TableEvents(parts[0].chunk, parts[0].table)
+    events = [
+        event
+        for part in parts
+        for event in zip(part.positions, part.indexes, part.payloads, part.event_keys, strict=True)
+    ]
+    for event in sorted(events, key=lambda event: event[:2]):
+        table_events.append(*event)
+    return table_events
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkEvent:
+    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition.
+
+    Attributes:
+        position, index: as in `DDLEvent`.
+        ts: the watermark.
+        build_ts, cluster_id: as in `DDLEvent`.
+    """
+
+    position: int
+    index: int
+    ts: int
+    build_ts: int | None = None
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt:
+    """An event, or a whole record, that cannot be read.
+
+    Attributes:
+        position: the position of its record in the chunk.
+        index: its index in the message.
+        error: why it cannot be read.
+        bytes_at_index: the index of another bad event of the same record, whose row has the record's bytes for both;
+            None if its own row has them.
+    """
+
+    position: int
+    index: int
+    error: DecodeError
+    bytes_at_index: int | None = None
+
+
+@dataclass(slots=True)
+class Split:
+    """A chunk, cut into events.
+
+    Attributes:
+        tables: the row events by table, in the order of their first events.
+        ddl: DDL events, in order.
+        bootstraps: what TiCDC sends again and again to define a table, in order. It changes nothing, and has no
+            commit-ts.
+        watermarks: watermark events, in order.
+        corrupt: records and events that cannot be cut, in order.
+        skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
+        lost_deletes: the number of records that say that some row was deleted, and not which one.
+        others: the number of row events of tables that are not wanted.
+        unpacked: the number of bytes that its events have and the chunk has not: those of decompressed messages.
+        rest: the other events of the chunk, if all together would be too large.
+    """
+
+    tables: dict[TableName, TableEvents] = field(default_factory=dict)
+    ddl: list[DDLEvent] = field(default_factory=list)
+    bootstraps: list[DDLEvent] = field(default_factory=list)
+    watermarks: list[WatermarkEvent] = field(default_factory=list)
+    corrupt: list[Corrupt] = field(default_factory=list)
+    skipped: int = 0
+    lost_deletes: int = 0
+    others: int = 0
+    unpacked: int = 0
+    rest: Iterator[Split] = field(default_factory=lambda: iter(()))
+
+    def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
+        """Return the events of a table; none at first."""
+        table_events = self.tables.get(table)
+        if table_events is None:
+            table_events = self.tables[table] = TableEvents(chunk, table)
+        return table_events
+
+    def keep(self, wants: Wants) -> None:
+        """Drop the events of tables that are not wanted, and count them."""
+        for table in [table for table in self.tables if not wants(table)]:
+            self.others += len(self.tables.pop(table))

@@ -1,0 +1,1 @@
+"""Sources of records: Kafka and files; and of schemas."""

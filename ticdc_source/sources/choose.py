@@ -1,0 +1,15 @@
+"""Which source a read has: the only place that decides it."""
+
+from __future__ import annotations
+
+from ticdc_source.options.options import Options
+from ticdc_source.sources.kafka.source import KafkaSource
+from ticdc_source.sources.record_source import RecordSource, WireFormats
+from ticdc_source.sources.storage.source import FileSource
+
+__all__ = ["source_of"]
+
+
+def source_of(options: Options, formats: WireFormats) -> RecordSource:
+    """Return the source that the options name; it connects to nothing yet."""
+    return KafkaSource(options, formats) if options.path is None else FileSource(options, formats)

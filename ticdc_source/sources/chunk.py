@@ -1,0 +1,91 @@
+"""Records as every source yields them: a bounded run of one topic partition, as parallel lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ticdc_source.errors import Address
+from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.schema.table_name import TableName
+
+__all__ = ["Chunk"]
+
+
+class _Lists(NamedTuple):
+    """The parts of a chunk's records, to which those of more records can be appended."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A bounded run of records of one topic partition, in offset order.
+
+    Attributes:
+        topic: the topic.
+        partition: the topic partition.
+        offsets: one per record, rising, not always by one; a range if always by one and the native path cut them.
+        timestamps: Kafka's record timestamps, in milliseconds since the epoch; -1 for none.
+        keys: the records' keys; None is Kafka's null, b"" an empty key.
+        values: the records' values; None is Kafka's null. They may be an array if none is null.
+        headers: one list of (key, value) per record; None if headers were not asked for.
+        failure: why the only record of the chunk could not be taken out of its record batch; its key and value are
+            None then.
+    """
+
+    topic: str
+    partition: int
+    offsets: list[int] | range = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] | Binaries = field(default_factory=list)
+    headers: list[list[tuple[str, bytes | None]]] | None = None
+    failure: str | None = None
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.offsets)
+
+    def lists(self) -> _Lists:
+        """Return offsets, timestamps, keys and values as lists, and keep them as lists from now on."""
+        if not isinstance(self.offsets, list):
+            self.offsets = list(self.offsets)
+        if isinstance(self.values, Binaries):
+            self.values = list[bytes | None](self.values)
+        return _Lists(self.offsets, self.timestamps, self.keys, self.values)
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Return the topic partition and the offset of a record."""
+        return self.partition, self.offsets[position]
+
+    def part(self, first: int, after: int) -> Chunk:
+        """Return the records at the positions `[first, after)`."""
+        values = self.values
+        return Chunk(
+            self.topic,
+            self.partition,
+            self.offsets[first:after],
+            self.timestamps[first:after],
+            self.keys[first:after],
+            values.part(first, after) if isinstance(values, Binaries) else values[first:after],
+            None if self.headers is None else self.headers[first:after],
+            self.failure,
+        )
+
+    def address(self, position: int, table: TableName | None = None, column: str | None = None) -> Address:
+        """Return the address of the record at `position`, its index in this chunk.
+
+        A table without a name stands for its database.
+        """
+        return Address(
+            topic=self.topic,
+            partition=self.partition,
+            offset=self.offsets[position],
+            database=None if table is None or table.table else table.database or None,
+            table=None if table is None or not table.table else str(table),
+            column=column,
+        )

@@ -1,0 +1,271 @@
+"""What a fetch returned → chunks, cut out of its record batches without an object for each record."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.kernels.native import native
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka.batches.decompress import Decompressed
+from ticdc_source.sources.kafka.batches.one_by_one import check_offset, cut_records, offset_of
+from ticdc_source.sources.kafka.batches.record_batches import Fetched, RecordBatch, visible
+from ticdc_source.sources.kafka.batches.runs import Run, add_runs
+
+__all__ = ["ChunkLimits", "between", "chunks_of"]
+
+_CODEC = 0x07  # of the attributes
+_PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkLimits:
+    """How large a chunk is.
+
+    Attributes:
+        max_records: records in a chunk at most.
+        max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
+        include_headers: whether chunks have headers.
+        max_record_bytes: bytes of a record of a compressed record batch at most; see `FetchSettings`.
+        native: whether the native path cuts, if it is there.
+    """
+
+    max_records: int
+    max_bytes: int
+    include_headers: bool
+    max_record_bytes: int = 72 << 20
+    native: bool = True
+
+
+def chunks_of(
+    fetched: Fetched, batches: Iterable[RecordBatch], damage: str | None, limits: ChunkLimits, end: int
+) -> Iterator[Chunk]:
+    """Cut chunks out of record batches, from the requested offset on; none is empty.
+
+    The records before a damaged one are yielded before the error is raised. A few records behind `end` may be yielded.
+
+    Args:
+        fetched: what was fetched.
+        batches: its record batches.
+        damage: what is wrong behind them, None if nothing is.
+        limits: how large a chunk is.
+        end: the offset from which on no record is needed.
+
+    Raises:
+        DecodeError: a checksum is wrong, bytes are no record, or a batch is compressed with an unknown codec. The error
+            has no address.
+    """
+    cutter = _Cutter(fetched, limits)
+    failure: Exception | None = None if damage is None else DecodeError(damage)
+    try:
+        for batch in visible(fetched, batches):
+            if batch.offset >= end and not batch.is_legacy:
+                failure = None
+                break
+            yield from cutter.cut_legacy(batch) if batch.is_legacy else cutter.cut(batch)
+    except Exception as error:  # noqa: BLE001 (raised below)
+        failure = error
+    try:
+        cutter.flush()
+    except DecodeError as error:  # in a record before that of any other failure
+        failure = error
+    cutter.drop_early()
+    if cutter.chunk.offsets:
+        yield cutter.chunk
+    if failure is not None:
+        raise failure
+
+
+def between(chunk: Chunk, start: int, end: int = 1 << 63) -> Chunk:
+    """Return the records of a chunk with offsets in `[start, end)`; the chunk itself if that is all of them."""
+    offsets = chunk.offsets
+    if offsets[0] >= start and offsets[-1] < end:
+        return chunk
+    first, after = bisect_left(offsets, start), bisect_left(offsets, end)
+    return chunk.part(first, after)
+
+
+class _Cutter:
+    """Fills chunks, one after the other.
+
+    Attributes:
+        chunk: the one that is being filled.
+    """
+
+    def __init__(self, fetched: Fetched, limits: ChunkLimits) -> None:
+        self._fetched = fetched
+        self._limits = limits
+        self._bytes_left = 0  # in the chunk
+        self._runs: list[Run] = []  # records that belong to the chunk and are not in it yet
+        self._waiting = 0  # how many those are
+        self._previous = -1  # the offset of the last record that was cut, whether the chunk has it or not
+        self._native = native if limits.native else None  # until it declines some records
+        self._begin()
+
+    def _begin(self) -> None:
+        headers: list[list[tuple[str, bytes | None]]] | None = [] if self._limits.include_headers else None
+        self.chunk = Chunk(self._fetched.topic, self._fetched.partition, headers=headers)
+        self._bytes_left = self._limits.max_bytes
+
+    def cut_legacy(self, batch: RecordBatch) -> Iterator[Chunk]:
+        """Take the records of a message before format v2, and yield the chunks that are full."""
+        self.flush()
+        message = memoryview(self._fetched.data)[batch.start : batch.end]
+        for record in self._fetched.read_legacy(message, self._fetched.check_crcs):
+            check_offset(batch, record.offset, self._previous)
+            self._previous = record.offset
+            if record.offset < self._fetched.start:
+                continue
+            size = len(record.key or b"") + len(record.value or b"")
+            if self.chunk.offsets and (len(self.chunk) >= self._limits.max_records or size > self._bytes_left):
+                yield self.chunk
+                self._begin()
+            self._bytes_left -= size
+            offsets, timestamps, keys, values = self.chunk.lists()
+            offsets.append(record.offset)
+            timestamps.append(record.timestamp)
+            keys.append(record.key)
+            values.append(record.value)
+            if self.chunk.headers is not None:
+                self.chunk.headers.append([])
+
+    def cut(self, batch: RecordBatch) -> Iterator[Chunk]:
+        """Take the records of a batch, and yield the chunks that are full."""
+        codec = batch.attributes & _CODEC
+        data, at, end = self._fetched.data, batch.body, batch.end
+        compressed = Decompressed(codec, memoryview(data)[at:end]) if codec else None
+        if compressed is not None:
+            data = compressed.read(_PIECE)
+            at, end = 0, len(data)
+        left = batch.records
+        while left > 0:
+            max_records = self._limits.max_records - len(self.chunk) - self._waiting
+            if max_records <= 0:
+                self.flush()
+                if len(self.chunk) >= self._limits.max_records:
+                    yield self.chunk
+                    self._begin()
+                continue
+            missing = 0
+            if self._native is not None:
+                walked = self._native.walk_records(data, at, end, min(left, max_records), max(0, self._bytes_left))
+                missing = walked.missing
+                if walked.count:
+                    self._runs.append(Run(batch, data, at, walked.after, walked.count))
+                    self._waiting += walked.count
+                    left -= walked.count
+                    self._bytes_left -= walked.after - at
+                    at = walked.after
+                    continue
+                # Else the next record is cut off, too long for this chunk, or unusual: `cut_records` takes just that.
+                max_records = 1
+            taken = 0
+            if not missing:
+                self.flush()
+                taken = -len(self.chunk)
+                after, missing = cut_records(
+                    batch,
+                    self.chunk,
+                    data,
+                    at,
+                    end,
+                    previous=self._previous,
+                    max_records=min(left, max_records),
+                    max_bytes=self._bytes_left,
+                )
+                taken += len(self.chunk)
+                left -= taken
+                self._bytes_left -= after - at
+                at = after
+                self._move_on()
+                self.drop_early()
+            if missing and compressed is not None and end - at + missing > self._limits.max_record_bytes:
+                offset = offset_of(batch, data, at)
+                self.flush()
+                check_offset(batch, offset, self._previous)
+                self._previous = offset
+                if self.chunk.offsets:
+                    yield self.chunk
+                    self._begin()
+                data = _behind(batch, compressed, end - at + missing, data[at:])
+                at, end = 0, len(data)
+                left -= 1
+                if offset >= self._fetched.start:
+                    yield self._too_large(offset)
+            elif missing:
+                more = b"" if compressed is None else compressed.read(max(_PIECE, min(missing, _LARGE_PIECE)))
+                if not more:
+                    raise _cut_off(batch)
+                data = data[at:] + more
+                at, end = 0, len(data)
+            elif not taken:
+                yield self.chunk
+                self._begin()
+        if at != end or (compressed is not None and compressed.read(1)):
+            msg = f"Record batch at offset {batch.offset} has unconsumed bytes after its last record"
+            raise DecodeError(msg)
+
+    def _too_large(self, offset: int) -> Chunk:
+        """Return the chunk of a record that is larger than the limits allow."""
+        limits = self._limits
+        reason = (
+            f"the record decompresses to more than {limits.max_record_bytes} bytes: set 'maxMessageBytes' higher to "
+            "read it, if the workers have the memory"
+        )
+        headers: list[list[tuple[str, bytes | None]]] | None = [[]] if limits.include_headers else None
+        return Chunk(self._fetched.topic, self._fetched.partition, [offset], [-1], [None], [None], headers, reason)
+
+    def flush(self) -> None:
+        """Put the records that were found into the chunk.
+
+        Raises:
+            DecodeError: bytes are no record; the records before them are in the chunk.
+        """
+        runs, self._runs, self._waiting = self._runs, [], 0
+        if not runs:
+            return
+        if self._native is not None and add_runs(self._native, runs, self.chunk, self._previous):
+            self._move_on()
+        else:
+            self._native = None
+            for run in runs:
+                cut_records(
+                    run.batch,
+                    self.chunk,
+                    run.data,
+                    run.begin,
+                    run.end,
+                    previous=self._previous,
+                    max_records=run.count,
+                    max_bytes=run.end,
+                )
+                self._move_on()
+        self.drop_early()
+
+    def _move_on(self) -> None:
+        """Take note of the last record's offset: the next one's is higher."""
+        if self.chunk.offsets:
+            self._previous = self.chunk.offsets[-1]
+
+    def drop_early(self) -> None:
+        """Drop the records before the requested offset: a record batch is sent whole."""
+        if self.chunk.offsets and self.chunk.offsets[0] < self._fetched.start:
+            self.chunk = between(self.chunk, self._fetched.start)
+            if not self.chunk.offsets:
+                self._begin()
+
+
+def _cut_off(batch: RecordBatch) -> DecodeError:
+    return DecodeError(f"Record batch at offset {batch.offset} ends before its last record")
+
+
+def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes) -> bytes:
+    """Skip so many of the next bytes, the first of which are `data`; return what else has been read."""
+    while size > len(data):
+        size -= len(data)
+        data = compressed.read(min(size, _LARGE_PIECE))
+        if not data:
+            raise _cut_off(batch)
+    return data[size:]

@@ -1,0 +1,412 @@
+"""An offset range → bounded chunks of its records.
+
+The rules are those of Spark's `KafkaDataConsumer`: a range ends by the consumer's *position*, because its last offsets
+may hold no record (transaction markers, aborted or compacted records); records of the range that no longer exist are
+data loss; silence for too long is an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
+from ticdc_source.options.fetching import FetchSettings
+from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.ranges import EARLIEST, LATEST
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka.api import ClientFacts
+from ticdc_source.sources.kafka.batches.cut import ChunkLimits, between
+from ticdc_source.sources.kafka.client import (
+    Client,
+    Connect,
+    LogTruncatedError,
+    NoAnswerError,
+    OffsetOutOfRangeError,
+    PartitionReader,
+    UnknownPartitionsError,
+)
+from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
+from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+from ticdc_source.sources.kafka.retry import RetryingClient
+
+__all__ = ["KafkaFetcher"]
+
+# The wait for records doubles from the first value to the second. It starts low, so that a range whose last offsets
+# hold no records ends soon.
+_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500
+# After so long without progress the log's bounds are looked up, to find out whether there is anything to wait for, and
+# again after as long. If there is nothing, the answer counts after as many looks in a row as the driver takes, and as
+# far apart: a broker that has just started may not know the topic.
+_LOOK_AFTER_SECONDS = 1.0
+_LOOK_TIMEOUT_MS = 5_000
+# A fetch that has not come within the client's request time-out is asked for again with a part of its bytes, down to
+# the smallest. After some that came in a quarter of that time, the next ones are twice as large.
+_SMALLEST_FETCH, _SHRINK, _GROW = 64 << 10, 4, 2
+_FAST_FETCHES, _FAST_PART = 8, 0.25
+# A chunk is at most as large as an uncompressed fetch: a compressed one may unpack to a hundred times its size.
+_MAX_CHUNK_BYTES = 4 << 20
+
+
+class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
+    """The `Fetcher` for Kafka; connects at the first range that is not empty.
+
+    Args:
+        client: the settings of the client.
+        settings: how to read.
+        connect: connects with a client library.
+    """
+
+    def __init__(
+        self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect_kafka_python
+    ) -> None:
+        # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
+        self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
+        self._settings = settings
+        self._size = _FetchSize(client)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def client_facts(self) -> ClientFacts:
+        """Which client library reads; see `Fetcher.client_facts`."""
+        return self._brokers.facts
+
+    def close(self) -> None:
+        """Close the connections; the next range connects again."""
+        self._brokers.close()
+
+    def fetch(self, offset_range: OffsetRange) -> Generator[Chunk, None, None]:
+        """Yield the records of a range; see `Fetcher.fetch`."""
+        if offset_range.size == 0:
+            return
+        yield from _RangeRead(self._brokers, offset_range, self._settings, self._size).chunks()
+
+    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
+        """Report topics that were deleted and created again; see `Fetcher.check_topics`."""
+        if not planned:
+            return
+        for look in range(LOOKS_UNTIL_RECREATED):
+            if look:
+                time.sleep(SECOND_LOOK_SECONDS)
+            ids = self._brokers.ask(lambda client, patience: client.topic_ids_at_leaders(planned, patience))
+            changed = {key.topic: (planned[key], ids[key]) for key in sorted(ids) if ids[key] != planned[key]}
+            if not changed:
+                return
+        topics = ", ".join(f"{topic} (its id was {old} and is {new})" for topic, (old, new) in changed.items())
+        report_loss(
+            f"Deleted and created again since this read was planned: topic {topics}. Rows of the new topic may have "
+            "been read at offsets of the old one. Run the query again",
+            fail=self._settings.fail_on_data_loss,
+        )
+
+
+class _FetchSize:
+    """How many bytes a fetch asks for. Brokers send a single record batch even if it is larger.
+
+    `came` and `shrink` set the wanted size; `apply` makes it that of the connection.
+
+    Args:
+        client: the settings of the client.
+    """
+
+    def __init__(self, client: ClientSettings) -> None:
+        largest = client.max_partition_fetch_bytes
+        self._largest: int = min(largest, client.fetch_max_bytes or largest)
+        self._wanted: int = self._largest
+        self._connected: int = self._largest  # what the connection asks for
+        self._fast = 0  # how many fetches in a row were fast
+        self.timeout_seconds: float = client.request_timeout_ms / 1000
+
+    def __str__(self) -> str:
+        """Return the size, if it has been reduced, for messages."""
+        return "" if self._connected == self._largest else f"; the last fetch asked for {self._connected} bytes at most"
+
+    @property
+    def is_other(self) -> bool:
+        """Whether another size is wanted than the connection has."""
+        return self._wanted != self._connected
+
+    def apply(self, brokers: RetryingClient) -> None:
+        """Close the connections if another size is wanted; the next request connects with that size."""
+        if self.is_other:
+            brokers.fetch_at_most(self._wanted)
+            self._connected = self._wanted
+
+    def shrink(self) -> None:
+        """Want fewer bytes, if that is possible: none came in time."""
+        self._wanted = min(self._connected, max(_SMALLEST_FETCH, self._connected // _SHRINK))
+        self._fast = 0
+
+    def came(self, seconds: float) -> None:
+        """Want more bytes, if this fetch and those before it came fast enough.
+
+        Args:
+            seconds: how long it was waited for.
+        """
+        self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
+        if self._fast >= _FAST_FETCHES:
+            self._wanted, self._fast = min(self._largest, _GROW * self._connected), 0
+
+
+class _RangeRead:
+    """One pass through one range: its position, and how long it has waited."""
+
+    def __init__(
+        self, brokers: RetryingClient, offset_range: OffsetRange, settings: FetchSettings, size: _FetchSize
+    ) -> None:
+        self._brokers = brokers
+        self._size = size
+        self._range = offset_range
+        self._topic_partition = offset_range.topic_partition
+        self._timeout_ms = settings.poll_timeout_ms
+        limit = Limit(self._timeout_ms, "kafkaConsumer.pollTimeoutMs")
+        self._limit = max(limit, brokers.stream_limit or limit)  # while brokers do not answer
+        self._both_seconds = (limit.ms + self._limit.ms) / 1000  # however often brokers come back
+        self._fail = settings.fail_on_data_loss
+        self._lost_too = "" if self._fail or not settings.lost_too else f". {settings.lost_too}"
+        self._expected = offset_range.start  # the first offset not yet accounted for
+        self._log_start: int | None = None  # as it was after the records in hand had arrived
+        self._limits = ChunkLimits(
+            max_records=settings.max_records,
+            max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES),
+            include_headers=settings.include_headers,
+            max_record_bytes=settings.max_record_bytes,
+            native=settings.native,
+        )
+
+        with self._addressed_errors():
+            self._connect()
+        self._progressed()  # now: brokers may have been away for longer than a record is waited for
+
+    def _connect(self, patience: Patience | None = None) -> None:
+        """Begin to fetch at the position, as many bytes at a time as are wanted."""
+        rest = self._range._replace(start=self._expected)
+
+        def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
+            return client, client.reader(rest, self._limits, patience)
+
+        self._size.apply(self._brokers)
+        self._client, self._reader = self._brokers.ask(reader, patience=patience)
+        self._asked_at = time.monotonic()
+
+    def _reconnect(self) -> None:
+        """Fetch anew in the midst of the range. The record is not waited for while brokers are away."""
+        began = time.monotonic()
+        patience = self._current_patience()
+        try:
+            self._connect(patience)
+        except KafkaUnavailableError as error:
+            raise self._unanswered(error) from error
+        if not self._is_answered or time.monotonic() - began >= _LOOK_AFTER_SECONDS:
+            patience.answered()
+            self._start_waiting()
+
+    def _progressed(self) -> None:
+        """Start the clocks anew: records have come."""
+        self._asked_at = self._progress_at = time.monotonic()
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        """Start the clock anew: the time that the caller took is not the brokers'."""
+        self._waiting_since = self._looked_at = time.monotonic()
+        self._wait_ms: float = _FIRST_WAIT_MS
+        self._looks = 0
+        self._patience: Patience | None = None  # of this wait, once it is a long one
+        self._is_answered = True  # whether the brokers answered when they were last asked, in this wait
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the records of the range, some megabytes at a time at most."""
+        end = self._range.end
+        with self._addressed_errors():
+            while self._expected < end:
+                arrived, position = self._poll()
+                if arrived is not None:
+                    self._size.came(time.monotonic() - self._asked_at)
+                    yield from self._accepted(arrived, position)
+                    self._progressed()
+                    if self._size.is_other and self._expected < end:
+                        self._reconnect()
+                elif position > self._expected:
+                    # The position advanced without visible records: transaction markers, aborted or compacted records.
+                    self._account_for_hole(self._expected)
+                    self._expected = position
+                    self._progressed()
+                else:
+                    self._wait()
+
+    def _poll(self) -> tuple[Iterator[Chunk] | None, int]:
+        """Poll once; if the offset is out of range, seek to one that exists.
+
+        Returns:
+            the chunks that arrived, if any, and the position behind them.
+        """
+        self._log_start = None
+        try:
+            return self._reader.poll(self._wait_ms, self._range.end - self._expected)
+        except OffsetOutOfRangeError:
+            self._continue_in_range()
+        except LogTruncatedError as error:
+            self._lost(f"{self._topic_partition} was truncated at or before offset {self._expected} ({error})")
+            self._reader.seek(self._expected)
+        return None, self._expected
+
+    def _accepted(self, arrived: Iterator[Chunk], position: int) -> Iterator[Chunk]:
+        """Yield chunks without the records behind the end, and account for the holes in them and behind them."""
+        end = self._range.end
+        for arriving in arrived:
+            chunk = between(arriving, self._expected, end)
+            if chunk.offsets:
+                last = chunk.offsets[-1]
+                if last + 1 - self._expected != len(chunk):
+                    numbered = enumerate(chunk.offsets, self._expected)
+                    self._account_for_hole(next(expected for expected, offset in numbered if expected != offset))
+                self._expected = last + 1
+                yield chunk
+            if self._expected == end or arriving.offsets[-1] >= end:
+                break
+        if self._expected < end <= position:
+            self._account_for_hole(self._expected)
+        self._expected = max(self._expected, min(position, end))
+
+    def _account_for_hole(self, missing: int) -> None:
+        """Distinguish compaction and transactions, which leave holes, from records that were deleted before reading."""
+        if self._log_start is None:
+            self._progressed()  # up to the hole
+            bounds = self._bounds()
+            self._log_start = None if bounds is None else bounds[0]
+        if self._log_start is not None and self._log_start > missing:
+            self._lost(f"{self._topic_partition}: offsets {missing} to {self._log_start - 1} are gone")
+
+    def _continue_in_range(self) -> None:
+        """Answer 'offset out of range': report what is lost, and continue where records exist."""
+        bounds = self._bounds()
+        if bounds is None:
+            return  # reported by `_wait`, if it stays so
+        earliest, latest = bounds
+        if self._expected < earliest:
+            self._lost(f"{self._topic_partition}: offsets {self._expected} to {earliest - 1} are gone")
+            self._expected = min(earliest, self._range.end)
+        elif self._expected > latest:
+            self._lost(f"{self._topic_partition}: offset {self._expected} is asked for, but the latest is {latest}")
+            self._expected = self._range.end
+        # Otherwise the leader is still catching up: poll again until the time is over.
+        self._reader.seek(self._expected)
+
+    def _wait(self) -> None:
+        """Wait longer the next time; give up when the time is over, or if there is nothing to wait for."""
+        now = time.monotonic()
+        self._wait_ms = min(2 * self._wait_ms, _LONGEST_WAIT_MS)
+        patience = self._current_patience()
+        patience.log_if_due()
+        if patience.is_over or (self._is_answered and (now - self._waiting_since) * 1000 >= self._timeout_ms):
+            raise self._unavailable(patience.failures_text())
+        if now - self._asked_at >= self._size.timeout_seconds:
+            self._fetch_less()
+            return
+        if now - self._looked_at < (SECOND_LOOK_SECONDS if self._looks else _LOOK_AFTER_SECONDS):
+            return
+        try:
+            bounds = self._bounds(_LOOK_TIMEOUT_MS)
+        except TiCDCSourceError:
+            self._looks = 0  # no answer says nothing about the partition: start counting again
+            self._is_answered = False
+        else:
+            if not self._is_answered:  # the brokers are back: from now on the record may be waited for
+                patience.answered()
+                self._start_waiting()
+                patience = self._current_patience()
+            reason = None
+            if bounds is None:
+                reason = f"Partition {self._topic_partition} has been deleted."
+            elif bounds[1] <= self._expected:
+                reason = (
+                    f"{self._topic_partition}: offsets to {self._range.end} were there, now the latest is {bounds[1]}"
+                )
+            patience.set_missing(
+                reason or (bounds and f"the brokers answer that it ends at {bounds[1]}, but send no record")
+            )
+            self._looks = self._looks + 1 if reason else 0
+            if reason and self._looks >= LOOKS_UNTIL_GONE:
+                self._lost(reason)
+                self._expected = self._range.end
+        self._looked_at = time.monotonic()
+
+    def _fetch_less(self) -> None:
+        """Fetch anew, with fewer bytes: on a slow link what was asked for cannot come before the client gives it up.
+
+        The connections are closed, because an answer that is under way holds up all others.
+        """
+        self._asked_at = time.monotonic()
+        self._size.shrink()
+        if self._size.is_other:
+            self._reconnect()
+
+    def _current_patience(self) -> Patience:
+        """Return the one deadline of this wait for all that is asked of brokers."""
+        if self._patience is None:
+            status = f"offset {self._expected} of {self._topic_partition} has not come"
+            patience = Patience(self._client.servers, status, self._limit, began=self._waiting_since)
+            seconds_left = self._progress_at + self._both_seconds - time.monotonic()
+            self._patience = patience.limited_to(seconds_left * 1000)
+        return self._patience
+
+    def _bounds(self, timeout_ms: float | None = None) -> tuple[int, int] | None:
+        """Return the partition's earliest and latest offset; None if there is no such partition."""
+        topic_partition = self._topic_partition
+        patience = self._current_patience()
+        if timeout_ms is not None:
+            patience = patience.limited_to(timeout_ms)
+        try:
+            earliest = self._client.offsets({topic_partition: EARLIEST}, patience)[topic_partition]
+            latest = self._client.offsets({topic_partition: LATEST}, patience)[topic_partition]
+        except UnknownPartitionsError:
+            return None
+        except KafkaUnavailableError as error:
+            raise self._unanswered(error) from error
+        return earliest, latest
+
+    def _unanswered(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
+        """Return the error of brokers that are away in the midst of the range."""
+        patience = self._current_patience()
+        patience.set_missing(None)  # what brokers answered before they went away
+        if isinstance(error, NoAnswerError):
+            patience.failed(error.server, Cause(error.reason))
+        self._is_answered = False
+        return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
+
+    def _unavailable(self, reason: str) -> KafkaUnavailableError:
+        """Return an error in Spark's words, with the whole time since the last record."""
+        waited_ms = (time.monotonic() - self._progress_at) * 1000
+        option = "kafkaConsumer.pollTimeoutMs" if self._is_answered else self._limit.option
+        return KafkaUnavailableError(
+            f"Cannot fetch record for offset {self._expected} of {self._topic_partition} in {waited_ms:.0f} ms "
+            f"(Kafka at {self._client.servers}; option {option}): {reason}{self._size}"
+        )
+
+    def _lost(self, reason: str) -> None:
+        report_loss(f"{reason} (reading {self._range}){self._lost_too}", fail=self._fail)
+
+    @contextmanager
+    def _addressed_errors(self) -> Iterator[None]:
+        """Give errors about bytes that cannot be decoded, as they come out of the block, an address."""
+        try:
+            yield
+        except DecodeError as error:
+            raise self._undecodable(error.reason) from error
+        except TiCDCSourceError:
+            raise
+        except Exception as error:  # whatever parsers raise on malformed bytes
+            reason = f"{type(error).__name__}: {error}"
+            raise self._undecodable(reason) from error
+
+    def _undecodable(self, reason: str) -> DecodeError:
+        address = Address(
+            topic=self._topic_partition.topic, partition=self._topic_partition.partition, offset=self._expected
+        )
+        return DecodeError(f"Kafka's record batch cannot be read: {reason}", address)

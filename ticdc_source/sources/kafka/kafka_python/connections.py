@@ -1,0 +1,203 @@
+"""Connections to brokers: kafka-python's, without these faults of its version 3.0.12.
+
+- `allow_auto_create_topics=False` does not reach its metadata requests.
+- Bytes that arrive together with the end of a connection are thrown away: the broker's reason for refusing a login,
+  which then looks like a network failure and is retried until the time is over.
+- A TLS handshake has no time-out, a socket that cannot connect is not closed, and the reason is only logged. Nor is the
+  socket of a connection with something left to send closed at the end.
+- A request goes to a random broker, also to one that has just failed; so does the bootstrap, and a server that accepts
+  and never answers takes all its time.
+
+Private names are used here: `compatibility.CONNECTIONS` guards them.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Sequence
+from weakref import WeakSet
+
+import kafka.errors
+from kafka.future import Future
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.sources.kafka.kafka_python import library
+from ticdc_source.sources.kafka.kafka_python.receiving import Receiver
+
+__all__ = ["Connections", "setup_times"]
+
+_SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
+
+
+def setup_times(settings: ClientSettings) -> library.Settings:
+    """Return the times to set up a connection that are given; `KafkaConsumer` does not know them."""
+    times = {name: getattr(settings, name) for name in _SETUP_TIMES}
+    return {name: ms for name, ms in times.items() if ms is not None}
+
+
+class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's connections.
+
+    Attributes:
+        accepted: the nodes that have taken a connection as brokers do, with the login if there is one.
+    """
+
+    def __init__(self, net: library.Network, **settings: object) -> None:
+        super().__init__(net, **settings)
+        self.accepted: set[library.NodeId] = set()
+        self._failed_at: dict[library.NodeId, float] = {}
+        self._transports: WeakSet[_ReceivesAnswers] = WeakSet()
+        self.cluster.config["allow_auto_create_topics"] = False
+
+    def get_connection(self, node_id: library.NodeId, *args: object, **kwargs: object) -> library.Connection:
+        """Return a connection, and remember whether it fails."""
+        is_new = node_id not in self._conns
+        if not self.bootstrapped:  # a failure would start kafka-python's own bootstrap beside ours
+            kwargs["refresh_metadata_on_err"] = False
+        connection: library.Connection = super().get_connection(node_id, *args, **kwargs)
+        if is_new:
+            connection.init_future.add_callback(lambda _: self.accepted.add(node_id))
+            connection.init_future.add_errback(lambda _: self.failed(node_id))
+            connection.close_future.add_errback(lambda _: self.failed(node_id))
+        return connection
+
+    def failed(self, node_id: library.NodeId) -> None:
+        """Remember that a node failed just now: others are tried before it."""
+        self._failed_at[node_id] = time.monotonic()
+
+    def answered(self, node_id: library.NodeId) -> None:
+        """Remember that a node has answered."""
+        self._failed_at.pop(node_id, None)
+
+    def nodes(self) -> list[library.NodeId]:
+        """Return the nodes that any request can be sent to, the most promising one first.
+
+        Brokers come before bootstrap servers, connected ones before others, and last those that failed, the one that
+        failed most recently at the end.
+        """
+        brokers = self.cluster.brokers()
+        addresses = {(broker.host, broker.port) for broker in brokers}
+        servers = [server for server in self.cluster.bootstrap_brokers() if (server.host, server.port) not in addresses]
+        nodes = [
+            node.node_id for node in (*random.sample(brokers, len(brokers)), *random.sample(servers, len(servers)))
+        ]
+
+        def rank(node_id: library.NodeId) -> tuple[float, bool, bool]:
+            connection = self._conns.get(node_id)
+            is_connected = connection is not None and connection.connected and not connection.paused
+            is_idle = connection is None or not connection.in_flight_requests
+            return self._failed_at.get(node_id, 0.0), not is_connected, not is_idle
+
+        return sorted(nodes, key=rank)
+
+    def least_loaded_node(self) -> library.NodeId | None:
+        """Return the node for one of kafka-python's own requests; its own choice may be one that has just failed."""
+        return next((node for node in self.nodes() if not self._is_unready(node)), None)
+
+    def _is_unready(self, node_id: library.NodeId) -> bool:
+        connection = self._conns.get(node_id)
+        return bool(connection is not None and connection.paused) or self.connection_delay(node_id) > 0
+
+    def address(self, node_id: library.NodeId) -> str:
+        """Return host and port of a node, for messages."""
+        node = self.cluster.broker_metadata(node_id)
+        return str(node_id) if node is None else f"{node.host}:{node.port}"
+
+    def bootstrapped_by(self, answer: object) -> None:
+        """Take the brokers from the answer of a bootstrap server, instead of kafka-python's own bootstrap."""
+        self.cluster.update_metadata(answer)
+        self._bootstrap_future = Future().success(value=True)
+        self.cluster.start_refresh_loop()
+        for server in self.cluster.bootstrap_brokers():
+            self.close(server.node_id)
+
+    def close_sockets(self) -> None:
+        """Close what kafka-python leaves open when the IO thread has ended: it waits for what is still to be sent."""
+        for transport in self._transports:
+            if transport._sock is not None:  # noqa: SLF001 (the transport's own way is to wait)
+                transport._sock.close()  # noqa: SLF001
+
+    async def _build_transport(self, node: library.Node, timeout_at: float | None = None) -> KafkaTCPTransport:
+        sock = await self._connected_socket(node, timeout_at)
+        transport_class, tls = _Transport, {}
+        if self.ssl_enabled:
+            transport_class, tls = _TLSTransport, {"ssl_context": self.config["ssl_context"]}
+        transport = None
+        try:
+            transport = transport_class(self._net, sock, host=node.host, **tls)
+            self._transports.add(transport)
+            left_ms = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
+            await self.wait_for(self.call_soon(transport.handshake), left_ms)
+        except kafka.errors.KafkaTimeoutError:
+            (transport or sock).close()
+            raise
+        except BaseException as error:  # also when this coroutine is closed, because the client is
+            (transport or sock).close()
+            if not isinstance(error, Exception):
+                raise
+            msg = f"Handshake failed: {error}"
+            raise kafka.errors.KafkaConnectionError(msg) from error
+        return transport
+
+    async def _connected_socket(self, node: library.Node, timeout_at: float | None) -> socket.socket:
+        """Connect to one of the node's addresses; kafka-python's own leaves a socket open when that fails."""
+        sockets = KafkaNetSocket(self.config["proxy_url"])
+        failure = kafka.errors.KafkaConnectionError("DNS Resolution failure")
+        for family, socket_type, protocol, _, address in self._addresses(sockets, node):
+            sock: socket.socket = sockets.socket(family, socket_type, protocol)
+            try:
+                sock.setblocking(False)  # noqa: FBT003 (its only argument)
+                for option in self.config["socket_options"]:
+                    sock.setsockopt(*option)
+                connected: socket.socket = await sockets.sock_connect(self._net, sock, address, timeout_at=timeout_at)
+            except (OSError, kafka.errors.KafkaError) as error:
+                sock.close()
+                failure = kafka.errors.KafkaConnectionError(f"unable to connect: {error}")
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return connected
+        raise failure
+
+    def _addresses(self, sockets: KafkaNetSocket, node: library.Node) -> Sequence[library.Address]:
+        """Resolve a node's name; kafka-python's own keeps the reason of a failure for itself."""
+        addresses: Sequence[library.Address]
+        if self.config["proxy_url"] is not None:  # which may resolve it
+            addresses = sockets.dns_lookup(node.host, node.port)
+            return addresses
+        try:
+            return socket.getaddrinfo(node.host, node.port, socket.AF_UNSPEC, socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            msg = f"DNS lookup failed: {error.strerror}"
+            raise kafka.errors.KafkaConnectionError(msg) from error
+        except UnicodeError as error:  # a broker tells its clients a name that DNS cannot have
+            msg = "DNS lookup failed: no name of a host"
+            raise kafka.errors.KafkaConnectionError(msg) from error
+
+
+class _ReceivesAnswers:
+    """What both transports do otherwise than kafka-python's."""
+
+    _protocol: library.Connection
+    _sock: socket.socket | None
+    _receiver: Receiver | None = None
+
+    def _sock_recv(self) -> tuple[bytes | list[memoryview], Exception | None]:
+        if self._sock is None:  # closed meanwhile, by the thread that uses the client
+            return b"", kafka.errors.KafkaConnectionError("closed")
+        self._receiver = self._receiver or Receiver(self._protocol.parser)
+        return self._receiver.read(self._sock)
+
+
+class _Transport(_ReceivesAnswers, KafkaTCPTransport):  # type: ignore[misc]
+    pass
+
+
+class _TLSTransport(_ReceivesAnswers, KafkaSSLTransport):  # type: ignore[misc]
+    pass

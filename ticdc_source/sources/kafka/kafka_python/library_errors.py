@@ -1,0 +1,200 @@
+"""kafka-python's errors → ours."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import kafka.errors
+
+from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailableError, TiCDCSourceError
+from ticdc_source.sources.kafka.client import (
+    LogTruncatedError,
+    NoAnswerError,
+    OffsetOutOfRangeError,
+    UnknownPartitionsError,
+)
+from ticdc_source.sources.kafka.patience import Cause
+
+__all__ = [
+    "AUTHENTICATION_ERRORS",
+    "NoTokenError",
+    "cause_of",
+    "is_final",
+    "is_timeout",
+    "no_entry",
+    "other_answer",
+    "our_errors",
+    "translated",
+]
+
+
+class NoTokenError(kafka.errors.KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
+    """There is no valid token at the moment that a broker asks for one."""
+
+
+AUTHENTICATION_ERRORS = (
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedSaslMechanismError,
+    kafka.errors.IllegalSaslStateError,
+)
+
+# What another try does not change, whichever server is asked.
+_FINAL = (
+    *AUTHENTICATION_ERRORS,
+    kafka.errors.AuthorizationError,
+    kafka.errors.IncompatibleBrokerVersion,
+    kafka.errors.UnsupportedVersionError,
+)
+_NO_ANSWER = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError, TimeoutError)
+
+# The question to a user whose connection is closed by the other side, by `kafka.security.protocol`.
+_QUESTIONS = {
+    "PLAINTEXT": "does it want SASL or TLS? (kafka.security.protocol)",
+    "SSL": "does it speak TLS, and does it want SASL? (kafka.security.protocol)",
+    "SASL_PLAINTEXT": (
+        "does it want TLS, or refuse the login? (kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config)"
+    ),
+    "SASL_SSL": (
+        "does it speak TLS, or refuse the login? (kafka.security.protocol, kafka.sasl.mechanism, "
+        "kafka.sasl.jaas.config)"
+    ),
+}
+_HANG_UP = re.compile(r"socket disconnected|ECONNRESET|Connection reset|EPIPE|Broken pipe|EOF")
+_FRAME = re.compile(r"Invalid frame length: (-?\d+)")
+_TLS_ALERT = 0x1503  # the first two bytes of one, where the length of Kafka's answer should be
+
+
+@contextmanager
+def our_errors(servers: str, *, repeats: bool = False) -> Iterator[None]:
+    """Translate the errors of the block; those of parsers on bytes that are no records stay what they are.
+
+    Args:
+        servers: the bootstrap servers, for messages.
+        repeats: whether the block may be repeated with a new client: then failures of a connection are NoAnswerErrors.
+    """
+    try:
+        yield
+    except (TiCDCSourceError, UnknownPartitionsError):
+        raise
+    except kafka.errors.OffsetOutOfRangeError as error:
+        raise OffsetOutOfRangeError(*error.args) from error
+    except kafka.errors.LogTruncationError as error:
+        raise LogTruncatedError(str(error)) from error
+    except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
+        raise DecodeError(str(error)) from error
+    except (kafka.errors.KafkaError, OSError, RuntimeError) as error:
+        if repeats and (isinstance(error, OSError) or getattr(error, "retriable", False)) and not is_final(error):
+            raise NoAnswerError(servers, _plain(error)) from error
+        raise translated(error, servers) from error
+
+
+def is_final(error: BaseException) -> bool:
+    """Return whether another try, at whichever server, fails in the same way."""
+    return isinstance(error, _FINAL) or _is_untrusted(error)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Return whether a time is over, which says nothing about the reason."""
+    return isinstance(error, _NO_ANSWER) or "Connection timed out" in str(error)
+
+
+def _is_untrusted(error: BaseException) -> bool:
+    """Return whether a TLS handshake failed because of the broker's certificate.
+
+    kafka-python keeps only the text of the reason.
+    """
+    return "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> Cause:
+    """Return why a server failed, and what to do about it.
+
+    Args:
+        error: what kafka-python says, or a socket.
+        protocol: `kafka.security.protocol`.
+        accepted: whether the server has taken the connection as a broker does, and failed afterwards.
+    """
+    text = _plain(error)
+    if isinstance(error, NoTokenError):
+        return Cause(text)
+    name_error = next((cause for cause in _chain(error) if isinstance(cause, socket.gaierror)), None)
+    if name_error is not None:
+        if name_error.errno == socket.EAI_NONAME:
+            return Cause("no such host", is_permanent=True)
+        return Cause(f"the host name is not resolved: {name_error.strerror}")
+    if "DNS Resolution failure" in text:  # kafka-python's own words, without the reason
+        return Cause("no such host", is_permanent=True)
+    if is_timeout(error):
+        return Cause("no answer")
+    if "ECONNREFUSED" in text or isinstance(error, ConnectionRefusedError):
+        return Cause("ECONNREFUSED (nothing listens there)", is_refused=True)
+    question = _QUESTIONS[protocol]
+    frame = _FRAME.search(text)
+    if frame is not None:
+        return other_answer(protocol, is_alert=int(frame[1]) >> 16 == _TLS_ALERT)
+    if _HANG_UP.search(text):
+        return Cause(f"closes the connection: {question}", accepted)
+    if "WRONG_VERSION_NUMBER" in text:
+        return Cause(f"answers, but not with TLS: {question}", is_permanent=True)
+    return Cause(text)
+
+
+def other_answer(protocol: str, *, is_alert: bool) -> Cause:
+    """Return the cause of a server that answers otherwise than Kafka, for instance with a TLS alert."""
+    return Cause(
+        f"answers {'with a TLS alert' if is_alert else 'otherwise than Kafka'}: {_QUESTIONS[protocol]}", is_alert
+    )
+
+
+def no_entry(protocol: str) -> Cause:
+    """Return the cause of a server that answers as Kafka does, while the client library does not get any further."""
+    if not protocol.startswith("SASL"):
+        return Cause("no answer")
+    return Cause(f"answers, but does not let this client in: {_QUESTIONS[protocol]}", is_permanent=True)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _plain(error: BaseException) -> str:
+    """Return an error's text without kafka-python's repeated class names."""
+    return re.sub(r"\bKafka(Connection|Timeout)?Error(: |$)", "", str(error)) or type(error).__name__
+
+
+def translated(error: Exception, servers: str) -> TiCDCSourceError:
+    """Return kafka-python's `error` as one of ours; texts of brokers and sockets hold no secrets.
+
+    Args:
+        error: what was raised.
+        servers: the bootstrap servers, for the message.
+    """
+    if isinstance(error, TiCDCSourceError):
+        return error
+    if isinstance(error, kafka.errors.IllegalSaslStateError):
+        return AccessRefusedError(
+            f"Kafka at {servers} knows no login on this listener (IllegalSaslStateError): kafka.security.protocol asks "
+            "for SASL. Set it to PLAINTEXT or SSL, or use the address of the SASL listener"
+        )
+    if isinstance(error, AUTHENTICATION_ERRORS):
+        return AccessRefusedError(
+            f"Kafka at {servers} refuses the login: {error}. Check kafka.sasl.mechanism and kafka.sasl.jaas.config"
+        )
+    if isinstance(error, kafka.errors.AuthorizationError):
+        what = ", ".join(map(str, error.args))
+        return AccessRefusedError(
+            f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})"
+        )
+    if _is_untrusted(error):
+        return AccessRefusedError(
+            f"The certificate of Kafka at {servers} is not trusted: {error}. Check kafka.ssl.truststore.location"
+        )
+    return KafkaUnavailableError(
+        f"Kafka at {servers} does not answer as it should: {_plain(error)}. Check kafka.bootstrap.servers, "
+        "kafka.security.protocol and the network"
+    )

@@ -1,0 +1,486 @@
+"""A kafka-python client that always ends in time, creates nothing, and translates failures into our errors.
+
+It does what kafka-python 3.0.12 leaves to its caller: KafkaConsumer's constructor leaks the IO thread when it fails;
+its metadata look-ups have no time-out; and its look-ups of offsets drop partitions without a leader (as if no record
+were young enough) and spin on partitions that do not exist. Private names are used for that:
+`compatibility.CONNECTIONS` guards them.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import kafka.errors
+from kafka import IsolationLevel, KafkaConsumer
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.net.compat import KafkaNetClient
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from ticdc_source.errors import OptionError
+from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.ranges import LATEST
+from ticdc_source.options.topics import TopicPartition, listed
+from ticdc_source.sources.kafka.batches.cut import ChunkLimits
+from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python import library
+from ticdc_source.sources.kafka.kafka_python.compatibility import facts
+from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times
+from ticdc_source.sources.kafka.kafka_python.consumers import (
+    commit_offsets,
+    committed_offsets,
+    consumer_settings,
+)
+from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
+from ticdc_source.sources.kafka.kafka_python.readers import BatchReader, RecordReader
+from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
+from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits, slice_fetches
+from ticdc_source.sources.kafka.patience import Patience
+
+__all__ = ["NetworkClient"]
+
+_LOOK_UP_AGAIN_SECONDS = 1.0
+# How long one of several servers may take at the first try: a silent one shall not hold up a read, and an answer takes
+# milliseconds. Each round doubles it.
+_TRY_MS = 3_000.0
+_PAUSE_SECONDS = 0.2
+# A partition that is unknown for so long after a failure is gone; brokers that restart may not know it for a moment.
+_GONE_SECONDS = 3.0
+_NO_LEADER = -1  # where kafka-python knows of a partition that it has none
+_UNKNOWN_END = -1  # what a leader answers that cannot tell where an epoch ends
+
+
+class NetworkClient:
+    """The `Client` of kafka-python: metadata, offsets, and a KafkaConsumer, all on the same connections.
+
+    `connect` says what it takes and raises.
+    """
+
+    def __init__(self, settings: ClientSettings, patience: Patience) -> None:
+        self.servers = ",".join(settings.bootstrap_servers)
+        self.facts = facts()
+        self._topic_ids: dict[str, str] = {}
+        self.topic_ids: Mapping[str, str] = MappingProxyType(self._topic_ids)
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        self.leader_epochs: Mapping[TopicPartition, int] = MappingProxyType(self._leader_epochs)
+        self._timeout_ms = settings.default_api_timeout_ms
+        self._protocol = settings.security_protocol
+        self._isolation = IsolationLevel.build_from(settings.isolation_level)
+        self._settings = consumer_settings(settings)
+        self._login = LoginSession(settings, patience)
+        self._settings.update(self._login.settings)
+        self._net = NetworkSelector(**self._settings)
+        self._manager = Connections(self._net, **self._settings, **setup_times(settings))
+        self._client = KafkaNetClient(net=self._net, manager=self._manager)
+        self._consumer: library.Consumer | None = None
+        self._slice_limits: SliceLimits | None = None
+        self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
+        self._groups: dict[str, library.Consumer] = {}  # for the offsets that a group has committed
+        try:
+            with our_errors(self.servers):
+                self._net.start()
+                self._find_brokers(patience)
+        except BaseException as error:
+            if isinstance(error, OptionError):
+                self._login.forget()
+            self.close()
+            raise
+
+    def _find_brokers(self, patience: Patience) -> None:
+        while True:
+            answer = self._ask(_metadata_request(()), patience)
+            if answer.brokers:
+                patience.set_missing(None)
+                self._net.run(self._manager.bootstrapped_by, answer)
+                return
+            patience.set_missing("the answer has no brokers")
+            self._pause(patience)
+
+    def close(self) -> None:
+        """Close the connections and end the IO thread; safe to repeat."""
+        # Not KafkaConsumer.close(): all it adds is leaving a group and committing, and waiting for both.
+        self._client.close()
+        self._manager.close_sockets()
+        self._login.close()
+
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+        """Return a reader; see `Client.reader`."""
+        with our_errors(self.servers):
+            # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
+            # many partitions of one topic not each looks again: the answer names all of them.
+            if time.monotonic() - self._looked_up.get(offset_range.topic, -math.inf) > _LOOK_UP_AGAIN_SECONDS:
+                self._metadata([offset_range.topic], patience)
+                self._looked_up[offset_range.topic] = time.monotonic()
+            if self._consumer is None:
+                # Without its group: nothing here joins one, and with one every poll would want its coordinator.
+                self._consumer = self._new_consumer(None)
+            if self._slice_limits is None:
+                self._slice_limits = SliceLimits(limits, offset_range.end)
+            self._slice_limits.chunk, self._slice_limits.end = limits, offset_range.end
+            is_sliced = slice_fetches(self._consumer, self._slice_limits)
+        if is_sliced:
+            return BatchReader(self._slice_limits, self._consumer, offset_range, limits, self.servers)
+        return RecordReader(self._consumer, offset_range, limits, self.servers)
+
+    def _new_consumer(self, group: str | None) -> library.Consumer:
+        own = {"group_id": group, "kafka_client": lambda **_: self._client}
+        consumer: library.Consumer = KafkaConsumer(**{**self._settings, **own})
+        return consumer
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets; see `Client.commit`."""
+        commit_offsets(self._of_group(group), offsets, self._timeout_ms)
+
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return committed offsets; see `Client.committed`."""
+        with our_errors(self.servers):
+            return committed_offsets(self._of_group(group), topic_partitions, self._timeout_ms)
+
+    def _of_group(self, group: str) -> library.Consumer:
+        """Return the consumer that commits and looks up a group's offsets."""
+        if group not in self._groups:
+            self._groups[group] = self._new_consumer(group)
+        return self._groups[group]
+
+    def brokers(self, patience: Patience) -> BrokerFacts:
+        """Look up the brokers; see `Client.brokers`."""
+        with our_errors(self.servers):
+            answer = self._ask(_metadata_request(()), patience)
+        version = self._manager.broker_version
+        return BrokerFacts(
+            tuple((broker.host, broker.port) for broker in answer.brokers),
+            None if version is None else ".".join(map(str, version)),
+        )
+
+    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
+        """Look up topics; see `Client.topics`."""
+        names = None if names is None else list(names)
+        with our_errors(self.servers):
+            while True:
+                entries = self._metadata(names, patience)
+                unready = (
+                    {} if names is None else {name: entries[name] for name in names if _is_unready(entries.get(name))}
+                )
+                if not unready:
+                    break
+                patience.set_missing(
+                    ", ".join(f"{name}: {_error_of(topic).__name__}" for name, topic in unready.items())
+                )
+                self._pause(patience)
+            patience.set_missing(None)
+            existing = entries.keys() if names is None else [name for name in names if _exists(name, entries.get(name))]
+        return {name: _topic(entries[name]) for name in existing}
+
+    def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, library.TopicMetadata]:
+        """Look up topics, all of them with None; return the entries of the response by name.
+
+        Raises:
+            kafka.errors.KafkaError: another try would not help.
+        """
+        response = self._ask(_metadata_request(None if names is None else tuple(names)), patience)
+        if names is not None:
+            self._manager.call_soon(self._manager.cluster.update_metadata, response)
+        for topic in response.topics:
+            topic_id = _topic_id_of(topic)
+            if topic_id is None:
+                self._topic_ids.pop(topic.name, None)
+            else:
+                self._topic_ids[topic.name] = topic_id
+        return {topic.name: topic for topic in response.topics}
+
+    def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Look up offsets; see `Client.offsets`."""
+        with our_errors(self.servers):
+            return self._ask_leaders(self._list_offsets, times, patience)
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
+        """Look up where epochs end; see `Client.ends_of_epochs`."""
+        with our_errors(self.servers):
+            return self._ask_leaders(self._ends_of_epochs, epochs, patience)
+
+    def topic_ids_at_leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> dict[TopicPartition, str]:
+        """Look up topic ids; see `Client.topic_ids_at_leaders`."""
+        by_leader = defaultdict(list)
+        for topic_partition in topic_partitions:
+            leader = self._manager.cluster.leader_for_partition(KafkaTopicPartition(*topic_partition))
+            by_leader[None if leader == _NO_LEADER else leader].append(topic_partition)
+        ids = {}
+        with our_errors(self.servers):
+            for leader, led in by_leader.items():
+                answer = self._ask(_metadata_request({key.topic for key in led}), patience, first=leader)
+                answered = {topic.name: topic_id for topic in answer.topics if (topic_id := _topic_id_of(topic))}
+                ids.update({key: answered[key.topic] for key in led if key.topic in answered})
+        return ids
+
+    def _ask_leaders(
+        self,
+        request: Callable[[int, Mapping[TopicPartition, int], Patience], dict[TopicPartition, int]],
+        asked: Mapping[TopicPartition, int],
+        patience: Patience,
+    ) -> dict[TopicPartition, int]:
+        """Ask the leader of each partition until all have answered.
+
+        Args:
+            request: asks a leader about its partitions; returns the offsets of those that it answered for.
+            asked: what to ask for, by partition.
+            patience: how long to wait.
+
+        Raises:
+            UnknownPartitionsError: some partitions do not exist.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        pending = dict(asked)
+        unknown_before: set[TopicPartition] = set()
+        unknown_since = time.monotonic()
+        while True:
+            leaders, unknown = self._leaders(pending, patience)
+            for leader, led in leaders.items():
+                offsets.update(request(leader, {key: pending[key] for key in led}, patience))
+            pending = {key: at for key, at in pending.items() if key not in offsets}
+            if not pending:
+                patience.set_missing(None)
+                return offsets
+            now = time.monotonic()
+            unknown_since = unknown_since if unknown & unknown_before else now
+            # Twice: a broker that has just started may not know its topics yet. After a failure, for a while.
+            if unknown & unknown_before and (not patience.has_failures or now - unknown_since >= _GONE_SECONDS):
+                raise UnknownPartitionsError(unknown)
+            unknown_before = unknown
+            patience.set_missing(f"no leader answers for {listed(sorted(pending))}")
+            self._pause(patience)
+
+    def _leaders(
+        self, topic_partitions: Iterable[TopicPartition], patience: Patience
+    ) -> tuple[dict[int, list[TopicPartition]], set[TopicPartition]]:
+        """Return the partitions by their leader, without those that have none, and the partitions that do not exist."""
+        asked = set(topic_partitions)
+        leaders, existing = defaultdict(list), set()
+        for name, topic in self._metadata(sorted({key.topic for key in asked}), patience).items():
+            error = _error_of(topic)
+            if issubclass(error, kafka.errors.AuthorizationError):
+                raise error(name)
+            if error is not kafka.errors.NoError and error is not kafka.errors.UnknownTopicOrPartitionError:
+                existing |= {key for key in asked if key.topic == name}  # for now: to be asked again
+                continue
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(name, partition.partition_index)
+                existing.add(topic_partition)
+                if topic_partition in asked and partition.leader_id >= 0:
+                    leaders[partition.leader_id].append(topic_partition)
+        return dict(leaders), asked - existing
+
+    def _list_offsets(
+        self, leader: int, times: Mapping[TopicPartition, int], patience: Patience
+    ) -> dict[TopicPartition, int]:
+        by_topic = defaultdict(list)
+        for topic_partition, at in times.items():
+            partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=topic_partition.partition, current_leader_epoch=-1, timestamp=at
+            )
+            by_topic[topic_partition.topic].append(partition)
+        request = ListOffsetsRequest(
+            isolation_level=self._isolation,
+            topics=list(by_topic.items()),
+            min_version=max(1, ListOffsetsRequest.min_version_for_isolation_level(self._isolation)),
+        )
+        try:
+            # Not all of the time: while a leader does not answer, another one may be elected.
+            response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
+        except _NodeFailedError:
+            return {}  # to be asked again
+        offsets = {}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                error = kafka.errors.for_code(partition.error_code)
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if topic_partition not in times:
+                    continue  # whatever it says
+                if error is kafka.errors.NoError:
+                    offsets[topic_partition] = partition.offset
+                    if times[topic_partition] == LATEST:
+                        self._keep_epoch(topic_partition, partition.leader_epoch)
+                elif issubclass(error, kafka.errors.AuthorizationError):
+                    raise error(topic.name)
+                # Anything else is a leader that is moving: to be asked again.
+        return offsets
+
+    def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
+        """Remember the epoch of the leader that said where a partition ends; older answers have none, or -1."""
+        if epoch is None or epoch < 0:
+            self._leader_epochs.pop(topic_partition, None)
+        else:
+            self._leader_epochs[topic_partition] = epoch
+
+    def _ends_of_epochs(
+        self, leader: int, epochs: Mapping[TopicPartition, int], patience: Patience
+    ) -> dict[TopicPartition, int]:
+        topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        by_topic = defaultdict(list)
+        for topic_partition, epoch in epochs.items():
+            partition = topic_class.OffsetForLeaderPartition(
+                partition=topic_partition.partition,
+                # With it, a broker that does not know yet that it leads no longer refuses to answer.
+                current_leader_epoch=self._leader_epochs.get(topic_partition, -1),
+                leader_epoch=epoch,
+            )
+            by_topic[topic_partition.topic].append(partition)
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=list(by_topic.items()))
+        try:
+            response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
+        except _NodeFailedError:
+            return {}  # to be asked again
+        except (kafka.errors.IncompatibleBrokerVersion, kafka.errors.UnsupportedVersionError):
+            return dict.fromkeys(epochs, _UNKNOWN_END)
+        ends = {}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.topic, partition.partition)
+                error = kafka.errors.for_code(partition.error_code)
+                if error is kafka.errors.NoError:
+                    ends[topic_partition] = partition.end_offset
+                elif error is kafka.errors.FencedLeaderEpochError:
+                    self._leader_epochs.pop(topic_partition, None)  # a later leader: its answer is as good
+                elif not error.retriable:  # whoever may read may ask; but not every broker is Kafka's
+                    ends[topic_partition] = _UNKNOWN_END
+                # Anything else is a leader that is moving: to be asked again.
+        return ends
+
+    def _ask(
+        self, new_request: Callable[[], object], patience: Patience, *, first: library.NodeId | None = None
+    ) -> Any:
+        """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
+
+        Args:
+            new_request: makes the request; each broker gets one in the version that it knows.
+            patience: how long to wait.
+            first: the broker to ask before the others.
+        """
+        try_ms = _TRY_MS
+        while True:
+            nodes = self._manager.nodes()
+            nodes.sort(key=lambda node: node != first)
+            for place, node in enumerate(nodes):
+                # A server that is silent takes no more than its share of the time.
+                share = min(try_ms, patience.left_ms / (len(nodes) - place)) if len(nodes) > 1 else patience.left_ms
+                try:
+                    return self._send(new_request(), node, patience.limited_to(share))
+                except _NodeFailedError:
+                    patience.check()
+            self._pause(patience)
+            try_ms *= 2
+
+    def _pause(self, patience: Patience) -> None:
+        """Wait a moment before the next try.
+
+        Raises:
+            KafkaUnavailableError: it would be in vain.
+        """
+        patience.check()
+        time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
+        patience.log_if_due()
+
+    def _send(self, request: object, node: library.NodeId, patience: Patience) -> Any:
+        """Return a node's response to a request, whose attributes depend on the request: hence `Any`.
+
+        Raises:
+            _NodeFailedError: the node did not answer; `patience` knows why.
+            kafka.errors.KafkaError: another try would not help.
+        """
+        sent: list[library.Future] = []
+        began = time.monotonic()
+
+        async def response() -> object:
+            if not sent:
+                sent.append(self._manager.send(request, node_id=node))
+            return await self._manager.wait_for(sent[0], patience.pause_ms)
+
+        while True:
+            try:
+                answer: object = self._net.run(response)
+            except kafka.errors.KafkaError as error:
+                is_timeout = isinstance(error, kafka.errors.KafkaTimeoutError)
+                is_pause = is_timeout and sent and not sent[0].is_done
+                if (is_pause and not patience.is_over) or (sent and sent[0].succeeded()):
+                    patience.log_if_due()
+                    continue
+                if is_final(error) and not (
+                    isinstance(error, AUTHENTICATION_ERRORS) and self._login.replace_token(patience)
+                ):
+                    raise
+                self._manager.failed(node)
+                address, seconds = self._manager.address(node), time.monotonic() - began
+                # No news: a pause after a failure, or the end of the time soon after the try began.
+                is_short = seconds < _PAUSE_SECONDS and patience.has_failures
+                is_cut = is_timeout and (is_short or patience.is_cut_short(address, seconds))
+                if not is_cut and not isinstance(error, kafka.errors.NodeNotReadyError):
+                    accepted = node in self._manager.accepted
+                    patience.failed(address, cause_of(error, self._protocol, accepted=accepted))
+                raise _NodeFailedError from error
+            self._manager.answered(node)
+            return answer
+
+
+class _NodeFailedError(Exception):
+    """A node did not answer."""
+
+
+def _metadata_request(names: Iterable[str] | None) -> Callable[[], MetadataRequest]:
+    """Return a function that makes requests for topics; for all of them with None."""
+    topic_class = MetadataRequest.MetadataRequestTopic
+    topics = None if names is None else [topic_class(name=name) for name in names]
+    return lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+def _error_of(topic: library.TopicMetadata) -> type[kafka.errors.KafkaError]:
+    error: type[kafka.errors.KafkaError] = kafka.errors.for_code(topic.error_code)
+    return error
+
+
+def _topic_id_of(topic: library.TopicMetadata) -> str | None:
+    """Return a topic's id as `kafka-topics.sh --describe` prints it, None if the answer has none."""
+    topic_id = getattr(topic, "topic_id", None)  # other versions of the library may leave it out
+    if _error_of(topic) is not kafka.errors.NoError or not isinstance(topic_id, uuid.UUID) or not topic_id.int:
+        return None
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _is_unready(topic: library.TopicMetadata | None) -> bool:
+    """Return whether a topic may exist a moment later: it is new, or its leaders are being elected."""
+    if topic is None:
+        return False
+    error = _error_of(topic)
+    return error is not kafka.errors.UnknownTopicOrPartitionError and bool(error.retriable)
+
+
+def _exists(name: str, topic: library.TopicMetadata | None) -> bool:
+    """Return whether a topic exists.
+
+    Raises:
+        OptionError: its name cannot be that of a topic.
+        kafka.errors.KafkaError: something else is wrong with it.
+    """
+    if topic is None:
+        return False
+    error = _error_of(topic)
+    if error is kafka.errors.InvalidTopicError:
+        msg = f"'{name}' is not a valid name of a Kafka topic"
+        raise OptionError(msg)
+    if error is kafka.errors.NoError or error is kafka.errors.UnknownTopicOrPartitionError:
+        return error is kafka.errors.NoError
+    raise error(name)
+
+
+def _topic(topic: library.TopicMetadata) -> Topic:
+    numbers = sorted(partition.partition_index for partition in topic.partitions)
+    return Topic(topic.name, tuple(TopicPartition(topic.name, number) for number in numbers), topic.is_internal)

@@ -1,0 +1,166 @@
+"""Record batches, not single records: kafka-python's consumer hands out what a fetch returned.
+
+`Fetcher.PartitionRecords` is where kafka-python 3.0 unpacks a fetch. For one consumer `Slice` takes its place, which
+hands the record batches on as they arrived. All the rest stays kafka-python's: connections, sessions, leaders,
+positions, errors. As the position is behind the whole fetch at once, the next fetch is on its way before the first
+record of this one is read. `compatibility.RECORD_BATCHES` guards the private names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import kafka.errors
+from kafka import IsolationLevel
+from kafka.consumer.fetcher import Fetcher
+from kafka.record.legacy_records import LegacyRecordBatch
+
+from ticdc_source.errors import DecodeError
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka.batches.cut import ChunkLimits, chunks_of
+from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
+from ticdc_source.sources.kafka.kafka_python import library
+from ticdc_source.sources.kafka.kafka_python.compatibility import RECORD_BATCHES, differences
+
+__all__ = ["Slice", "SliceLimits", "legacy_records", "slice_fetches"]
+
+_MAGIC = 16  # where the message format is written
+
+
+@dataclass(slots=True)
+class SliceLimits:
+    """What a consumer's polls return at the time.
+
+    Attributes:
+        chunk: how large a chunk is.
+        end: the end offset of the range that is being read.
+        highwater: returns the partition's high watermark as the last answer has it, None if it has none.
+        batch_end: where the last record batch that was taken ends, -1 if the consumer has moved since.
+    """
+
+    chunk: ChunkLimits
+    end: int
+    highwater: Callable[[TopicPartition], int | None] = lambda _: None
+    batch_end: int = -1
+
+
+class Slice:
+    """Stands in for kafka-python's `PartitionRecords`: it returns one object, an iterator over chunks, not records.
+
+    Args:
+        limits: what the consumer returns; they may change while this waits for its turn.
+        fetch_offset: the offset that was requested.
+        tp: the topic partition.
+        records: what has arrived.
+        key_deserializer: not used here.
+        value_deserializer: not used here.
+        check_crcs: whether checksums are compared.
+        isolation_level: whether aborted transactions are left out.
+        aborted_transactions: which those are.
+        metric_aggregator: not used here: metrics are off.
+        on_drain: called when everything has been taken.
+    """
+
+    def __init__(
+        self,
+        limits: SliceLimits,
+        fetch_offset: int,
+        tp: TopicPartition,
+        records: library.MemoryRecords,
+        key_deserializer: object = None,  # noqa: ARG002 (kafka-python's interface, down to the names)
+        value_deserializer: object = None,  # noqa: ARG002
+        check_crcs: bool = True,  # noqa: FBT001, FBT002
+        isolation_level: object = IsolationLevel.READ_UNCOMMITTED,
+        aborted_transactions: Iterable[library.AbortedTransaction] | None = None,
+        metric_aggregator: object = None,  # noqa: ARG002
+        on_drain: Callable[[Slice], object] = lambda _: None,
+    ) -> None:
+        self.topic_partition = tp
+        self.fetch_offset = self.next_fetch_offset = fetch_offset
+        self.leader_epoch = -1
+        self.bytes_read = self.records_read = 0
+        self._limits = limits
+        self._on_drain = on_drain
+        self._left = True
+        aborted = None
+        if isolation_level == IsolationLevel.READ_COMMITTED:
+            aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in aborted_transactions or ()]
+        self._fetched: Fetched | None = Fetched(
+            topic=tp.topic,
+            partition=tp.partition,
+            start=fetch_offset,
+            data=records._buffer,  # noqa: SLF001 (its public way out is batch by batch, each copied)
+            read_legacy=legacy_records,
+            check_crcs=check_crcs,
+            aborted=aborted,
+        )
+
+    def __bool__(self) -> bool:
+        """Return whether anything is left: as long as it is, no more is fetched."""
+        return self._left
+
+    def take(self, _max_records: int | None = None) -> list[Iterator[Chunk]]:
+        """Return everything at once, and move on to the offset behind it.
+
+        If the range ends here, this stays as if something were left, so that nothing more is fetched.
+        """
+        fetched, self._fetched = self._fetched, None
+        if fetched is None:
+            self.drain()
+            return []
+        limits = self._limits
+        batches, damage = record_batches(
+            fetched.data,
+            fetched.start,
+            limits.highwater(self.topic_partition),
+            at_batch=fetched.start == limits.batch_end,
+        )
+        if batches:
+            self.next_fetch_offset = max(self.next_fetch_offset, batches[-1].next_offset)
+            self.leader_epoch = batches[-1].leader_epoch
+            limits.batch_end = batches[-1].next_offset
+        self.bytes_read = len(fetched.data)
+        if damage is None and self.next_fetch_offset < limits.end:
+            self.drain()
+        return [chunks_of(fetched, batches, damage, limits.chunk, limits.end)] if batches or damage else []
+
+    def drain(self) -> None:
+        """Drop what is left."""
+        self._fetched = None
+        if self._left:
+            self._left = False
+            self._on_drain(self)
+
+
+def slice_fetches(consumer: library.Consumer, limits: SliceLimits) -> bool:
+    """Make a consumer's polls return iterators over chunks instead of records, if that is possible.
+
+    Returns:
+        whether it is.
+    """
+    fetcher = getattr(consumer, "_fetcher", None)
+    if not isinstance(fetcher, Fetcher) or RECORD_BATCHES in differences():
+        return False
+    limits.highwater = consumer.highwater
+    fetcher.PartitionRecords = functools.partial(Slice, limits)
+    return True
+
+
+def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyRecord]:  # noqa: FBT001 (`ReadLegacy`)
+    """Yield the records of a message before format v2, which may be a compressed set of messages; see `ReadLegacy`.
+
+    Raises:
+        DecodeError: a checksum is wrong, or kafka-python lacks the library for the codec.
+    """
+    try:
+        for record in LegacyRecordBatch(message, message[_MAGIC]):
+            if check_crcs and not record.validate_crc():
+                msg = f"Record at offset {record.offset} failed crc check"
+                raise DecodeError(msg)
+            timestamp = -1 if record.timestamp is None else record.timestamp
+            yield LegacyRecord(record.offset, timestamp, record.key, record.value)
+    except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
+        raise DecodeError(str(error)) from error

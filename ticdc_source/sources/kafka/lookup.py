@@ -1,0 +1,358 @@
+"""On the driver: the partitions that exist, their offsets, and the offset ranges of a batch read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError, counted, nearest
+from ticdc_source.options.kafka_client import client_settings
+from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
+from ticdc_source.options.options import Options
+from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
+from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
+from ticdc_source.sources.kafka.client import BrokerFacts, Client, Connect, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.kafka.retry import RetryingClient
+from ticdc_source.sources.record_source import report_loss as report
+
+__all__ = [
+    "DATA_LOSS",
+    "LOOKS_UNTIL_GONE",
+    "LOOKS_UNTIL_RECREATED",
+    "SECOND_LOOK_SECONDS",
+    "KafkaCluster",
+    "report_loss",
+]
+
+DATA_LOSS = (
+    "Some data may have been lost because they are not available in Kafka any more; either the data was "
+    "aged out by Kafka or the topic may have been deleted before all the data in the topic was processed. "
+    "If you don't want your query to fail on such cases, set the source option failOnDataLoss to false. "
+    "Reason: "
+)
+
+_log = logging.getLogger(__name__)
+
+# Not every broker knows a topic that was created a moment ago: a missing one is looked up twice.
+SECOND_LOOK_SECONDS = 0.5
+# A broker that has just started may know no topic for a while (Kafka 2.4 for 2.7 s, on a busy machine). Partitions that
+# were there before are gone after so many looks, half a second apart, that do not find them.
+LOOKS_UNTIL_GONE = 10
+# A broker may lag behind the others and answer with the ID of a topic's predecessor.
+LOOKS_UNTIL_RECREATED = 5
+
+Answer = TypeVar("Answer")
+
+
+class KafkaCluster(AbstractContextManager["KafkaCluster"]):
+    """Looks up topic partitions and offsets for one read, and commits a stream's progress.
+
+    A context manager that closes itself. It connects at the first look-up, retries look-ups that failed, and creates
+    nothing on the brokers.
+
+    `RetryingClient` says how long brokers that do not answer are asked. A look-up that they answer with an error is
+    retried `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each time with a new client (as
+    Spark's does), except after errors that a retry does not solve.
+
+    Args:
+        options: the read's options.
+        connect: connects with a client library.
+
+    Raises:
+        OptionError: as `client_settings`.
+    """
+
+    def __init__(self, options: Options, *, connect: Connect = connect_kafka_python) -> None:
+        self._options = options
+        self._brokers = RetryingClient(client_settings(options, driver=True), connect, is_first=True)
+        self._choice = topic_choice(options)
+        self._found: set[TopicPartition] = set()  # at the last look
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next look-up connects again."""
+        self._brokers.close()
+
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        """Return the topic partitions to read, by topic and number.
+
+        Args:
+            missing: leave out topics and partitions that do not exist (a stream waits for them) instead of failing.
+            known: partitions that existed before, as a checkpoint has them; those of other topics do not matter.
+
+        Raises:
+            OptionError: a topic or partition does not exist (or the user may not see it), or no topic matches.
+        """
+        self._found.update(filter(self._is_chosen, known))
+        existing = self._find(missing=missing)
+        looks = 1
+        while not self._found.issubset(existing) and looks < LOOKS_UNTIL_GONE:
+            time.sleep(SECOND_LOOK_SECONDS)
+            existing = self._find(missing=missing)
+            looks += 1
+        self._found = set(existing)
+        return existing
+
+    def _is_chosen(self, topic_partition: TopicPartition) -> bool:
+        match self._choice:
+            case Subscribe(topics):
+                return topic_partition.topic in topics
+            case Assign(assigned):
+                return topic_partition in assigned
+            case SubscribePattern(pattern):
+                return pattern.fullmatch(topic_partition.topic) is not None
+
+    def _find(self, *, missing: bool) -> list[TopicPartition]:
+        match self._choice:
+            case Subscribe(topics):
+                by_name = self._look_up(lambda client, patience: _existing(client, topics, patience, missing=missing))
+                return sorted(topic_partition for topic in by_name.values() for topic_partition in topic.partitions)
+            case Assign(assigned):
+                names = sorted({topic_partition.topic for topic_partition in assigned})
+                by_name = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
+                if missing:
+                    return [
+                        topic_partition
+                        for topic_partition in assigned
+                        if topic_partition.topic in by_name
+                        and topic_partition in by_name[topic_partition.topic].partitions
+                    ]
+                for topic_partition in assigned:
+                    existing = by_name[topic_partition.topic].partitions
+                    if topic_partition not in existing:
+                        msg = (
+                            f"Option 'assign': partition {topic_partition.partition} of topic "
+                            f"'{topic_partition.topic}' does not exist; it has {counted(len(existing), 'partition')}"
+                        )
+                        raise OptionError(msg)
+                return list(assigned)
+            case SubscribePattern(pattern):
+                everything = self._look_up(lambda client, patience: client.topics(None, patience))
+                matching = [
+                    topic for topic in everything.values() if not topic.is_internal and pattern.fullmatch(topic.name)
+                ]
+                if not matching and not missing:
+                    msg = f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
+                    raise OptionError(msg)
+                return sorted(topic_partition for topic in matching for topic_partition in topic.partitions)
+
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the log start offset of each topic partition.
+
+        Raises:
+            DataLossError: a partition no longer exists.
+        """
+        return self._offsets(dict.fromkeys(topic_partitions, EARLIEST))
+
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end offset of each topic partition; with read_committed, the last stable offset.
+
+        Raises:
+            DataLossError: a partition no longer exists.
+        """
+        return self._offsets(dict.fromkeys(topic_partitions, LATEST))
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """Return the ids of the topics as the last look-ups had them, by name; this asks nothing.
+
+        A topic that is deleted and created again has another id. Those without an id are left out: brokers before
+        Kafka 2.8 have none, and a client library may not ask for them.
+        """
+        client = self._brokers.client
+        return {} if client is None else client.topic_ids
+
+    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+        """Return the epochs of the leaders that answered the last look-ups of end offsets; this asks nothing.
+
+        An epoch rises with each election. Partitions without one are left out: brokers before Kafka 2.1 tell none, and
+        a client library may not.
+        """
+        client = self._brokers.client
+        return {} if client is None else client.leader_epochs
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where a leader epoch of each partition ends in the log of its leader; -1 where that is not known.
+
+        Raises:
+            DataLossError: a partition no longer exists.
+        """
+        return self._of_existing(lambda client, patience: client.ends_of_epochs(epochs, patience))
+
+    def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> dict[TopicPartition, int]:
+        """Return the offset of each partition's first record at or after a time.
+
+        Args:
+            times: the times, in milliseconds since the epoch.
+            or_latest: whether to return the end offset of a partition without such a record, instead of failing.
+
+        Raises:
+            OptionError: a partition has no such record, and `or_latest` is off.
+            DataLossError: a partition no longer exists.
+        """
+        offsets = self._offsets(times)
+        for topic_partition in sorted(offsets):
+            if offsets[topic_partition] < 0 and not or_latest:
+                msg = (
+                    f"No offset matched from request of topic-partition {topic_partition} and timestamp "
+                    f"{times[topic_partition]}. Set the option startingOffsetsByTimestampStrategy to latest to start "
+                    f"at the end there{time_hint(self._options) or '.'}"
+                )
+                raise OptionError(msg)
+        without = [topic_partition for topic_partition, offset in offsets.items() if offset < 0]
+        return offsets | (self.latest(without) if without else {})
+
+    def resolve_ranges(self) -> list[OffsetRange]:
+        """Return the offset ranges of a batch read: one for each partition, empty ones too, by topic and partition.
+
+        Raises:
+            OptionError: the options contradict the partitions or offsets that exist.
+            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on (else a warning says so, and the
+                ranges hold the offsets that exist).
+        """
+        topic_partitions = self.partitions()
+        requested_starts = by_partition(start_spec(self._options, streaming=False), topic_partitions, "start")
+        requested_ends = by_partition(end_spec(self._options), topic_partitions, "end")
+        # In this order: deletions and new records in between can only make the answers overlap more.
+        earliest = self.earliest(topic_partitions)
+        or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
+        start_times = self._at_times(requested_starts, or_latest=or_latest)
+        end_times = self._at_times(requested_ends, or_latest=True)
+        latest = self.latest(topic_partitions)
+        starts = _resolved(requested_starts, earliest, latest, start_times)
+        ends = _resolved(requested_ends, earliest, latest, end_times)
+        starts, ends, lost = clip(starts, ends, earliest, latest)
+        if lost:
+            report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
+        return ranges_between(starts, ends, time_hint(self._options))
+
+    def starts(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset where a new stream starts in each partition, within the offsets that exist.
+
+        Raises:
+            OptionError: the options contradict the partitions that exist.
+            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on.
+        """
+        topic_partitions = list(topic_partitions)
+        if not topic_partitions:
+            return {}
+        requested = by_partition(start_spec(self._options, streaming=True), topic_partitions, "start")
+        earliest = self.earliest(topic_partitions)
+        or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
+        times = self._at_times(requested, or_latest=or_latest)
+        latest = self.latest(topic_partitions)
+        starts = _resolved(requested, earliest, latest, times)
+        starts, _, lost = clip(starts, latest, earliest, latest)
+        if lost:
+            report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
+        return starts
+
+    def everything(self) -> list[OffsetRange]:
+        """Return the range from the earliest to the latest offset of each partition, as a sample for a stream's schema.
+
+        Raises:
+            OptionError: as `partitions`.
+        """
+        topic_partitions = self.partitions()
+        earliest = self.earliest(topic_partitions)
+        latest = self.latest(topic_partitions)
+        return [
+            OffsetRange(
+                *topic_partition, min(earliest[topic_partition], latest[topic_partition]), latest[topic_partition]
+            )
+            for topic_partition in topic_partitions
+        ]
+
+    def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a consumer group, so that others can see them; a failure is only logged."""
+        try:
+            self._brokers.ask(lambda client, _: client).commit(group, offsets)
+        except (TiCDCSourceError, OSError, RuntimeError) as error:
+            _log.warning("commitGroupOffsets: offsets were not committed for group %s: %s", group, error)
+
+    def brokers(self) -> BrokerFacts:
+        """Return what the brokers say of themselves: their addresses, and their version."""
+        return self._look_up(lambda client, patience: client.brokers(patience))
+
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that a consumer group has committed, without partitions of which it has none."""
+        return self._look_up(lambda client, _: client.committed(group, topic_partitions))
+
+    def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
+        times = {key: position.time for key, position in asked.items() if isinstance(position, Moment)}
+        return self.by_timestamp(times, or_latest=or_latest) if times else {}
+
+    def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self._of_existing(lambda client, patience: client.offsets(times, patience))
+
+    def _of_existing(self, ask: Callable[[Client, Patience], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+        try:
+            return self._look_up(ask)
+        except UnknownPartitionsError as error:
+            deleted = listed(error.topic_partitions)
+            msg = f"{DATA_LOSS}Partitions {deleted} have been deleted."
+            raise DataLossError(msg) from error
+
+    def _look_up(self, ask: Callable[[Client, Patience], Answer]) -> Answer:
+        return self._brokers.ask(
+            ask,
+            retries=self._options.fetch_offset_num_retries,
+            interval_ms=self._options.fetch_offset_retry_interval_ms,
+        )
+
+
+def report_loss(reason: str, *, fail: bool) -> None:
+    """Report records that Kafka does not have any more: as an error, or as a warning.
+
+    Args:
+        reason: what is lost.
+        fail: whether it is an error.
+
+    Raises:
+        DataLossError: `fail` is on.
+    """
+    report(reason, fail=fail, begin=DATA_LOSS)
+
+
+def _resolved(
+    requested: Mapping[TopicPartition, int | Moment],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    at_times: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    resolved = {}
+    for topic_partition, position in requested.items():
+        if isinstance(position, Moment):
+            # A record that arrived after the latest offset was looked up is not part of this read.
+            resolved[topic_partition] = min(at_times[topic_partition], latest[topic_partition])
+        else:
+            ends = {EARLIEST: earliest[topic_partition], LATEST: latest[topic_partition]}
+            resolved[topic_partition] = ends.get(position, position)
+    return resolved
+
+
+def _existing(client: Client, names: Sequence[str], patience: Patience, *, missing: bool) -> dict[str, Topic]:
+    """Return these topics, all of which must exist unless `missing` is on."""
+    for is_second_look in (False, True):
+        topics = client.topics(names, patience)
+        absent = [name for name in names if name not in topics]
+        if not absent or missing:
+            break
+        if is_second_look:
+            raise OptionError(_missing_message(absent, client, patience))
+        time.sleep(SECOND_LOOK_SECONDS)
+    return topics
+
+
+def _missing_message(missing: Iterable[str], client: Client, patience: Patience) -> str:
+    visible = [name for name, topic in client.topics(None, patience).items() if not topic.is_internal]
+    near = sorted({match for name in missing for match in nearest(name, visible, 3)})
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    names = ", ".join(f"'{name}'" for name in missing)
+    return f"Topic {names} does not exist on Kafka at {client.servers}, or the user may not see it{hint}"

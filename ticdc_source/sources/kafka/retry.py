@@ -1,0 +1,139 @@
+"""Retries with a new client. Within one attempt the client library itself tries one server after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
+from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.sources.kafka.api import ClientFacts
+from ticdc_source.sources.kafka.client import Client, Connect, NoAnswerError
+from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+
+__all__ = ["RetryingClient"]
+
+Answer = TypeVar("Answer")
+
+_RECONNECT_PAUSE_SECONDS = 0.2
+_API_TIMEOUT = "kafka.default.api.timeout.ms"
+
+
+class RetryingClient:
+    """Connects at the first request, and again after a failure.
+
+    A request may take `default_api_timeout_ms`, the first connection `bootstrap_timeout_ms`. A stream that has reached
+    its brokers waits `broker_timeout_ms` for both, so that it survives a restart of the cluster. Before the first
+    answer, wrong options are likelier than a restart, so permanent causes end the wait after some seconds; see
+    `ticdc_source.sources.kafka.patience`.
+
+    Args:
+        settings: of the client.
+        connect: connects with a client library.
+        reached: whether the brokers have already answered the driver of this stream.
+        is_first: whether nobody has asked these brokers before: the driver is the first to do so.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, connect: Connect, *, reached: bool = False, is_first: bool = False
+    ) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._reached = reached
+        self._is_first = is_first
+        self.client: Client | None = None
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, for messages."""
+        return ",".join(self._settings.bootstrap_servers)
+
+    @property
+    def facts(self) -> ClientFacts:
+        """Which client library it is; unknown before the first connection."""
+        return ClientFacts() if self.client is None else self.client.facts
+
+    @property
+    def stream_limit(self) -> Limit | None:
+        """How long a stream waits once it has reached its brokers; None for a batch read."""
+        stream_ms = self._settings.broker_timeout_ms
+        return None if stream_ms is None else Limit(stream_ms, "brokerTimeoutMs")
+
+    def fetch_at_most(self, size: int) -> None:
+        """Close the connections; the next request connects again, and fetches ask for so many bytes."""
+        self.close()
+        self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
+
+    def close(self) -> None:
+        """Close the connections; the next request connects again."""
+        client, self.client = self.client, None
+        if client is not None:
+            client.close()
+
+    def ask(
+        self,
+        request: Callable[[Client, Patience], Answer],
+        *,
+        retries: int = 0,
+        interval_ms: float = 0,
+        patience: Patience | None = None,
+    ) -> Answer:
+        """Return the answer to a request; retry with a new client while brokers do not answer.
+
+        Args:
+            request: sends the request with a client.
+            retries: how often to retry a request that brokers answered with an error. Requests without an answer do not
+                count.
+            interval_ms: the pause before each of these retries.
+            patience: how long to wait for a connection and the answer together; by default for each as said above.
+
+        Raises:
+            TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.
+        """
+        is_own = patience is None
+        while True:
+            try:
+                if self.client is None:
+                    self.client = self._connect(self._settings, patience or self._connection_wait())
+                if patience is None:
+                    pending = self._limit(self._settings.default_api_timeout_ms, _API_TIMEOUT)
+                    patience = Patience(self.servers, "a request is pending", pending)
+                answer = request(self.client, patience)
+            except NoAnswerError as error:
+                self.close()
+                if patience is None:
+                    raise
+                patience.failed(error.server, Cause(error.reason))
+                pause = _RECONNECT_PAUSE_SECONDS
+            except KafkaUnavailableError:
+                self.close()
+                if retries <= 0 or patience is None or patience.is_over:
+                    raise
+                retries -= 1
+                pause = interval_ms / 1000
+            except TiCDCSourceError:
+                self.close()
+                raise
+            else:
+                self._reached = True
+                if is_own:
+                    patience.answered()
+                return answer
+            time.sleep(min(pause, patience.left_ms / 1000))
+            patience.check()
+
+    def _connection_wait(self) -> Patience:
+        # Name the option that took effect: unless it is set, the first has the value of the second.
+        ms = self._settings.bootstrap_timeout_ms
+        is_set = ms != self._settings.default_api_timeout_ms
+        limit = self._limit(ms, "kafka.bootstrap.timeout.ms" if is_set else _API_TIMEOUT)
+        if self._is_first and not self._reached:
+            limit = limit._replace(ends_if_refused=not is_set)
+        return Patience(self.servers, "no broker answers", limit)
+
+    def _limit(self, ms: float, option: str) -> Limit:
+        if self.stream_limit is not None and self._reached:
+            return self.stream_limit
+        return Limit(ms, option, ends_early=not self._reached)

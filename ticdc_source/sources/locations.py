@@ -1,0 +1,49 @@
+"""Paths and URLs of fsspec: how they are shown without secrets, and what is no file there."""
+
+from __future__ import annotations
+
+import errno
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["check_regular", "redacted", "why_unreadable"]
+
+_UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
+
+
+def redacted(location: str) -> str:
+    """Return a path or URL without the parts that may be secret: user, password and query."""
+    parts = (re.sub(r"(?s)[?#].*", "", part) for part in location.split("::"))
+    return "::".join(re.sub(r"(?<=://).*@" if "://" in part else r"^(?!/[^/])[^@]*:.*@", "", part) for part in parts)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return what to say of an error of fsspec: its type, and the system's words; its text may show secrets."""
+    if isinstance(error, ImportError):  # it names the library that is missing
+        return str(error)
+    reason = error.strerror if isinstance(error, OSError) else ""
+    if isinstance(error, ValueError) and _UNKNOWN_SCHEME.fullmatch(str(error)):
+        reason = str(error)
+    return f"{type(error).__name__} ({reason})" if reason else type(error).__name__
+
+
+def check_regular(protocol: str | Sequence[str], path: str) -> None:
+    """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
+
+    Args:
+        protocol: the protocol of its storage, as fsspec names it.
+        path: its path.
+
+    Raises:
+        OSError: it is a FIFO, a socket or a device.
+    """
+    if "file" not in protocol:  # of the storages, only a local folder has them
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # to open it says why
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file")

@@ -1,0 +1,262 @@
+"""Which files of a storage sink TiCDC has finished.
+
+TiCDC writes a data file, then its name into the index file of the directory, then the checkpoint-ts. So all rows up to
+the checkpoint-ts are in files up to the one that their index file names
+(pingcap/ticdc downstreamadapter/sink/cloudstorage/writer.go). TiCDC writes all rows of one version of a table before
+rows of the next version. So a look reads the checkpoint-ts first, then index files from new versions to old ones: if it
+finds a row, it also finds all rows of its table before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ticdc_source.errors import DecodeError, OptionError, warn
+from ticdc_source.options.topics import TopicPartition
+from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.storage.files import Folder
+from ticdc_source.sources.storage.paths import (
+    MOST_FILES,
+    DataDirectory,
+    DataFile,
+    IndexFile,
+    directory_of,
+    is_schema_file,
+    order_of,
+    parse_path,
+    stem_of,
+)
+
+__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
+
+# Stands for the file `metadata`. Its one record has the checkpoint-ts as its offset.
+CHECKPOINT = TopicPartition("metadata", 0)
+_MOST_MISSING = 100_000  # files of a directory; each is looked for
+_NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # at the end of the file name in an index file
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What the changefeed has written, at one moment.
+
+    Attributes:
+        starts: by topic partition, the offset of the first file that is there: its number less 1; 0 for a schema file.
+            The topic of a data directory is the pattern of the names of its files.
+        ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
+        checkpoint: the checkpoint-ts; None if there is none yet.
+        other: the path of one file that TiCDC does not write; None if there is none.
+        unindexed: the pattern of one directory that has data files, and no index file names one; None if there is none.
+        sizes: by pattern, the size in bytes of each data file that is there, by its number.
+        is_empty: whether there is no file of a changefeed.
+    """
+
+    starts: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
+    checkpoint: int | None = None
+    unindexed: str | None = None
+    other: str | None = None
+    sizes: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    is_empty: bool = False
+
+
+class Changefeed:
+    """The folder of a changefeed. Each look lists all of its files.
+
+    Args:
+        location: a path, or a URL that fsspec supports.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._folder = Folder(location)
+        self._last_ends: dict[str, int] = {}  # by pattern: the number of the last finished file
+        self._last_look: Look | None = None
+        self._emptied: dict[str, str] = {}  # by path of an index file: the name in it, while it has no data files
+
+    def __str__(self) -> str:
+        """Return the location without what may be secret."""
+        return str(self._folder)
+
+    def look(self) -> Look:
+        """Return what the changefeed has written.
+
+        Raises:
+            OptionError: the folder has the folders of changefeeds in it.
+            StorageUnavailableError: the folder cannot be read.
+            DecodeError: `metadata` or an index file is broken.
+        """
+        metadata = self._folder.text(CHECKPOINT.topic)
+        checkpoint = checkpoint_ts(metadata)
+        sizes: dict[str, dict[int, int]] = {}
+        indexes: dict[IndexFile, str] = {}
+        schemas, other = [], None
+        for file in self._folder.files():
+            parsed = parse_path(file.path)
+            if isinstance(parsed, DataFile):
+                sizes.setdefault(parsed.pattern, {})[parsed.number] = file.size
+            elif isinstance(parsed, IndexFile):
+                indexes[parsed] = file.path
+            elif is_schema_file(file.path):
+                schemas.append(TopicPartition(file.path, 0))
+            elif file.path.endswith(f"/{CHECKPOINT.topic}"):
+                msg = (
+                    f"'path' {self} has the file {file.path}: the folder of a changefeed is in it. Give the folder of "
+                    "one changefeed"
+                )
+                raise OptionError(msg)
+            elif file.path != CHECKPOINT.topic:
+                other = file.path
+        starts, ends, unindexed = self._offsets_of_directories(sizes, indexes)
+        self._last_look = Look(
+            starts=dict.fromkeys(schemas, 0) | starts,
+            ends=dict.fromkeys(schemas, 1) | ends,
+            checkpoint=checkpoint,
+            unindexed=unindexed,
+            other=other,
+            sizes=sizes,
+            is_empty=metadata is None and not sizes and not ends and not schemas,
+        )
+        return self._last_look
+
+    def last_look(self) -> Look:
+        """Return the last look; make one if this process has none yet, as after a restart of a stream."""
+        return self._last_look or self.look()
+
+    def schema_files(self, place: DataDirectory, version: int) -> list[str]:
+        """Return the paths of the schema files that define a version of a data directory's table."""
+        # With use-table-id-as-path, the owner begins with the id of the table, which is its folder.
+        table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
+        paths = [file.path for below in ("meta", str(version)) for file in self._folder.files(f"{table}/{below}")]
+        return [path for path in paths if is_schema_file(path) and order_of(path)[0] == version]
+
+    def _offsets_of_directories(
+        self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
+    ) -> tuple[Offsets, Offsets, str | None]:
+        """Return the starts and ends of data directories, and one that no index file names a file of; see `Look`."""
+        starts, ends, unindexed = Offsets(), Offsets(), None
+        owners_with_new: set[str] = set()  # owners of a directory that gets an end for the first time
+        for pattern in sorted(sizes, key=order_of, reverse=True):  # new versions first, as this module says at its top
+            directory = directory_of(pattern)
+            assert directory is not None  # noqa: S101 (for mypy: `parse_path` has asked)
+            numbers, known_end = sizes[pattern], self._last_ends.get(pattern, 0)
+            end = known_end
+            # An index file is read only if it can have changed. A newer directory of the owner means that TiCDC has
+            # finished this one, perhaps with a file that is newer than the listing.
+            if max(numbers) > known_end or directory.owner in owners_with_new:
+                end = self._last_ends[pattern] = self._last_whole(pattern, indexes) or known_end
+            if not end:
+                unindexed = pattern
+                continue
+            if not known_end:
+                owners_with_new.add(directory.owner)
+            tp = TopicPartition(pattern, 0)
+            # If only unfinished files are left, the first file is behind the end: there is nothing to read.
+            starts[tp], ends[tp] = min(min(numbers) - 1, end), end
+            if end - starts[tp] > len(numbers) + _MOST_MISSING:
+                index = indexes.get(IndexFile(pattern.rpartition("/")[0], stem_of(pattern)))
+                raise DecodeError(self._far_off(index, end))
+        for pattern, end in self._emptied_directories(sizes, indexes):
+            tp = TopicPartition(pattern, 0)
+            starts[tp] = ends[tp] = end
+        return starts, ends, unindexed
+
+    def _emptied_directories(
+        self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the pattern and the last number of each directory that has an index file and no data file any more."""
+        with_files = {(pattern.rpartition("/")[0], stem_of(pattern)) for pattern in sizes}
+        for index, path in indexes.items():
+            if (index.directory, index.stem) in with_files:
+                self._emptied.pop(path, None)  # the index file names another file when the directory is empty again
+                continue
+            name = self._emptied.get(path) or (self._folder.text(path) or b"").decode("utf-8", "replace").strip()
+            named = parse_path(f"{index.directory}/{name}")
+            if isinstance(named, DataFile):
+                self._emptied[path] = name
+                yield named.pattern, named.number
+
+    def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
+        """Return the number of the last file that is written whole; 0 if there is none yet."""
+        path = indexes.get(IndexFile(pattern.rpartition("/")[0], stem_of(pattern)))
+        text = None if path is None else self._folder.text(path)
+        if not text:
+            return 0
+        number = _NUMBER.search(text.decode("utf-8", "replace"))
+        if number is None:
+            msg = f"'path' {self}: the index file {path} names no data file but {text[:80]!r}"
+            raise DecodeError(msg)
+        if int(number[1]) > MOST_FILES:
+            raise DecodeError(self._far_off(path, int(number[1])))
+        return int(number[1])
+
+    def _far_off(self, path: str | None, number: int) -> str:
+        return (
+            f"'path' {self}: the index file {path} names file number {number}, far beyond the files that are there. "
+            "TiCDC numbers the files of a directory from 1 without gaps: the index file is damaged"
+        )
+
+    def look_of_batch(self, advice: str = "") -> Look:
+        """Return a look for a batch, which cannot wait for files.
+
+        Args:
+            advice: what else to do about an empty folder.
+
+        Raises:
+            OptionError: the folder has no file of a changefeed.
+            StorageUnavailableError, DecodeError: see `look`.
+        """
+        look = self.look()
+        if look.is_empty:
+            raise OptionError(self.why_empty(look) + advice)
+        return look
+
+    def why_empty(self, look: Look) -> str:
+        """Return the message about a folder that has no file of a changefeed."""
+        others = f"It has other files, such as {look.other}. " if look.other else ""
+        return (
+            f"'path' {self} has no file of a changefeed. {others}Give the folder that the changefeed's sink-uri names: "
+            f"it has the file {CHECKPOINT.topic} and a folder for each database. If it is right, TiCDC has written "
+            "nothing yet"
+        )
+
+    def warn_of_gaps(self, look: Look) -> None:
+        """Warn if there is no checkpoint-ts, and if a directory has data files and no index file that names one."""
+        self.warn_of_no_checkpoint(look)
+        if look.unindexed is not None:
+            warn(f"{self.why_unindexed(look)}. They are not read")
+
+    def warn_of_no_checkpoint(self, look: Look) -> None:
+        """Warn if there are data files and no checkpoint-ts."""
+        if look.checkpoint is None and look.sizes:
+            warn(
+                f"'path' {self} has no checkpoint-ts in the file {CHECKPOINT.topic}: nothing says up to which commit "
+                "the rows are complete. Is it the whole folder of the changefeed's sink-uri?"
+            )
+
+    def why_unindexed(self, look: Look) -> str:
+        """Return the message about data files without an index file."""
+        return (
+            f"'path' {self}: the index file (such as meta/CDC.index) of {look.unindexed} (%d is the number) is missing "
+            "or empty. Either TiCDC has not finished such files, or the folder was copied without index files"
+        )
+
+
+def checkpoint_ts(text: bytes | None) -> int | None:
+    """Return the checkpoint-ts of the file `metadata`; None if TiCDC has not begun: no file, an empty one, or 0.
+
+    Raises:
+        DecodeError: the file has no valid checkpoint-ts.
+    """
+    if not text:
+        return None
+    try:
+        ts = loads(text)["checkpoint-ts"]
+    except (KeyError, TypeError, ValueError):
+        ts = None
+    if type(ts) is not int or not 0 <= ts < 1 << 63:
+        msg = f"the file {CHECKPOINT.topic} has no checkpoint-ts, but {text[:80]!r}"
+        raise DecodeError(msg)
+    return ts or None

@@ -1,0 +1,103 @@
+"""The offsets of streams, as Spark keeps them in a checkpoint.
+
+An offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to read.
+Five more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
+
+    "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
+    "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
+                            before any data, the stream starts there again and not at a newer "latest".
+    "$ids": {"topic": "…"}  the ids of the topics, as far as they are known: a topic that is deleted and created again
+                            has another one, and its offsets are those of other records.
+    "$epochs": {"topic": …} the epochs of the leaders that said where the partitions end, as far as they are known: from
+                            them a later leader tells whether its log was truncated before these offsets.
+    "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts behind records that
+                            may have held some (`planning.ddl_coverage`)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ticdc_source.options.offsets import from_json_dict, ids_from_json
+from ticdc_source.options.topics import TopicPartition
+
+__all__ = [
+    "EPOCHS",
+    "IDS",
+    "INITIAL",
+    "START",
+    "MinimumWait",
+    "OffsetJSON",
+    "Offsets",
+    "StreamLimits",
+    "offsets_of",
+    "start_offsets",
+    "topic_ids_of",
+]
+
+INITIAL, START, IDS, EPOCHS = "$initial", "$init", "$ids", "$epochs"
+
+Offsets = dict[TopicPartition, int]
+# An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the members above.
+OffsetJSON = dict[str, Any]
+
+
+class StreamLimits(NamedTuple):
+    """Two time limits of a stream, in seconds.
+
+    Attributes:
+        max_delay: how long to wait for the minimum number of offsets (`maxTriggerDelay`).
+        min_interval: how long a look-up stays valid (`fetchOffset.minIntervalMs`).
+    """
+
+    max_delay: float = 900.0
+    min_interval: float = 0.2
+
+
+class MinimumWait:
+    """Waits until there are enough offsets for a micro-batch (`minOffsetsPerTrigger`)."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def must_wait(self, backlog: int, least: int, max_delay: float, now: float) -> bool:
+        """Return whether to wait.
+
+        Args:
+            backlog: the number of new offsets.
+            least: the number to wait for.
+            max_delay: for how long to wait if there is one at least, in seconds.
+            now: a monotonic clock, in seconds.
+        """
+        if self._since is None:
+            self._since = now
+        if backlog >= least or (backlog > 0 and now - self._since >= max_delay):
+            self._since = now
+            return False
+        return True
+
+
+def offsets_of(offset: OffsetJSON) -> Offsets:
+    """Return the offsets in a checkpoint's JSON. Members that begin with `$` are ignored, also those of later releases.
+
+    Raises:
+        CheckpointError: it is not an offset of a checkpoint.
+    """
+    if isinstance(offset, dict):  # other JSON is refused by `from_json_dict`
+        offset = {name: value for name, value in offset.items() if not name.startswith("$")}
+    return from_json_dict(offset)
+
+
+def start_offsets(start: OffsetJSON, end: OffsetJSON) -> Offsets:
+    """Return where a batch starts: for an initial offset, the start that the end offset carries."""
+    offsets = offsets_of(start)  # refuses what is no offset
+    return offsets_of(end[START]) if start.get(INITIAL) and START in end else offsets
+
+
+def topic_ids_of(offset: OffsetJSON) -> dict[str, str]:
+    """Return the topic ids of an offset, by topic; none for an offset of an earlier release.
+
+    Raises:
+        CheckpointError: it is not an offset of a checkpoint.
+    """
+    return ids_from_json(offset.get(IDS, {}))

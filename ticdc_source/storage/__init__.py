@@ -1,6 +1,0 @@
-"""Files of TiCDC's storage sink: which there are, and a range of them → chunks."""
-
-from ticdc_source.storage.changefeed import CHECKPOINT, Changefeed, Look
-from ticdc_source.storage.fetch import FORMATS, FileFetcher
-
-__all__ = ["CHECKPOINT", "FORMATS", "Changefeed", "FileFetcher", "Look"]
