@@ -23,9 +23,8 @@ from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.audits.canonical import FORMS
 from ticdc_lakehouse.syncs.metrics import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.cli.main import COMMANDS, parser
-from ticdc_source.inspection.monitoring.prometheus import EXPORTED, EXPORTED_BY_SYNC, Exported
+from ticdc_source.inspection.monitoring.prometheus import EXPORTED, Exported
 from ticdc_source.inspection.report import FINDINGS
-from ticdc_source.monitoring.prometheus import EXPORTED, Exported
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import format_table, metadata_table

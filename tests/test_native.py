@@ -16,8 +16,6 @@ from examples.data import read_messages
 from tests.fixtures import CARGO
 from tests.support.captured import Captured, make_options
 from tests.support.paths import ROOT
-from ticdc_source.driver import load
-from ticdc_source.driver.fetchers import fetch_settings
 from ticdc_source.errors import OptionError
 from ticdc_source.kernels import native
 from ticdc_source.pipeline.metrics import Counters

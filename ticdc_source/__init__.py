@@ -27,11 +27,11 @@ _HOMES = {
     "Tables": "spark.tables",
     "TiCDCDataSource": "spark.source",
     "TiCDCSourceError": "errors",
-    "commit_range": "driver.commit_ranges",
-    "complete_until": "driver.commit_ranges",
+    "commit_range": "planning.commit_ranges",
+    "complete_until": "planning.commit_ranges",
     "decode": "spark.frames",
     "infer_schema": "spark.frames",
-    "progress_listener": "monitoring.listener",
+    "progress_listener": "inspection.monitoring.listener",
     "tables": "spark.tables",
 }
 

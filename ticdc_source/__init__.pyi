@@ -1,10 +1,10 @@
 # What `__init__.py` imports when it is first used, for type checkers.
 from ticdc_source import errors as errors
-from ticdc_source.driver.commit_ranges import commit_range as commit_range
-from ticdc_source.driver.commit_ranges import complete_until as complete_until
 from ticdc_source.errors import TiCDCSourceError as TiCDCSourceError
-from ticdc_source.monitoring.listener import progress_listener as progress_listener
-from ticdc_source.monitoring.progress import StreamProgress as StreamProgress
+from ticdc_source.inspection.monitoring.listener import progress_listener as progress_listener
+from ticdc_source.inspection.monitoring.progress import StreamProgress as StreamProgress
+from ticdc_source.planning.commit_ranges import commit_range as commit_range
+from ticdc_source.planning.commit_ranges import complete_until as complete_until
 from ticdc_source.spark.frames import decode as decode
 from ticdc_source.spark.frames import infer_schema as infer_schema
 from ticdc_source.spark.source import TiCDCDataSource as TiCDCDataSource

@@ -25,7 +25,7 @@ from benchmarks.corpus.tables import DATABASE, Column
 from benchmarks.opponents import hand_written
 from ticdc_lakehouse import SyncConfig, sync
 from ticdc_lakehouse.syncs.session import SETTINGS, session_of
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 OURS, TUNED, DEFAULT = "ticdc", "tuned", "default"
 # What a user sets who has read about small tables: both numbers are for two cores.

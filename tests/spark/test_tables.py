@@ -20,8 +20,6 @@ from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
-from ticdc_source.events import DDLEvent, TableName
-from ticdc_source.monitoring.watermarks import Progress
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.ddl_event import DDLEvent

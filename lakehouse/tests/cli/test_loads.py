@@ -9,7 +9,7 @@ from rich.console import Console
 from ticdc_lakehouse.cli import loads
 from ticdc_lakehouse.cli.loads import Loads, as_line
 from ticdc_lakehouse.syncs.loading import LoadProgress
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 ORDERS = TableName("shop", "orders")
 

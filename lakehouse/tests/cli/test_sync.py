@@ -5,7 +5,7 @@ import pytest
 from ticdc_lakehouse.cli.sync import _show_batch
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import TableStatus
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 AT = of_ms(1_790_000_000_000)
 

@@ -4,7 +4,7 @@ import pytest
 
 from ticdc_lakehouse.snapshots.gc import GCState, gc_state
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 NOW = 1_767_225_600  # 2026-01-01
 AT = of_ms((NOW - 60) * 1000)

@@ -16,7 +16,7 @@ from ticdc_lakehouse.snapshots.queries import (
     table_of,
 )
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 AT = 470_640_657_837_850_624
 Row = dict[str, str | int | None]

@@ -17,7 +17,7 @@ from ticdc_lakehouse import SyncConfig
 from ticdc_lakehouse.syncs.following import Following
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import TableStatus
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 if TYPE_CHECKING:
     from lakehouse.tests.targets.memory import Lake

@@ -2,8 +2,8 @@
 
 import sys
 
-from ticdc_lakehouse.syncs import lease
 from ticdc_lakehouse.cli.main import main
+from ticdc_lakehouse.syncs import lease
 
 if __name__ == "__main__":
     lease.LEASE_S, lease._RENEW_S = 12.0, 2.0

@@ -11,8 +11,8 @@ from ticdc_lakehouse.snapshots.jdbc import Range
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.syncs import loading
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import TableName
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import of_ms
 
 AT = of_ms(1_767_225_600_000)
 ADDRESS = TiDBAddress("jdbc:mysql://tidb:4000/")

@@ -17,7 +17,7 @@ from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 
 NAME = "lake._ticdc._ticdc_sync"

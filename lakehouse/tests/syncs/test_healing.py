@@ -19,7 +19,8 @@ from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import DataLossError, OptionError, SchemaError
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 
 NOW, BATCH = 900, 7

@@ -16,9 +16,9 @@ from ticdc_lakehouse.syncs.loading import Destination, LoadReport, TableLoad
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import of_ms
 
 NOW = of_ms(1_767_225_600_000)
 ORDERS, ITEMS, EVENTS, OTHER = (

@@ -13,8 +13,8 @@ from ticdc_lakehouse.syncs.lease import Lease
 from ticdc_lakehouse.syncs.metrics import EXPORTED, TableMetrics
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_source.errors import OptionError
-from ticdc_source.monitoring.prometheus import ProgressCollector, served
-from ticdc_source.tso import of_ms
+from ticdc_source.inspection.monitoring.prometheus import ProgressCollector, served
+from ticdc_source.schema.tso import of_ms
 
 NOW = 1_767_225_600.0
 AT = of_ms(int((NOW - 90) * 1000))

@@ -26,7 +26,7 @@ from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
 from tests.support.paths import ROOT
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 TRANSACTIONS = 150
 TOKEN = "tok-en-of-the-catalog"

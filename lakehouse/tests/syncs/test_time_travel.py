@@ -13,7 +13,7 @@ from ticdc_lakehouse.syncs.status import Pause, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
 from ticdc_source.errors import OptionError
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 WRITER = "query"
 

@@ -8,7 +8,8 @@ from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField,
 
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import MergeReport, merge_into
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 
 Change: TypeAlias = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"

@@ -10,7 +10,8 @@ from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, scd
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 
 Change = tuple[Any, ...]  # change type, commit-ts, then the values of the columns
 _SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"

@@ -13,7 +13,6 @@ from ticdc_lakehouse import MergeReport, append_log, commits_of, maintain, merge
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
-from ticdc_source.events import DDLEvent, TableName
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName

@@ -25,8 +25,8 @@ from ticdc_lakehouse.targets import history, log, maintenance, merge
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
+from ticdc_source.schema.tso import seconds
 from ticdc_source.spark.permission import check_permission
-from ticdc_source.tso import seconds
 
 
 class CrashError(Exception):

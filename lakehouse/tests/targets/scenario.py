@@ -37,7 +37,6 @@ from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
-from ticdc_source.events import TableName
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, VARIANT

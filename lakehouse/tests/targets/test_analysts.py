@@ -11,7 +11,7 @@ from lakehouse.tests.targets.memory import CrashError, Lake
 from ticdc_lakehouse import append_log
 from ticdc_lakehouse.errors import TargetError
 from ticdc_source.errors import OptionError
-from ticdc_source.tso import of_ms
+from ticdc_source.schema.tso import of_ms
 
 LOG = "lake.shop.t__log"
 FIRST, SECOND, THIRD = (of_ms(1_767_225_600_000 + 1000 * number) for number in range(3))

@@ -10,7 +10,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.names import SUFFIXES, Layout, Suffix
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
-from ticdc_source.events import TableName
+from ticdc_source.schema.table_name import TableName
 
 SEED = 24
 DELTA, ICEBERG = Layout("delta", root="/data/lake"), Layout("iceberg", catalog="lake")

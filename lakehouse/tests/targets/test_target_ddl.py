@@ -13,7 +13,8 @@ from pyspark.sql import types as spark
 from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, after_ddl
 from ticdc_lakehouse.targets.target_ddl import DDLState
 from ticdc_source.errors import SchemaError
-from ticdc_source.events import DDLEvent, TableName
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.table_name import TableName
 
 T = TableName("db", "t")
 LONG = spark.LongType()

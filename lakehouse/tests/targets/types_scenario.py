@@ -21,7 +21,7 @@ from ticdc_lakehouse import append_log, is_merged, merge_into
 from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_source import SyncState, tables
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.events import DDLEvent
+from ticdc_source.schema.ddl_event import DDLEvent
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 

@@ -16,12 +16,13 @@ import pytest
 from kafka.consumer.fetcher import Fetcher
 from kafka.protocol.parser import KafkaProtocol
 
-from tests.kafka.reshaped import SAID, reshaped
+from tests.sources.kafka.reshaped import SAID, reshaped
 from tests.support.paths import ROOT
-from ticdc_source.kafka.api import ClientFacts
-from ticdc_source.kafka.batches.cut import ChunkLimits
-from ticdc_source.kafka.kafka_python import compatibility
-from ticdc_source.kafka.kafka_python.compatibility import (
+from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.sources.kafka.api import ClientFacts
+from ticdc_source.sources.kafka.batches.cut import ChunkLimits
+from ticdc_source.sources.kafka.kafka_python import compatibility
+from ticdc_source.sources.kafka.kafka_python.compatibility import (
     ANSWERS,
     CONNECTIONS,
     GUARDS,
