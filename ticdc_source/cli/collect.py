@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ticdc_source.cli.arguments import argument, file_path, words
-from ticdc_source.cli.screen import errors, output, plain
+from ticdc_source.cli.screen import errors, output, visible
 from ticdc_source.errors import OptionError, TargetError, counted
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.schema.json_text import loads
@@ -169,10 +169,10 @@ def _pip(*arguments: str) -> None:
     Raises:
         TargetError: it fails.
     """
-    console, pip = errors(), [sys.executable, "-m", "pip", *arguments]
+    screen, pip = errors(), [sys.executable, "-m", "pip", *arguments]
     with subprocess.Popen(pip, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
-            console.print(plain(line.rstrip()))
+            screen.print(visible(line.rstrip()))
     if process.returncode != 0:
         msg = f"pip {arguments[0]} ended with {process.returncode}; the lines above say why"
         raise TargetError(msg)
@@ -199,13 +199,13 @@ def commands(extras: Sequence[str], pyspark: str, *, jars: bool) -> str:
 
 
 def _show(folder: Path, text: str) -> None:
-    console = output()
+    screen = output()
     for name in (_WHEELS, _JARS):
         files = sorted((folder / name).glob("*.*"))
         if files:
             size = sum(file.stat().st_size for file in files) / _MEGABYTE
-            console.print(f"[bold]{plain(folder / name)}[/]: {counted(len(files), 'file')}, {size:,.0f} MB")
+            screen.print((visible(str(folder / name)), "bold"), f": {counted(len(files), 'file')}, {size:,.0f} MB")
             for file in files:
-                console.print(f"  {plain(file.name)}")
-    console.print("")
-    console.print(text, markup=False, soft_wrap=True, end="")
+                screen.print(f"  {visible(file.name)}")
+    screen.print()
+    screen.print(text, end="")

@@ -17,8 +17,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from ticdc_source import __version__
 from ticdc_source.cli import audit, capture, collect, doctor, inspect, lag, options, replay, sync, tail
 from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
@@ -65,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = COMMANDS[parsed.command].run(parsed)
         sys.stdout.flush()
     except TiCDCSourceError as error:
-        errors().print(Text.assemble(("error:", "bold red"), f" {error}"))
+        errors().print(("error:", "bold red"), f" {error}")
         if isinstance(error, OptionError):
             return WRONG_ARGUMENTS
         return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
@@ -119,4 +117,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    errors().print(Text.assemble(("warning:", "yellow"), f" {message}"))
+    errors().print(("warning:", "yellow"), f" {message}")
