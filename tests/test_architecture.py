@@ -97,7 +97,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "pyspark": frozenset(
         {"spark", "targets", "audit", "lakehouse", "snapshots.jdbc", "monitoring.listener", "inspection.executors"}
     ),
-    "rich": frozenset({"cli"}),
+    "rich": frozenset({"cli.screen"}),
     "tomli": frozenset({"lakehouse.sync_toml"}),
 }
 CLI = frozenset({"cli", "inspection"})

@@ -89,8 +89,8 @@ def test_every_extra_is_documented() -> None:
 
 
 def test_a_list_of_dependencies_is_complete() -> None:
-    """A block that installs the package with `--no-deps` also installs each dependency but PySpark."""
-    names = {re.split(r"[<>=;]", text)[0].strip() for text in dependencies()} - {"pyspark", "tomli"}  # of Python 3.10
+    """A block that installs the package with `--no-deps` also installs each dependency."""
+    names = {re.split(r"[<>=;]", text)[0].strip() for text in dependencies()} - {"tomli"}  # of Python 3.10
     texts_of = [block.text for path in guides() for block in blocks(path)]
     lists = [text for text in texts_of if "--no-deps" in text and "crc32c" in text]
 

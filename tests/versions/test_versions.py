@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Kafka
 from tests.versions.engines import ENGINES
-from tests.versions.environments import PipError, dependencies, interpreter, run_module
+from tests.versions.environments import PipError, extras, interpreter, run_module
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute
@@ -87,7 +87,7 @@ def test_the_versions_are_those_that_are_supported() -> None:
     """The lowest version of PySpark in pyproject.toml is the oldest that is tested; no minor version is missing."""
     tested = sorted(tuple(map(int, version.split(".")[:2])) for version in VERSIONS)
 
-    assert f"pyspark>={OLDEST.rpartition('.')[0]}" in dependencies()
+    assert f"pyspark>={OLDEST.rpartition('.')[0]},<5" in extras()["spark"]
     assert tested == [(4, minor) for minor in range(tested[-1][1] + 1)]
 
 
