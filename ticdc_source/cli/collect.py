@@ -160,7 +160,7 @@ def _url(direct_url: Mapping[str, object]) -> str:
 
 
 def _named(extras: Sequence[str]) -> str:
-    return _PACKAGE + (f"[{','.join(sorted(set(extras)))}]" if extras else "")
+    return f"{_PACKAGE}[{','.join(sorted({'spark', *extras}))}]"
 
 
 def _pip(*arguments: str) -> None:
