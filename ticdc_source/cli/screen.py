@@ -31,7 +31,6 @@ try:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
-    from rich.spinner import Spinner
     from rich.text import Text
 except ModuleNotFoundError:  # without the extra `cli`
     _HAS_RICH = False
@@ -243,9 +242,8 @@ class Screen:
         if self._console is None:
             yield lambda _doing: None
             return
-        spinner = Spinner("dots", Text(visible(doing)), style="status.spinner")
-        with Live(spinner, console=self._console, transient=True, redirect_stdout=False):
-            yield lambda doing: spinner.update(text=Text(visible(doing)))
+        with self._console.status(Text(visible(doing))) as status:
+            yield lambda doing: status.update(Text(visible(doing)))
 
     def bars(self, unit: str, *, transient: bool = False) -> Bars | None:
         """Return bars of what is counted in a unit; None where lines have no colours either."""
