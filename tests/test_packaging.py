@@ -9,6 +9,7 @@ import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from examples.local_kafka import produce
 from tests.fixtures import CARGO, Kafka
 from tests.support.paths import ROOT
 from tests.support.read_captured import tables
-from tests.versions.environments import environment, interpreter, listed
+from tests.versions.environments import dependencies, environment, interpreter, listed
 from ticdc_source import __version__
 
 pytestmark = pytest.mark.slow("builds wheels")
@@ -178,6 +179,30 @@ def test_the_variable_decides(tmp_path: Path) -> None:
     assert "TICDC_BUILD_NATIVE is 'yes'" in other.stdout + other.stderr
 
 
+@pytest.mark.versions
+def test_an_installed_wheel_brings_few_packages(broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    """What a wheel asks for are at most five packages, and `inspect` needs no more; neither PySpark nor rich."""
+    wheel, _ = wheel_of(tmp_path, {**os.environ, "TICDC_BUILD_NATIVE": "0"})
+    venv, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    needs = packages_of(environment("alone", dependencies()).parents[1])
+    make_venv(venv, needs)
+    install(venv / "bin" / "python", wheel)
+    name = topic(3)
+    produce(broker.bootstrap_servers, name, [(*message, [], None) for message in read_messages("canal-json")])
+    alone = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "TICDC"))}
+    inspect = ["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name]
+
+    done = run([str(venv / "bin" / "ticdc-source"), *inspect], {**alone, "FORCE_COLOR": "1"}, elsewhere)
+
+    brought = {each.name for each in distributions(path=[str(needs)])}
+    assert {"crc32c", "kafka-python", "orjson", "pyarrow"} <= brought
+    assert len(brought) <= 5, brought
+    assert done.returncode in {0, 1}, done.stderr  # 1: it has something to say
+    assert "shop.order_items" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.xdist_group("versions")
@@ -185,7 +210,7 @@ def test_the_variable_decides(tmp_path: Path) -> None:
 def test_an_installed_wheel_works_away_from_the_sources(
     broker: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """With only the wheel and what it asks for, the command runs, an import is cheap, and Spark finds the format."""
+    """With only the wheel, its needs and PySpark, the command runs, an import is cheap, and Spark finds the format."""
     wheel, _ = wheel_of(tmp_path, {**os.environ, "TICDC_BUILD_NATIVE": "0"})
     venv, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
     elsewhere.mkdir()

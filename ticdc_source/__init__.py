@@ -37,17 +37,31 @@ _HOMES = {
 
 _MODULES = ("errors",)  # of more public names
 
+# What a public name needs whose module does not find one of these.
+_MISSING = {
+    "pyspark": 'PySpark, which is not installed here: pip install "ticdc-source[spark]"',
+    "pyspark.sql.datasource": (
+        "PySpark 4.0 or newer, which has the Python Data Source API. On PySpark 3.5, read the topic with Spark's own "
+        "Kafka source, and decode its rows with ticdc_source.decode(frame, …)"
+    ),
+}
+
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: the package itself costs nothing, and needs no pyspark."""
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
+    if name not in _MODULES and name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        home = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+    except ModuleNotFoundError as error:
+        if error.name not in _MISSING:
+            raise
+        msg = f"{__name__}.{name} needs {_MISSING[error.name]}"
+        raise ModuleNotFoundError(msg, name=error.name) from None
+    return home if name in _MODULES else getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -14,12 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
+from rich.text import Text
 
 from examples.local_kafka import LocalKafka
 from examples.local_kafka.__main__ import TOPIC, fill
 from ticdc_source.cli.arguments import given_by_user, options_of
 from ticdc_source.cli.inspect import show
 from ticdc_source.cli.main import parser
+from ticdc_source.cli.screen import Screen
 from ticdc_source.inspection.inspect import inspect
 from ticdc_source.options.names import without_secrets
 
@@ -41,8 +43,9 @@ def draw(bootstrap: str, topic: str) -> str:
         replace(each, message=each.message.replace(topic, TOPIC), topic=TOPIC) for each in inspection.findings
     ]
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
+    show(inspection, Screen(printed := io.StringIO(), _WIDTH, is_terminal=True))
     console.print(f"[bold green]$[/] {COMMAND}\n", soft_wrap=True)
-    show(inspection, console)
+    console.print(Text.from_ansi(printed.getvalue()))
     drawn = console.export_svg(title="ticdc-source inspect", theme=MONOKAI, unique_id="inspect")
     return "\n".join(line.rstrip() for line in _FONTS.sub("", drawn).splitlines()) + "\n"
 

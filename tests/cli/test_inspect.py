@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from rich.console import Console
 
 import ticdc_source.inspection
 from examples.local_kafka import produce
@@ -478,8 +477,7 @@ def test_damaged_messages_are_reported_and_never_crash() -> None:
                 for line in lines[start : start + 30]
             ]
             report = inspected(chunks_of(damaged), partitions=3)
-            console = Console(file=io.StringIO(), width=120)
-            show(report, console, everything=True)
+            show(report, Screen(io.StringIO(), 120), everything=True)
 
             assert report.scanned == 30, f"seed {seed}, {name}, round {number}"
             assert json.loads(json.dumps(report.as_json()))["scanned"] == 30

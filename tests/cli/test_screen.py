@@ -11,15 +11,25 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from rich.table import Table
-from rich.text import Text
 
 from ticdc_source.cli import screen
-from ticdc_source.cli.screen import LogFormat, errors, literal, output, plain, print_json, visible
+from ticdc_source.cli.screen import (
+    LogFormat,
+    Screen,
+    Table,
+    errors,
+    literal,
+    output,
+    print_json,
+    progress_bar,
+    visible,
+)
 
 # Commands of terminals, marks that turn the order of text, what is in no Unicode text, and other ends of lines.
 HOSTILE = "\x00\x07\x08\t\x0b\x1b\x7f\x80\x85\x9b\x9d\u061c\u200b\u200e\u2028\u202e\u2066\ufeff\udcff\U000e0001"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# Colours, and a cursor that goes up, hides, and rewrites a line.
+OF_RICH = re.compile(r"\x1b\[([0-9;]*m|\?25[lh]|2K|[0-9]*A)|\r")
 
 
 def texts(seed: int, count: int = 300) -> list[str]:
@@ -61,41 +71,148 @@ def test_json_is_printable_and_means_the_same(seed: int, capsys: pytest.CaptureF
         assert json.loads(shown) == value
 
 
-PRINTED: dict[str, Callable[[str], object]] = {
-    "a string": plain,
-    "a text of rich": Text,
-    "a cell": lambda text: _table(plain(text)),
-    "a cell that forgets to escape": lambda text: _table(Text(text)),
-}
-
-
-def _table(cell: str | Text) -> Table:
-    table = screen.table_of("name", "other", title="title")
-    table.add_row(cell, "x")
+def _table(text: str) -> Table:
+    table = Table(text, "other", title=text)
+    table.add_row((text, "bold"), "x")
     return table
+
+
+def _bars(screen: Screen, text: str) -> None:
+    bars = screen.bars("rows")
+    if bars is not None:
+        bars.show(text, 1, 2)
+        bars.close()
+
+
+def _wait(screen: Screen, text: str) -> None:
+    with screen.waiting(text) as waiting:
+        waiting(text)
+
+
+def _change(screen: Screen, text: str) -> None:
+    with screen.in_place() as show:
+        show([text], _table(text))
+
+
+PRINTED: dict[str, Callable[[Screen, str], object]] = {
+    "a text": lambda screen, text: screen.print((visible(text), "bold")),
+    "a text that is not escaped": lambda screen, text: screen.print(text, (text, "bold red")),
+    "a table": lambda screen, text: screen.show(_table(text)),
+    "bars": _bars,
+    "a spinner": _wait,
+    "what changes": _change,
+}
 
 
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
 @pytest.mark.parametrize("printed", PRINTED)
-def test_consoles_print_no_command(printed: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is printed on a console, the only commands to the terminal are rich's colours."""
+def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is printed on a screen, the only commands to the terminal are rich's own."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
-    for name, console in (("stdout", output), ("stderr", errors)):
+    for name, made in (("stdout", output), ("stderr", errors)):
         monkeypatch.setattr(sys, name, file := io.StringIO())
-        for text in texts(1, 100):
-            console().print(PRINTED[printed](text), style="bold")
+        for text in texts(1, 20):
+            PRINTED[printed](made(), text)
         shown = file.getvalue()
         assert ("\x1b[" in shown) == is_terminal
-        assert COLOURS.sub("", shown).replace("\n", "").isprintable()
+        assert OF_RICH.sub("", shown).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_name_is_printed_as_it_is(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     """What means something to rich, such as markup and names of emojis, is text."""
-    for text in [*(each.replace("\\", "") or " " for each in texts(seed)), ":warning:", "[red]", "[/x]"]:
-        output().print(plain(text), soft_wrap=True)
+    for text in [*texts(seed), ":warning:", "[red]", "[/x]"]:
+        output().print(visible(text))
         assert capsys.readouterr().out == f"{visible(text)}\n", f"seed {seed}: {text!r}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rich_adds_colours_and_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rich, without it and in a pipe, lines and tables have the same text."""
+    generator = random.Random(seed)
+    rows = [tuple(generator.choices(texts(seed), k=3)) for _ in range(20)]
+
+    def shown(*, is_terminal: bool) -> str:
+        screen = Screen(file := io.StringIO(), 30, is_terminal=is_terminal)
+        table = Table("one", "two", "three", right=("two",), title="a title that is longer than the screen is wide")
+        for one, *others in rows:
+            screen.print((one, "bold red"), *others)
+            table.add_row((one, "cyan"), *others)
+        screen.show(table, [("x " * 40, "yellow")])
+        return file.getvalue()
+
+    coloured, plain = shown(is_terminal=True), shown(is_terminal=False)
+    monkeypatch.setattr(screen, "_HAS_RICH", False)
+
+    assert COLOURS.search(coloured)
+    assert COLOURS.sub("", coloured) == plain == shown(is_terminal=True), f"seed {seed}"
+
+
+def test_without_rich_a_terminal_has_no_bars(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where rich is not installed, there are neither bars nor colours, and each look is below the one before."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(screen, "_HAS_RICH", False)
+
+    with progress_bar() as bar, errors().waiting("looking") as waiting, output().in_place() as show:
+        bar("read", 1, 2)
+        waiting("after")
+        show([("first", "bold")])
+        show(["second"])
+
+    assert errors().bars("rows") is None
+    assert capsys.readouterr() == ("first\nsecond\n", "")
+
+
+def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    """A column is as wide as its widest cell, in columns of a terminal; no line ends with blanks."""
+    table = Table("name", "rows", "", right=("rows",), title="Tables")
+    table.add_row("orders", "1,000", "")
+    table.add_row(("注文", "cyan"), "7", "key")
+    table.add_row("e\u0301", "12", "")
+
+    output().show(table)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "Tables",
+        "name     rows",
+        "orders  1,000",
+        "注文        7  key",
+        "e\u0301          12",
+    ]
+
+
+def test_a_table_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """The widest columns give way: texts are broken at blanks, and long words anywhere."""
+    table = Table("n", "statement", "why")
+    table.add_row("1", "create table t", "x" * 12)
+
+    Screen(sys.stdout, 20).show(table)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "n  stateme  why",
+        "   nt",
+        "1  create   xxxxxxx",
+        "   table t  xxxxx",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_line_of_a_table_is_wider_than_the_screen(seed: int) -> None:
+    """Whatever the cells are, lines have at most the columns of the screen, and no character is lost."""
+    generator = random.Random(seed)
+    for width in (12, 40, 80):
+        table = Table("a", "b", "c")
+        row = ["".join(generator.choices("ab \n注é", k=generator.randrange(60))) for _ in range(3)]
+        table.add_row(*row)
+
+        lines = list(table.lines(width))[1:]
+
+        texts = ["".join(part if isinstance(part, str) else part[0] for part in line) for line in lines]
+        assert all(sum(1 + (character == "注") for character in text) <= width for text in texts), f"seed {seed}"
+        assert sorted("".join(texts).replace(" ", "")) == sorted(visible("".join(row)).replace(" ", "")), f"seed {seed}"
 
 
 def test_verbose_logs_the_kafka_client_alone() -> None:

@@ -29,14 +29,16 @@ class PipError(RuntimeError):
 def interpreter(pyspark: str, *extra: str) -> Path:
     """Return the Python of an environment with this PySpark, the dependencies of the project, and extra requirements.
 
+    It has what PySpark needs too, and no rich: commands print plain text there.
+
     The first call creates it. The project is not installed in it but found on PYTHONPATH, so that an environment stays
     valid when the code changes.
 
     Raises:
         PipError: it could not be created.
     """
-    others = (text for text in dependencies() if not text.startswith("pyspark"))
-    return environment(f"pyspark-{pyspark}", [f"pyspark=={pyspark}", *others, *extra])
+    others = (text for text in extras()["spark"] if not text.startswith("pyspark"))
+    return environment(f"pyspark-{pyspark}", [f"pyspark=={pyspark}", *others, *dependencies(), *extra])
 
 
 def environment(name: str, requirements: Sequence[str]) -> Path:
@@ -58,11 +60,7 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
 
 def dependencies() -> list[str]:
     """Return the requirements of pyproject.toml's `dependencies`."""
-    found = listed("dependencies")
-    if not any(text.startswith("pyspark") for text in found):
-        message = "pyproject.toml has no `dependencies = [` with PySpark in it"
-        raise ValueError(message)
-    return found
+    return listed("dependencies")
 
 
 def listed(name: str) -> list[str]:

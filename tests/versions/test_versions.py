@@ -87,7 +87,7 @@ def test_the_versions_are_those_that_are_supported() -> None:
     """The lowest version of PySpark in pyproject.toml is the oldest that is tested; no minor version is missing."""
     tested = sorted(tuple(map(int, version.split(".")[:2])) for version in VERSIONS)
 
-    assert f"pyspark>={OLDEST.rpartition('.')[0]}" in dependencies()
+    assert f"pyspark>={OLDEST.rpartition('.')[0]},<5" in extras()["spark"]
     assert tested == [(4, minor) for minor in range(tested[-1][1] + 1)]
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from rich.text import Text
-
 from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
@@ -93,7 +91,7 @@ class ArgumentParser(argparse.ArgumentParser):
         for theirs, ours in _REPEATED.items():
             begin, found, _ = message.partition(theirs)
             message = begin + ours if found else message
-        errors().print(Text.assemble(("error:", "bold red"), f" {visible(message)}; see {self.prog} --help"))
+        errors().print(("error:", "bold red"), f" {visible(message)}; see {self.prog} --help")
         raise SystemExit(WRONG_ARGUMENTS)
 
 

@@ -63,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     rest = f"; later offsets that are left out: {last.left:,} (--max-records)" if last.left else ""
     none = ", ".join(map(str, last.without[:_MOST_NAMES])) + (", …" if len(last.without) > _MOST_NAMES else "")
     errors().print(
-        f"{counted(written, 'record')} in {arguments.file}{rest}{f', among them all of {none}' if none else ''}",
-        markup=False,
+        f"{counted(written, 'record')} in {arguments.file}{rest}{f', among them all of {none}' if none else ''}"
     )
     return 0

@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
-
 from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import errors, output, plain, print_json
+from ticdc_source.cli.screen import Screen, errors, output, print_json, visible
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.doctor import diagnose
 from ticdc_source.inspection.report import Check, Diagnosis
@@ -20,8 +18,7 @@ from ticdc_source.inspection.report import Check, Diagnosis
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "each step of a read, its result, and what to do if it fails"
-_MARKS = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "failed": "[bold red]failed [/]"}
-_SKIPPED = "[dim]skipped[/]"
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,30 +43,32 @@ def run(arguments: argparse.Namespace) -> int:
             report["executors"] = {name: each.as_json() for name, each in executors.items()}
         print_json(report)
         return _code([diagnosis, *executors.values()])
-    console = output()
-    with errors().status("looking") as status:
+    screen = output()
+    with errors().waiting("looking") as waiting:
 
         def show(check: Check) -> None:
-            _show(check, console)
-            status.update(f"after {check.step}")
+            _show(check, screen)
+            waiting(f"after {check.step}")
 
         diagnosis = diagnose(given, show)
     diagnoses = [diagnosis]
     if arguments.spark:
         for executor, its in _executors(given).items():
-            console.print(f"\n[bold]Executor {plain(executor)}[/]")
+            screen.print((f"\nExecutor {visible(executor)}", "bold"))
             for check in its.checks:
-                _show(check, console)
+                _show(check, screen)
             diagnoses.append(its)
-    console.print(_summary([check.result for each in diagnoses for check in each.checks]))
+    screen.print(_summary([check.result for each in diagnoses for check in each.checks]))
     return _code(diagnoses)
 
 
-def _summary(results: Sequence[str]) -> str:
+def _summary(results: Sequence[str]) -> tuple[str, str]:
     failed, warnings = results.count("failed"), results.count("warning")
     if failed:
-        return f"[bold red]Failed: {failed}.[/]"
-    return f"[yellow]Nothing failed. Warnings: {warnings}.[/]" if warnings else "[bold green]All is well.[/]"
+        return f"Failed: {failed}.", "bold red"
+    if warnings:
+        return f"Nothing failed. Warnings: {warnings}.", "yellow"
+    return "All is well.", "bold green"
 
 
 def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
@@ -81,7 +80,7 @@ def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
     try:
         from ticdc_source.inspection.executors import diagnose_executors  # noqa: PLC0415 (it imports pyspark)
     except ImportError as error:
-        msg = f"--spark needs PySpark here: {error}"
+        msg = f'--spark needs PySpark here ({error}): pip install "ticdc-source[spark]"'
         raise OptionError(msg) from None
     return diagnose_executors(given)
 
@@ -90,10 +89,10 @@ def _code(diagnoses: Sequence[Diagnosis]) -> int:
     return 0 if all(each.is_well for each in diagnoses) else 1
 
 
-def _show(check: Check, console: Console) -> None:
+def _show(check: Check, screen: Screen) -> None:
     name = f"{check.step} {check.subject}".strip()
-    mark = _MARKS.get(check.result, _SKIPPED)
-    took = f"{check.seconds * 1000:6.0f} ms"
-    console.print(f"{mark} [bold]{plain(name)}[/] [dim]{took.strip()}[/]  {plain(check.message)}", soft_wrap=True)
+    mark = (f"{check.result:7}", _STYLES.get(check.result, "dim"))
+    took = f"{check.seconds * 1000:.0f} ms"
+    screen.print(mark, " ", (visible(name), "bold"), " ", (took, "dim"), f"  {visible(check.message)}")
     if check.mend:
-        console.print(f"        [cyan]→ {plain(check.mend)}[/]", soft_wrap=True)
+        screen.print("        ", (f"→ {visible(check.mend)}", "cyan"))

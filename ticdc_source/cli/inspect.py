@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
-from ticdc_source.cli.screen import literal, moment, output, plain, print_json, progress_bar, table_of
+from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_bar, visible
 from ticdc_source.errors import counted
 from ticdc_source.inspection.inspect import Limits, ScanProgress, inspect
 from ticdc_source.inspection.report import (
@@ -62,22 +60,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if inspection.findings else 0
 
 
-def show(inspection: Inspection, console: Console, *, everything: bool = False) -> None:
+def show(inspection: Inspection, screen: Screen, *, everything: bool = False) -> None:
     """Print a report for people.
 
     Args:
         inspection: the report.
-        console: where to print it.
+        screen: where to print it.
         everything: whether to show all tables, all DDL events and each finding.
     """
     for topic in inspection.topics:
-        _show_topic(topic, inspection, console, everything=everything)
+        _show_topic(topic, inspection, screen, everything=everything)
     if inspection.findings:
-        console.print("[bold]To know[/]")
+        screen.print(("To know", "bold"))
         for code, message in finding_lines(inspection.findings, everything=everything):
-            console.print(f"  [yellow]{code}[/]  {plain(message)}", soft_wrap=True)
+            screen.print("  ", (code, "yellow"), f"  {visible(message)}")
     else:
-        console.print("[green]Nothing unusual.[/]")
+        screen.print(("Nothing unusual.", "green"))
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool = False) -> Iterator[tuple[str, str]]:
@@ -102,72 +100,72 @@ def _table_and_columns(finding: Finding) -> str:
     return f"{finding.table} ({', '.join(finding.columns)})" if finding.columns else str(finding.table)
 
 
-def _show_topic(topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool) -> None:
+def _show_topic(topic: TopicReport, inspection: Inspection, screen: Screen, *, everything: bool) -> None:
     read, offsets = (sum(each) for each in zip(*((p.scanned, p.end - p.start) for p in topic.partitions), strict=True))
     protocols = ", ".join(each.protocol for each in topic.protocols) or "no messages"
     count = f"{counted(read, 'record')}" if read == offsets else f"{read:,} of {counted(offsets, 'offset')} read"
     partitions = counted(len(topic.partitions), "partition")
     lag = "" if topic.watermark_lag_s is None else f"; complete up to {moment(topic.watermark_time)}"
-    console.print(f"[bold]{plain(topic.topic)}[/]: [cyan]{protocols}[/], {count} in {partitions}{lag}\n")
+    screen.print((visible(topic.topic), "bold"), ": ", (protocols, "cyan"), f", {count} in {partitions}{lag}\n")
     for messages in topic.protocols:
-        _show_protocol(messages, topic, inspection, console, everything=everything)
-    table = table_of(
+        _show_protocol(messages, topic, inspection, screen, everything=everything)
+    table = Table(
         "partition", "offsets", "read", "first commit", "last commit", "watermark", "lag", right=("read", "lag"),
         title="Partitions",
     )  # fmt: skip
     for partition in topic.partitions:
         table.add_row(*_partition_cells(partition))
-    console.print(table, "")
+    screen.show(table, ())
 
 
 def _show_protocol(
-    messages: ProtocolReport, topic: TopicReport, inspection: Inspection, console: Console, *, everything: bool
+    messages: ProtocolReport, topic: TopicReport, inspection: Inspection, screen: Screen, *, everything: bool
 ) -> None:
     if messages.settings:
-        table = table_of("setting", "value", "because", title=f"Settings of the changefeed ({messages.protocol})")
+        table = Table("setting", "value", "because", title=f"Settings of the changefeed ({messages.protocol})")
         for setting in messages.settings:
-            table.add_row(setting.name, f"[cyan]{plain(setting.value)}[/]", plain(setting.because))
-        console.print(table, "")
+            table.add_row(setting.name, (setting.value, "cyan"), setting.because)
+        screen.show(table, ())
     tables = messages.tables if everything else sorted(messages.tables, key=lambda each: -each.events)[:_MOST_ROWS]
     if tables:
-        table = table_of(
+        table = Table(
             "table", "insert", "update", "delete", "sent again", "first change", "last change", "key",
             right=("insert", "update", "delete", "sent again"), title=f"Tables ({len(messages.tables)})",
         )  # fmt: skip
         for each in tables:
             times = (moment(each.first_time), moment(each.last_time))
             counts = (f"{each.insert:,}", f"{each.update:,}", f"{each.delete:,}", f"{each.sent_again:,}")
-            table.add_row(plain(each.table), *counts, *times, plain(", ".join(each.keys)) or "none")
-        console.print(table)
+            table.add_row(each.table, *counts, *times, ", ".join(each.keys) or "none")
+        screen.show(table)
         if len(tables) < len(messages.tables):
-            console.print(f"[dim]… and {len(messages.tables) - len(tables)} more: --all shows them[/]")
-        console.print()
+            screen.print((f"… and {len(messages.tables) - len(tables)} more: --all shows them", "dim"))
+        screen.print()
     if everything or len(messages.tables) <= _MOST_SCHEMAS:
         for each in messages.tables:
-            _show_schema(each, topic.topic, inspection, console)
+            _show_schema(each, topic.topic, inspection, screen)
     if messages.ddl:
         events = messages.ddl if everything else messages.ddl[-_MOST_ROWS:]
-        table = table_of("time", "table", "kind", "statement", title=f"DDL ({len(messages.ddl)})")
+        table = Table("time", "table", "kind", "statement", title=f"DDL ({len(messages.ddl)})")
         for event in events:
-            kind = f"[red]{plain(event.kind)}[/]" if event.removes_rows else plain(event.kind)
+            kind = (event.kind, "red" if event.removes_rows else "")
             statement = " ".join(event.query.split())
             if len(statement) > _LONGEST_STATEMENT and not everything:
                 statement = statement[:_LONGEST_STATEMENT] + "…"
-            table.add_row(moment(event.time), plain(event.table), kind, plain(statement))
-        console.print(table, "")
+            table.add_row(moment(event.time), event.table, kind, statement)
+        screen.show(table, ())
 
 
-def _show_schema(table: TableReport, topic: str, inspection: Inspection, console: Console) -> None:
+def _show_schema(table: TableReport, topic: str, inspection: Inspection, screen: Screen) -> None:
     if not table.columns:
         return
-    rows = table_of("column", "MySQL type", "Spark type", "", title=f"{plain(table.table)}")
+    rows = Table("column", "MySQL type", "Spark type", "", title=table.table)
     for column in table.columns:
         notes = [note for note, holds in (("key", column.key), ("uncertain", column.uncertain)) if holds]
-        rows.add_row(plain(column.name), plain(column.mysql_type or "?"), plain(column.spark_type), ", ".join(notes))
-    console.print(rows, "")
+        rows.add_row(column.name, column.mysql_type or "?", column.spark_type, ", ".join(notes))
+    screen.show(rows, ())
     for line in option_lines(table, topic, inspection):
-        console.print(f"[green]{plain(line)}[/]", soft_wrap=True)
-    console.print()
+        screen.print((visible(line), "green"))
+    screen.print()
 
 
 def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iterator[str]:

@@ -12,12 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.text import Text
-
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
-from ticdc_source.cli.screen import errors, moment, output, plain, print_json, table_of
+from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
 from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
 from ticdc_source.schema.tso import duration
@@ -92,7 +88,7 @@ def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagR
         except KafkaUnavailableError as error:
             if done == 0:  # later on, brokers may come back
                 raise
-            errors().print(f"[yellow]warning:[/] {plain(error)}")
+            errors().print(("warning:", "yellow"), f" {visible(str(error))}")
         done += 1
         if count is not None and done >= count:
             return
@@ -102,34 +98,36 @@ def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagR
 @contextmanager
 def _screen(arguments: argparse.Namespace) -> Iterator[Callable[[LagReport], object]]:
     """Yield what shows a look: on a terminal in the place of the one before, else one below the other."""
-    console = output()
+    screen = output()
     if arguments.json:
         yield lambda report: print_json(report.as_json(), indent=None)
-    elif arguments.watch and console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            yield lambda report: live.update(_shown(report), refresh=True)
+    elif arguments.watch:
+        with screen.in_place() as show:
+            yield lambda report: show(*_shown(report))
     else:
-        yield lambda report: console.print(_shown(report))
+        yield lambda report: screen.show(*_shown(report))
 
 
-def _shown(report: LagReport) -> RenderableType:
+def _shown(report: LagReport) -> Iterator[Table | Line]:
     has_reader = any(each.position is not None for each in report.partitions)
     columns = ["topic partition", "end", "last commit", "age", "watermark", "watermark lag"]
     if has_reader:
         columns += ["behind", "read up to", "commit lag"]
-    table = table_of(*columns, right=("end", "age", "watermark lag", "behind", "commit lag"))
+    table = Table(*columns, right=("end", "age", "watermark lag", "behind", "commit lag"))
     for each in report.partitions:
         table.add_row(*_cells(each, report.time, has_reader=has_reader))
     late = "nothing tells how late" if report.late_s is None else f"late by {duration(report.late_s)} at most"
     head = f"{moment(report.time)}  {report.protocol or 'no messages'}, {late}"
     lost = sum(each.lost or 0 for each in report.partitions)
-    tail = [Text(f"Gone: {counted(lost, 'record')} that the reader has not read", style="bold red")] if lost else []
-    tail += [Text(text, style="yellow") for text in (report.other_protocol, report.no_position) if text is not None]
-    return Group(Text(head, style="bold"), table, *tail)
+    yield [(head, "bold")]
+    yield table
+    if lost:
+        yield [(f"Gone: {counted(lost, 'record')} that the reader has not read", "bold red")]
+    yield from ([(text, "yellow")] for text in (report.other_protocol, report.no_position) if text is not None)
 
 
 def _cells(lag: PartitionLag, now: str, *, has_reader: bool) -> Iterator[str]:
-    yield from (plain(f"{lag.topic}-{lag.partition}"), f"{lag.end:,}")
+    yield from (f"{lag.topic}-{lag.partition}", f"{lag.end:,}")
     yield from (_short(lag.last_time, now), _seconds(lag.age_s))
     yield from (_short(lag.watermark_time, now), _seconds(lag.watermark_lag_s))
     if has_reader:

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import asdict, dataclass
 
 from ticdc_source.cli.arguments import argument, words
-from ticdc_source.cli.screen import output, plain, print_json, table_of
+from ticdc_source.cli.screen import Table, output, print_json
 from ticdc_source.errors import OptionError, nearest
 from ticdc_source.options.kafka_client import REFUSED, SETTINGS, WITHOUT_EFFECT
 from ticdc_source.options.option import ALL_OUTPUTS, Option
@@ -76,23 +76,21 @@ def _settings() -> list[_Setting]:
 
 
 def _show(options: list[Option], settings: list[_Setting]) -> None:
-    console = output()
+    screen = output()
     if options:
-        table = table_of("option", "default", "meaning", title="Options")
+        table = Table("option", "default", "meaning", title="Options")
         for option in options:
-            table.add_row(
-                f"[cyan]{plain(option.name)}[/]", plain(option.default), plain(option.meaning + _scope(option))
-            )
-        console.print(table, "")
+            table.add_row((option.name, "cyan"), option.default, option.meaning + _scope(option))
+        screen.show(table, ())
     if settings:
-        table = table_of("property", "", title="Properties of the Kafka client")
+        table = Table("property", "", title="Properties of the Kafka client")
         for setting in settings:
             same = f"the same as {setting.same_as}" if setting.same_as else ""
             text = {"used": same, "none": "has no effect here", "refused": f"refused: {setting.meaning}"}[
                 setting.effect
             ]
-            table.add_row(f"[cyan]{plain(setting.name)}[/]", plain(text))
-        console.print(table)
+            table.add_row((setting.name, "cyan"), text)
+        screen.show(table)
 
 
 def _scope(option: Option) -> str:

@@ -32,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the records."""
     source, topic = arguments.file, arguments.topic
     count = replay(options_of(arguments), source, topic=topic, create=arguments.create, append=arguments.append)
-    errors().print(f"{counted(count, 'record')} written to {arguments.topic}", markup=False)
+    errors().print(f"{counted(count, 'record')} written to {arguments.topic}")
     return 0

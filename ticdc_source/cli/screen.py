@@ -1,38 +1,62 @@
-"""What commands have in common on a terminal: tables, times, progress, JSON. Only this folder imports rich.
+"""What commands have in common on a terminal: lines, tables, times, progress, JSON. Only this module imports rich.
+
+rich is optional: it colours lines and draws progress bars, and the text is the same without it.
 
 Names, values and statements come from whoever writes to a database or a topic. A terminal takes some characters for
 commands (ESC, U+009B), and shows text in another order after others (U+202E). So everything that a command prints goes
-through `visible`: text by the consoles of this module, JSON by `print_json`, log lines by `LogFormat`.
+through `visible`: text by the screens of this module, JSON by `print_json`, log lines by `LogFormat`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.segment import Segment
-from rich.table import Table
+try:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+except ModuleNotFoundError:  # without the extra `cli`
+    _HAS_RICH = False
+else:
+    _HAS_RICH = True
 
 __all__ = [
+    "Bars",
+    "Line",
     "LogFormat",
+    "Screen",
+    "Table",
     "errors",
     "literal",
     "moment",
     "output",
-    "plain",
     "print_json",
     "progress_bar",
-    "table_of",
     "visible",
 ]
 
-_WIDTH = 160  # of what goes into a file or a pipe
+Part = str | tuple[str, str]
+Line = Sequence[Part]
+
+_WIDTH = 160  # of tables that go into a file or a pipe
+_GAP = "  "  # between columns
 
 
 def _in_python(character: str) -> str:
@@ -69,27 +93,214 @@ class LogFormat(logging.Formatter):
         return visible(super().format(record), keep="\n")
 
 
-class _Screen(Console):
-    """Prints nothing but printable characters, ends of lines, and rich's own commands for colours and cursor."""
+class Table:
+    """A table whose columns are as wide as what they hold, and wrapped where the screen is narrower.
 
-    def on_broken_pipe(self) -> None:
-        """Leave it to `main`: rich would exit with 1, which says that something was found."""
-        raise BrokenPipeError
+    Args:
+        columns: the headings.
+        right: the headings of columns that are aligned to the right.
+        title: what it is about.
+    """
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield what is printed. Whatever is printed comes through here; `plain` only knows its width before."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text, keep="\n"), segment.style)
+    def __init__(self, *columns: str, right: tuple[str, ...] = (), title: str | None = None) -> None:
+        self._right = [column in right for column in columns]
+        self._title = title
+        self._rows = [[(column, "dim") for column in map(visible, columns)]]
+
+    def add_row(self, *cells: Part) -> None:
+        """Add a row; a cell is one line of text, or such a text and its style."""
+        self._rows.append([(visible(text), style) for text, style in map(_with_style, cells)])
+
+    def lines(self, width: int) -> Iterator[Line]:
+        """Yield the lines of the table on a screen of so many columns."""
+        if self._title is not None:
+            yield [(visible(self._title), "bold")]
+        wanted = [max(_columns_of(text) for text, _ in cells) for cells in zip(*self._rows, strict=True)]
+        room = width - len(_GAP) * (len(wanted) - 1)
+        # The widest columns give way, all to the same width.
+        most = next((most for most in range(room, 1, -1) if sum(min(most, each) for each in wanted) <= room), 1)
+        widths = [min(most, each) for each in wanted]
+        for row in self._rows:
+            cells = [(_wrapped(text, each), style) for (text, style), each in zip(row, widths, strict=True)]
+            for number in range(max(len(texts) for texts, _ in cells)):
+                yield list(self._line(cells, number, widths))
+
+    def _line(self, cells: Sequence[tuple[list[str], str]], number: int, widths: list[int]) -> Iterator[Part]:
+        blanks = ""  # before the next text; none follow the last one
+        for (texts, style), width, is_right in zip(cells, widths, self._right, strict=True):
+            text = texts[number] if number < len(texts) else ""
+            rest = " " * (width - _columns_of(text))
+            if text:
+                yield blanks + rest if is_right else blanks
+                yield text, style
+            blanks = _GAP if text and is_right else ("" if text else blanks) + rest + _GAP
 
 
-def output() -> Console:
-    """Return the console of results."""
-    return _Screen(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDTH)
+def _with_style(part: Part) -> tuple[str, str]:
+    return (part, "") if isinstance(part, str) else part
 
 
-def errors() -> Console:
-    """Return the console of errors, warnings and progress."""
-    return _Screen(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+def _columns_of(text: str) -> int:
+    """Return how many columns a terminal needs for printable characters."""
+    return len(text) if text.isascii() else sum(map(_columns_of_character, text))
+
+
+def _columns_of_character(character: str) -> int:
+    if unicodedata.category(character) in {"Me", "Mn"}:  # an accent of the character before
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"F", "W"} else 1
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a text, broken at blanks, and within words that are longer than a line."""
+    lines, line, used = [], "", 0
+    for word in re.findall(r"\S+\s*|\s+", text):
+        bare = word.rstrip()
+        needed = _columns_of(bare)
+        if line and used + needed > width:
+            lines.append(line.rstrip())
+            line, used = "", 0
+        *full, rest = _pieces(bare, width) if needed > width else [bare]
+        lines += full
+        line += rest + word[len(bare) :]
+        used += _columns_of(rest) + len(word) - len(bare)
+    return [*lines, line.rstrip()]
+
+
+def _pieces(word: str, width: int) -> Iterator[str]:
+    """Yield the parts of a word that is longer than a line."""
+    start = used = 0
+    for place, character in enumerate(word):
+        needed = _columns_of_character(character)
+        if used + needed > width and place > start:
+            yield word[start:place]
+            start, used = place, 0
+        used += needed
+    yield word[start:]
+
+
+class Screen:
+    """Prints lines and tables: in colours on a terminal, if rich is installed.
+
+    Args:
+        stream: where to print.
+        width: of tables, in columns; that of the terminal by default.
+        is_terminal: whether the stream takes colours; by default it is asked.
+    """
+
+    def __init__(self, stream: TextIO, width: int | None = None, *, is_terminal: bool | None = None) -> None:
+        self._stream = stream
+        self._width = width
+        console = Console(file=stream, width=width, force_terminal=is_terminal) if _HAS_RICH else None
+        self._console = console if console is not None and console.is_terminal else None
+
+    def print(self, *parts: Part, end: str = "\n") -> None:
+        """Print a line of texts, and of texts with a style such as `bold red`."""
+        self._write(parts, end)
+        self._stream.flush()
+
+    def show(self, *blocks: Table | Line) -> None:
+        """Print tables and lines."""
+        for line in self._lines(blocks):
+            self._write(line, "\n")
+        self._stream.flush()
+
+    def _lines(self, blocks: Iterable[Table | Line]) -> Iterator[Line]:
+        width = shutil.get_terminal_size().columns if self._width is None else self._width
+        for block in blocks:
+            if isinstance(block, Table):
+                yield from block.lines(width)
+            else:
+                yield block
+
+    def _write(self, line: Line, end: str) -> None:
+        parts = _printable(line)
+        if self._console is None:
+            self._stream.write("".join(text for text, _ in parts) + end)
+            return
+        with self._console.capture() as captured:
+            self._console.print(Text.assemble(*parts), soft_wrap=True, end="")
+        self._stream.write(captured.get() + end)
+
+    @contextmanager
+    def in_place(self) -> Iterator[Callable[..., None]]:
+        """Yield a `show`. On a terminal, if rich is installed, blocks take the place of those before."""
+        if self._console is None:
+            yield self.show
+            return
+        with Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+
+            def show(*blocks: Table | Line) -> None:
+                lines = [Text.assemble(*_printable(line)) for line in self._lines(blocks)]
+                live.update(Text("\n").join(lines), refresh=True)
+
+            yield show
+
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[Callable[[str], None]]:
+        """Show a spinner on a terminal while the block runs, if rich is installed; yield what changes its text."""
+        if self._console is None:
+            yield lambda _doing: None
+            return
+        with self._console.status(Text(visible(doing))) as status:
+            yield lambda doing: status.update(Text(visible(doing)))
+
+    def bars(self, unit: str, *, transient: bool = False) -> Bars | None:
+        """Return bars of what is counted in a unit; None where lines have no colours either."""
+        return None if self._console is None else Bars(self._console, unit, transient=transient)
+
+
+def _printable(line: Line) -> list[tuple[str, str]]:
+    return [(visible(text, keep="\n"), style) for text, style in map(_with_style, line)]
+
+
+class Bars:
+    """A bar for each of several things on a terminal.
+
+    Args:
+        console: of the terminal.
+        unit: what is counted, such as rows.
+        transient: whether the bars go away at the end, and show how long they are there and not how long it will take.
+    """
+
+    def __init__(self, console: Console, unit: str, *, transient: bool) -> None:
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        time = TimeElapsedColumn() if transient else TimeRemainingColumn()
+        self._progress = Progress(*columns, time, console=console, transient=transient, redirect_stdout=False)
+        self._tasks: dict[str, TaskID] = {}
+        self._ended: set[str] = set()
+        self._progress.start()
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether each of them has ended."""
+        return self._ended >= self._tasks.keys()
+
+    def show(self, name: str, done: int, total: int | None, doing: str | None = None) -> None:
+        """Show how far one is; `doing` stands in the place of its name."""
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task("", total=total)
+        text = visible(name if doing is None else doing)
+        self._progress.update(self._tasks[name], description=text, completed=done, total=total)
+
+    def end(self, name: str) -> None:
+        """Stop the clock of one."""
+        self._progress.stop_task(self._tasks[name])
+        self._ended.add(name)
+
+    def close(self) -> None:
+        """End: the bars stay as they are, or go away."""
+        self._progress.stop()
+
+
+def output() -> Screen:
+    """Return the screen of results."""
+    return Screen(sys.stdout, None if sys.stdout.isatty() else _WIDTH)
+
+
+def errors() -> Screen:
+    """Return the screen of errors, warnings and progress."""
+    return Screen(sys.stderr)
 
 
 def print_json(value: object, *, indent: int | None = 2, default: Callable[[object], object] | None = None) -> None:
@@ -105,25 +316,6 @@ def print_json(value: object, *, indent: int | None = 2, default: Callable[[obje
     sys.stdout.flush()
 
 
-def plain(text: object) -> str:
-    """Return a text that rich prints as it is, in one line."""
-    return escape(visible(str(text)))
-
-
-def table_of(*columns: str, right: tuple[str, ...] = (), title: str | None = None) -> Table:
-    """Return an empty table.
-
-    Args:
-        columns: the headings.
-        right: the headings of columns that are aligned to the right.
-        title: what it is about.
-    """
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
-
-
 def moment(iso: str | None) -> str:
     """Return a time in ISO 8601, UTC, as people write it; empty for None."""
     return "" if iso is None else iso[:19].replace("T", " ") + " UTC"
@@ -136,15 +328,12 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     Yields:
         a function that takes what is done in one word, the number of records so far, and of all.
     """
-    console = errors()
-    if not console.is_terminal:
+    bars = errors().bars("records", transient=True)
+    if bars is None:
         yield lambda _doing, _done, _total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("records"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("connect", total=None)
-
-        def show(doing: str, done: int, total: int) -> None:
-            bar.update(task, description=doing, completed=done, total=total)
-
-        yield show
+    try:
+        bars.show("records", 0, None, "connect")
+        yield lambda doing, done, total: bars.show("records", done, total, doing)
+    finally:
+        bars.close()

@@ -14,10 +14,8 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from rich.text import Text
-
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, words
-from ticdc_source.cli.screen import errors, literal, output, print_json, visible
+from ticdc_source.cli.screen import Line, errors, literal, output, print_json, visible
 from ticdc_source.errors import OptionError, counted
 from ticdc_source.inspection.tail import CORRUPT, Event, Start, Tail
 from ticdc_source.options import parsers
@@ -110,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
             msg = "--tables and --conf tables=… are the same: give one of them"
             raise OptionError(msg)
         given["tables"] = arguments.tables
-    console = output()
+    screen = output()
     shown = 0
     with Tail(given) as tail:
         for event in tail.events(arguments.start, follow=arguments.follow):
@@ -120,15 +118,14 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 print_json(event, indent=None, default=_jsonable)
             else:
-                line = _line(event, kind, tail, full=arguments.full)
-                console.print(line, soft_wrap=True)
+                screen.print(*_line(event, kind, tail, full=arguments.full))
             shown += 1
             if arguments.max_events is not None and shown >= arguments.max_events:
                 break
         if not shown and arguments.kind is not None:
             kinds = " or ".join(kind for kind in _KINDS if kind in arguments.kind)
             read = f"{counted(tail.scanned, 'record')} of {arguments.topic}"
-            errors().print(f"No {kinds} among {read} (--from says where tail begins)", markup=False)
+            errors().print(f"No {kinds} among {read} (--from says where tail begins)")
     return 0
 
 
@@ -138,19 +135,20 @@ def _kind(event: Event) -> str:
     return str(event["_op"] or event["_event_type"])
 
 
-def _line(event: Event, kind: str, tail: Tail, *, full: bool) -> Text:
+def _line(event: Event, kind: str, tail: Tail, *, full: bool) -> Line:
     moment = event["_commit_timestamp"]
     time = moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:23] if isinstance(moment, datetime) else " " * 23
     style = _KINDS[kind]
-    line = Text(f"{time} {event['_topic']}-{event['_partition']}:{event['_offset']} ", style="bright_black")
-    line.append(f"{kind:9} ", style=style)
     table = ".".join(str(event[part]) for part in ("_database", "_table") if event[part])
-    line.append(f"{visible(table)} " if table else "", style="bold" if kind != "watermark" else style)
-    line.append(
-        visible("".join(_details(event, kind, tail, full=full))),
-        style=style if kind in {"watermark", "corrupt"} else "",
+    return (
+        (f"{time} {event['_topic']}-{event['_partition']}:{event['_offset']} ", "bright_black"),
+        (f"{kind:9} ", style),
+        (f"{visible(table)} " if table else "", "bold" if kind != "watermark" else style),
+        (
+            visible("".join(_details(event, kind, tail, full=full))),
+            style if kind in {"watermark", "corrupt"} else "",
+        ),
     )
-    return line
 
 
 def _details(event: Event, kind: str, tail: Tail, *, full: bool) -> Iterator[str]:

@@ -56,6 +56,7 @@ PACKAGES = (
     Package("pyarrow", "reads"),
     Package("crc32c", "checksums of record batches; without it reads are ten times slower"),
     Package("orjson", "reads"),
+    Package("pandas", "decode() and tables(), as PySpark's mapInArrow asks for it", "spark"),
     Package("cramjam", "large-message-handle-compression", "large-messages"),
     Package("fsspec", "claim-check storage", "large-messages"),
     Package("fastavro", "the protocol simple with encoding-format=avro", "avro"),
@@ -71,7 +72,9 @@ def check_package(package: Package) -> Outcome:
             text = f'not installed; only for {package.use}: pip install "ticdc-source[{package.extra}]"'
             return Outcome.ok(text)
         if package.name == "pyspark":  # clusters bring their own
-            return Outcome.warning("not installed here: jobs need it, the commands do not", "pip install pyspark")
+            return Outcome.warning(
+                "not installed here: jobs need it, the commands do not", 'pip install "ticdc-source[spark]"'
+            )
         return Outcome.failed(f"not installed; for {package.use}", f"pip install {package.name}")
     if package.name == "kafka-python":
         return _check_client(version)

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-try:  # before the modules that import it too: the error says what is wrong
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-        InputPartition,
-    )
-except ImportError as error:  # PySpark 3.5
-    _MSG = (
-        'format("ticdc") needs PySpark 4.0 or newer, which has the Python Data Source API. On PySpark 3.5, read the '
-        "topic with Spark's own Kafka source, and decode its rows with ticdc_source.decode(frame, …)"
-    )
-    raise ImportError(_MSG) from error
-
 import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query

@@ -17,6 +17,7 @@ from ticdc_lakehouse.cli.collect import own_requirement
 from ticdc_lakehouse.syncs.session import PACKAGES
 
 COMMIT = "0123456789012345678901234567890123456789"
+NEEDS = {"plain-need": "1", "need-of-avro": "2", "pandas": "2"}
 
 
 def write_wheel(folder: Path, name: str, version: str, *lines: str) -> Path:
@@ -37,14 +38,15 @@ def write_wheel(folder: Path, name: str, version: str, *lines: str) -> Path:
 def test_the_printed_line_installs_what_was_collected(
     ticdc_lakehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an index, the line that the command prints installs the package, what it needs, and PySpark."""
+    """Without an index, the line that the command prints installs the package, PySpark, and what both need."""
     index = tmp_path / "index"
     index.mkdir()
     own = write_wheel(
         tmp_path, "ticdc-source", "9", "Requires-Dist: plain-need", "Provides-Extra: avro",
-        'Requires-Dist: need-of-avro; extra == "avro"',
+        'Requires-Dist: need-of-avro; extra == "avro"', "Provides-Extra: spark",
+        'Requires-Dist: pandas; extra == "spark"',
     )  # fmt: skip
-    for name, version in {"plain-need": "1", "need-of-avro": "2", "pyspark": metadata.version("pyspark")}.items():
+    for name, version in {**NEEDS, "pyspark": metadata.version("pyspark")}.items():
         write_wheel(index, name, version)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
@@ -59,9 +61,7 @@ def test_the_printed_line_installs_what_was_collected(
     subprocess.run(pip, cwd=folder, check=True)
 
     found = {each.name: each.version for each in metadata.distributions(path=[str(installed)])}
-    assert found == {
-        "ticdc-source": "9", "plain-need": "1", "need-of-avro": "2", "pyspark": metadata.version("pyspark")
-    }  # fmt: skip
+    assert found == {"ticdc-source": "9", **NEEDS, "pyspark": metadata.version("pyspark")}
     assert line in (folder / "install.txt").read_text(encoding="utf-8").splitlines()
     assert "jars" not in done.out
 
@@ -119,7 +119,7 @@ def test_the_package_comes_from_where_it_was_installed(
 
     requirement = Requirement(own_requirement(["msk", "avro"], None))
 
-    assert (requirement.name, requirement.extras) == ("ticdc-source", {"avro", "msk"})
+    assert (requirement.name, requirement.extras) == ("ticdc-source", {"avro", "msk", "spark"})
     where = str(requirement.specifier) if noted is None else requirement.url
     assert where == (expected or (noted or {})["url"])
 

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             at=arguments.at,
             repair=arguments.repair,
             sample=arguments.sample,
-            on_table=lambda found: None if arguments.json else errors().print(plain(f"{found.table}: {found.state}")),
+            on_table=lambda found: None if arguments.json else errors().print(visible(f"{found.table}: {found.state}")),
         )
     except TiCDCSourceError:
         raise
@@ -76,19 +76,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([each.as_json() for each in report.tables])
         return report.exit_code
-    shown = table_of("table", "state", "as of", "rows", "values", "missing", "extra", "changed", "repaired", "seconds",
-                     right=("rows", "values", "missing", "extra", "changed", "repaired", "seconds"))  # fmt: skip
+    shown = Table("table", "state", "as of", "rows", "values", "missing", "extra", "changed", "repaired", "seconds",
+                  right=("rows", "values", "missing", "extra", "changed", "repaired", "seconds"))  # fmt: skip
     for each in report.tables:
         numbers = (each.rows, each.cells, each.missing, each.extra, each.changed, each.repaired)
         shown.add_row(
-            *map(plain, (each.table or each.target, each.state, "" if each.at is None else moment(utc(each.at)))),
+            *(each.table or each.target, each.state, "" if each.at is None else moment(utc(each.at))),
             *(f"{number:,}" for number in numbers),
             f"{each.seconds:.1f}",
         )
-    output().print(shown)
+    output().show(shown)
     for each in report.tables:
         for line in _lines(each):
-            output().print(plain(line), soft_wrap=True)
+            output().print(visible(line))
     return report.exit_code
 
 

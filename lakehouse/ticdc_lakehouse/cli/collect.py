@@ -169,7 +169,7 @@ def _url(direct_url: Mapping[str, object]) -> str:
 
 
 def _named(extras: Sequence[str]) -> str:
-    return _PACKAGE + (f"[{','.join(sorted(set(extras)))}]" if extras else "")
+    return f"{_PACKAGE}[{','.join(sorted({'spark', *extras}))}]"
 
 
 def _pip(*arguments: str) -> None:
@@ -178,10 +178,10 @@ def _pip(*arguments: str) -> None:
     Raises:
         TargetError: it fails.
     """
-    console, pip = errors(), [sys.executable, "-m", "pip", *arguments]
+    screen, pip = errors(), [sys.executable, "-m", "pip", *arguments]
     with subprocess.Popen(pip, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
-            console.print(plain(line.rstrip()))
+            screen.print(visible(line.rstrip()))
     if process.returncode != 0:
         msg = f"pip {arguments[0]} ended with {process.returncode}; the lines above say why"
         raise TargetError(msg)
@@ -208,13 +208,13 @@ def commands(extras: Sequence[str], pyspark: str, *, jars: bool) -> str:
 
 
 def _show(folder: Path, text: str) -> None:
-    console = output()
+    screen = output()
     for name in (_WHEELS, _JARS):
         files = sorted((folder / name).glob("*.*"))
         if files:
             size = sum(file.stat().st_size for file in files) / _MEGABYTE
-            console.print(f"[bold]{plain(folder / name)}[/]: {counted(len(files), 'file')}, {size:,.0f} MB")
+            screen.print((visible(str(folder / name)), "bold"), f": {counted(len(files), 'file')}, {size:,.0f} MB")
             for file in files:
-                console.print(f"  {plain(file.name)}")
-    console.print("")
-    console.print(text, markup=False, soft_wrap=True, end="")
+                screen.print(f"  {visible(file.name)}")
+    screen.print()
+    screen.print(text, end="")

@@ -28,17 +28,18 @@ class Loads:
 
     def __init__(self, *, json: bool = False) -> None:
         self._json = json
-        self._console = errors()
+        self._screen = errors()
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}
-        self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._bars: Bars | None = None
 
     def show(self, progress: LoadProgress) -> None:
         """Show that the load of a table has come further."""
         with self._lock:
-            if self._console.is_terminal and not self._json:
-                self._show_bar(progress)
+            if self._bars is None and not self._json:
+                self._bars = self._screen.bars("rows")
+            if self._bars is not None:
+                self._show_bar(self._bars, progress)
             elif self._is_due(progress):
                 self._show_line(progress)
 
@@ -46,26 +47,18 @@ class Loads:
         """Take the bars away: the command ends."""
         with self._lock:
             if self._bars is not None:
-                self._bars.stop()
+                self._bars.close()
                 self._bars = None
-                self._tasks = {}
 
-    def _show_bar(self, progress: LoadProgress) -> None:
+    def _show_bar(self, bars: Bars, progress: LoadProgress) -> None:
         name = str(progress.table)
-        if self._bars is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"))
-            self._bars = Progress(*columns, TimeRemainingColumn(), console=self._console)
-            self._bars.start()
-        if name not in self._tasks:
-            self._tasks[name] = self._bars.add_task(plain(name), total=progress.of)
         rows = progress.of if progress.complete else min(progress.rows, progress.of)
-        self._bars.update(self._tasks[name], completed=rows, total=progress.of)
+        bars.show(name, rows, progress.of)
         if progress.complete or progress.failed:
-            self._bars.stop_task(self._tasks[name])
-            self._told[name] = progress.seconds
-        if all(task in self._told for task in self._tasks):  # what joins later begins anew
-            self._bars.stop()
-            self._bars, self._tasks, self._told = None, {}, {}
+            bars.end(name)
+        if bars.all_ended:  # what joins later begins anew
+            bars.close()
+            self._bars = None
 
     def _is_due(self, progress: LoadProgress) -> bool:
         name, now = str(progress.table), time.monotonic()
@@ -78,7 +71,7 @@ class Loads:
         if self._json:
             print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
         else:
-            self._console.print(plain(as_line(progress)))
+            self._screen.print(visible(as_line(progress)))
 
 
 def as_line(progress: LoadProgress) -> str:

@@ -154,7 +154,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     # Whoever stops a container sends SIGTERM; the next process need not wait until the lease of this one ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
-        errors().print(f"reading {plain(', '.join(config.reads))}")
+        errors().print(f"reading {visible(', '.join(config.reads))}")
     loads = Loads(json=arguments.json)
     try:
         report = sync(
@@ -171,11 +171,10 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
         nothing = "" if report.batches else ", nothing new"
         output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside{nothing}")
         for name, reason in set_aside.items():
-            errors().print(Text.assemble((f"{name} is set aside: ", "bold red"), reason))
+            errors().print((f"{name} is set aside: ", "bold red"), reason)
         if report.loading:
-            errors().print(
-                f"not loaded yet, and not kept up to date: {plain(', '.join(report.loading))}", style="bold red"
-            )
+            pending = visible(", ".join(report.loading))
+            errors().print((f"not loaded yet, and not kept up to date: {pending}", "bold red"))
     return _SET_ASIDE if report.set_aside or report.loading else 0
 
 
@@ -205,10 +204,10 @@ def refuse_without_java() -> None:
 
 
 def _show_batch(report: BatchReport) -> None:
-    console = output()
-    console.print(_line(report), soft_wrap=True)
+    screen = output()
+    screen.print(_line(report))
     for name, reason in report.set_aside.items():
-        console.print(Text.assemble((f"  {name} is set aside: ", "red"), reason), soft_wrap=True)
+        screen.print((f"  {name} is set aside: ", "red"), reason)
 
 
 def _line(report: BatchReport) -> str:
@@ -240,15 +239,15 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([{**each.as_json(now), "as_of": written} for each in statuses])
     else:
-        output().print(_table(statuses, now))
+        output().show(_table(statuses, now))
         for each in statuses:
             if each.reason is not None:
                 at = "last error"
                 if each.set_aside_batch is not None:
                     at = f"set aside since {moment(each.set_aside_since)}, in micro-batch {each.set_aside_batch}"
-                output().print(plain(f"{each.table_name}, {at}: {each.reason}"), soft_wrap=True)
+                output().print(visible(f"{each.table_name}, {at}: {each.reason}"))
         ago = duration(max(0.0, now - datetime.fromisoformat(written).timestamp()))
-        output().print(plain(f"as of {moment(written)}, {ago} ago, by {place}"), soft_wrap=True)
+        output().print(visible(f"as of {moment(written)}, {ago} ago, by {place}"))
     return _SET_ASIDE if any(each.state == "set aside" for each in statuses) else 0
 
 
@@ -268,9 +267,9 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
     return statuses, datetime.now(timezone.utc).isoformat(timespec="seconds"), "the table _ticdc_sync"
 
 
-def _table(statuses: Iterable[TableStatus], now: float) -> object:
+def _table(statuses: Iterable[TableStatus], now: float) -> Table:
     head = ("table", "kind", "state", "complete since", "changes up to", "lag", "maintained", "rows")
-    shown = table_of(*head, right=("lag", "rows"))
+    shown = Table(*head, right=("lag", "rows"))
     for each in statuses:
         lag = each.lag(now)
         cells = (
@@ -282,7 +281,7 @@ def _table(statuses: Iterable[TableStatus], now: float) -> object:
             "" if lag is None else duration(lag),
             _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
-        shown.add_row(*map(plain, cells), f"{each.images:,}")
+        shown.add_row(*cells, f"{each.images:,}")
     return shown
 
 
