@@ -10,7 +10,7 @@ import pytest
 
 import ticdc_source
 from tests.cli.test_screen import COLOURS
-from tests.conftest import ROOT
+from tests.support.paths import ROOT
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
 INSTALL = 'needs PySpark, which is not installed here: pip install "ticdc-source[spark]"'

@@ -89,12 +89,14 @@ _HOMES = {
     "words": "cli.arguments",
     "command_line": "cli.program",
     "run": "cli.program",
+    "Bars": "cli.screen",
+    "Screen": "cli.screen",
+    "Table": "cli.screen",
     "errors": "cli.screen",
     "moment": "cli.screen",
     "output": "cli.screen",
-    "plain": "cli.screen",
     "print_json": "cli.screen",
-    "table_of": "cli.screen",
+    "visible": "cli.screen",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)

@@ -7,12 +7,14 @@ from ticdc_source.cli.arguments import overrides_of as overrides_of
 from ticdc_source.cli.arguments import words as words
 from ticdc_source.cli.program import command_line as command_line
 from ticdc_source.cli.program import run as run
+from ticdc_source.cli.screen import Bars as Bars
+from ticdc_source.cli.screen import Screen as Screen
+from ticdc_source.cli.screen import Table as Table
 from ticdc_source.cli.screen import errors as errors
 from ticdc_source.cli.screen import moment as moment
 from ticdc_source.cli.screen import output as output
-from ticdc_source.cli.screen import plain as plain
 from ticdc_source.cli.screen import print_json as print_json
-from ticdc_source.cli.screen import table_of as table_of
+from ticdc_source.cli.screen import visible as visible
 from ticdc_source.errors import counted as counted
 from ticdc_source.errors import nearest as nearest
 from ticdc_source.errors import warn as warn

@@ -24,6 +24,7 @@ from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.main import main
+from ticdc_source.cli.screen import Screen
 from ticdc_source.inspection.evidence import Dispatched, shift_of
 from ticdc_source.inspection.inspect import Limits, inspect_chunks, scan
 from ticdc_source.inspection.report import FINDINGS, Inspection, PartitionReport, TopicReport

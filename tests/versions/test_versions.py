@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.tests.engines.engines import ENGINES
 from tests.fixtures import Kafka
-from tests.versions.environments import PipError, dependencies, interpreter, run_module
+from tests.versions.environments import PipError, extras, interpreter, run_module
 
 OLDEST = "3.5.9"  # has decode and what builds on it, and no data source
 OTHERS = ("4.0.5", "4.1.4", "4.2.1")  # pip installs each the first time, which takes a minute

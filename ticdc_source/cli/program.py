@@ -18,8 +18,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
-from rich.text import Text
-
 from ticdc_source.cli.arguments import WRONG_ARGUMENTS, ArgumentParser
 from ticdc_source.cli.screen import LogFormat, errors
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
@@ -77,7 +75,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
             code: int = parsed.run(parsed)
         sys.stdout.flush()
     except TiCDCSourceError as error:
-        errors().print(Text.assemble(("error:", "bold red"), f" {error}"))
+        errors().print(("error:", "bold red"), f" {error}")
         if isinstance(error, OptionError):
             return WRONG_ARGUMENTS
         return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
@@ -116,4 +114,4 @@ def _too_many(word: str, given: Sequence[str], command: str) -> str:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    errors().print(Text.assemble(("warning:", "yellow"), f" {message}"))
+    errors().print(("warning:", "yellow"), f" {message}")

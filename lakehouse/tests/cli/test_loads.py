@@ -8,6 +8,7 @@ import pytest
 from ticdc_lakehouse.cli import loads
 from ticdc_lakehouse.cli.loads import Loads, as_line
 from ticdc_lakehouse.syncs.loading import LoadProgress
+from ticdc_source.cli.screen import Screen
 from ticdc_source.schema.table_name import TableName
 
 ORDERS = TableName("shop", "orders")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from ticdc_lakehouse.cli.sync import checked_patterns, config_of, refuse_without_java
 from ticdc_source.developer_api import (
+    Table,
     argument,
     count,
     errors,
     file_path,
     moment,
     output,
-    plain,
     print_json,
-    table_of,
     utc,
+    visible,
 )
 from ticdc_source.errors import TiCDCSourceError
 

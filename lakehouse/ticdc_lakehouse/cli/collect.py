@@ -27,7 +27,7 @@ from ticdc_source.developer_api import (
     loads,
     one_of,
     output,
-    plain,
+    visible,
     words,
 )
 from ticdc_source.errors import OptionError

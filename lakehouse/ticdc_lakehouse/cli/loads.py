@@ -7,9 +7,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-from ticdc_source.developer_api import duration, errors, plain, print_json
+from ticdc_source.developer_api import Bars, duration, errors, print_json, visible
 
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.loading import LoadProgress

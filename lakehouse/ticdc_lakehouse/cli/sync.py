@@ -16,13 +16,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from ticdc_lakehouse.cli.loads import Loads
 from ticdc_lakehouse.errors import TargetError
 from ticdc_source.developer_api import (
     KafkaCluster,
     Options,
+    Table,
     add_overrides,
     argument,
     check_java,
@@ -34,11 +33,10 @@ from ticdc_source.developer_api import (
     one_of,
     output,
     overrides_of,
-    plain,
     print_json,
-    table_of,
     table_patterns,
     utc,
+    visible,
     words,
 )
 from ticdc_source.errors import OptionError
