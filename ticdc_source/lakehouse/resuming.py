@@ -14,6 +14,7 @@ from ticdc_source.lakehouse.completeness import newest_ts
 from ticdc_source.lakehouse.config import SyncConfig
 from ticdc_source.lakehouse.failures import Shared, is_fault, text_of
 from ticdc_source.lakehouse.kept_records import KeptBatches, KeptRecords
+from ticdc_source.lakehouse.lake_mark import LakeMarks
 from ticdc_source.lakehouse.micro_batch import MicroBatch, Outcome, summed
 from ticdc_source.lakehouse.quarantine import Quarantine
 from ticdc_source.lakehouse.redaction import Redaction
@@ -41,7 +42,7 @@ class Resuming:
         redaction: hides secrets in reasons.
         known_ddl: returns the DDL that is known from elsewhere than the topics.
         micro_batch: makes a micro-batch of changes whose records are kept already.
-        lacking: why a table cannot go on: its target lacks what was written before the records that are kept.
+        marks: what the checkpoint says of the lake: its numbers of micro-batches, and which targets lack some.
     """
 
     def __init__(
@@ -55,13 +56,13 @@ class Resuming:
         redaction: Redaction,
         known_ddl: Callable[[], Mapping[str, Sequence[DDLEvent]]],
         micro_batch: Callable[[Tables, CommitFacts, Statuses], MicroBatch],
-        lacking: Mapping[str, str],
+        marks: LakeMarks,
     ) -> None:
         self._spark, self._config, self._layout = spark, config, config.layout
         self._state, self._quarantine = state, quarantine
         self._shared, self._redaction = shared, redaction
         self._known_ddl, self._micro_batch = known_ddl, micro_batch
-        self._lacking = lacking
+        self._marks = marks
         self._written: set[str] = set()
 
     def kept(self, name: str) -> KeptRecords:
@@ -82,8 +83,8 @@ class Resuming:
             writer: the id of the streaming query.
         """
         aside = statuses[name]
-        if name in self._lacking:
-            return Outcome(replace(aside, reason=self._lacking[name], is_retried=False))
+        if name in self._marks.lacking:
+            return Outcome(replace(aside, reason=self._marks.lacking[name], is_retried=False))
         since, outcomes = aside.set_aside_batch, [Outcome(aside.resumed())]
         try:
             parts: Sequence[KeptBatches] = ()
@@ -183,7 +184,7 @@ class Resuming:
         with replayed(
             part.records,
             state=self._state,
-            batch_id=last + 1,
+            batch_id=last + 1 - self._marks.shift,
             resolved_before=part.bounds.resolved_before,
             held_from=part.bounds.held_from,
             table_options=config.table_options(),
