@@ -215,6 +215,25 @@ def test_a_checkpoint_of_another_past_is_noticed(lake: Lake, tmp_path: Path) -> 
     assert sync.ids("a") == [1, 2, 3]
 
 
+def test_a_table_is_resumed_after_numbers_were_given_again(lake: Lake, tmp_path: Path) -> None:
+    """The lake's numbers of micro-batches are larger than Spark's then; what was kept is read with Spark's."""
+    sync, backup = written(lake, tmp_path)
+    backup.checkpoint(sync)
+    sync.start()
+    sync.batch(2, insert("a", 3, 30), insert("a", 4, 40))
+    now = lake.state(target("a"))
+    lake.put_back(target("a"), backup.tables[target("a")])
+    sync.batch(3, insert("a", 5, 50))
+    assert sync.status("a").state == "set aside"
+    sync.end()
+    lake.put_back(target("a"), now[target("a")])
+
+    sync.start("shop.a")
+
+    assert sync.status("a").state == "following", sync.status("a").reason
+    assert sync.ids("a") == [1, 2, 3, 4, 5]
+
+
 def test_a_target_that_had_only_ddl_is_noticed_too(lake: Lake, tmp_path: Path) -> None:
     """Of a table without rows so far, the start tells that its target is older."""
     sync = MemorySync(lake, tmp_path / "checkpoint")

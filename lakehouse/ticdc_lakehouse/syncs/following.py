@@ -107,7 +107,7 @@ class Following:
         self._resuming = Resuming(
             spark, config, state=self._state, quarantine=self._quarantine, shared=self._shared,
             redaction=self._redaction, known_ddl=self._known_ddl,
-            micro_batch=partial(self._micro_batch, keeps=False), lacking=self._marks.lacking,
+            micro_batch=partial(self._micro_batch, keeps=False), marks=self._marks,
         )  # fmt: skip
         self._writer, self._last_batch = "", -1
         self._written_at = 0.0

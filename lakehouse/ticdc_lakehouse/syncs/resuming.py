@@ -38,7 +38,7 @@ class Resuming:
         redaction: hides secrets in reasons.
         known_ddl: returns the DDL that is known from elsewhere than the topics.
         micro_batch: makes a micro-batch of changes whose records are kept already.
-        lacking: why a table cannot go on: its target lacks what was written before the records that are kept.
+        marks: what the checkpoint says of the lake: its numbers of micro-batches, and which targets lack some.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Resuming:
         redaction: Redaction,
         known_ddl: Callable[[], Mapping[str, Sequence[DDLEvent]]],
         micro_batch: Callable[[Tables, CommitFacts, Statuses], MicroBatch],
-        lacking: Mapping[str, str],
+        marks: LakeMarks,
     ) -> None:
         self._spark, self._config, self._layout = spark, config, config.layout
         self._state, self._quarantine = state, quarantine
         self._shared, self._redaction = shared, redaction
         self._known_ddl, self._micro_batch = known_ddl, micro_batch
-        self._lacking = lacking
+        self._marks = marks
         self._written: set[str] = set()
 
     def kept(self, name: str) -> KeptRecords:
@@ -79,8 +79,8 @@ class Resuming:
             writer: the id of the streaming query.
         """
         aside = statuses[name]
-        if name in self._lacking:
-            return Outcome(replace(aside, reason=self._lacking[name], is_retried=False))
+        if name in self._marks.lacking:
+            return Outcome(replace(aside, reason=self._marks.lacking[name], is_retried=False))
         since, outcomes = aside.set_aside_batch, [Outcome(aside.resumed())]
         try:
             parts: Sequence[KeptBatches] = ()
@@ -180,7 +180,7 @@ class Resuming:
         with replayed(
             part.records,
             state=self._state,
-            batch_id=last + 1,
+            batch_id=last + 1 - self._marks.shift,
             resolved_before=part.bounds.resolved_before,
             held_from=part.bounds.held_from,
             table_options=config.table_options(),
