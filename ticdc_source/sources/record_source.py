@@ -2,7 +2,8 @@
 
 A source says which offset ranges there are, how a range is read into chunks, where a stream is, and what it means that
 records are gone. It knows no wire format; what it must know of them, it is given (`WireFormats`). Nothing outside this
-folder asks which source it has: `choose.source_of` makes it from the options.
+folder asks which source it has: `choose.source_of` makes it from the options. Another source, such as rows of TiDB as
+of a TSO, is a subclass in a folder of its own, and a line there.
 """
 
 from __future__ import annotations

@@ -88,7 +88,6 @@ class FileSource(RecordSource):
         """Return the finished files of wanted tables, and the checkpoint-ts."""
         look = self._changefeed.look_of_batch()
         self._changefeed.warn_of_gaps(look)
-        self.protocol()
         return ranges_of(look, self._tables)
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a batch reads all files)
