@@ -12,6 +12,7 @@ from ticdc_lakehouse.syncs.completeness import newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, is_fault, text_of
 from ticdc_lakehouse.syncs.kept_records import KeptBatches, KeptRecords
+from ticdc_lakehouse.syncs.lake_mark import LakeMarks
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, summed
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
