@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import (
-    bench_audit,
     bench_fetch,
     bench_files,
     bench_frames,
@@ -18,12 +17,12 @@ from benchmarks import (
     bench_microbatch,
     bench_scale,
     bench_stages,
-    bench_sync,
     bench_throughput,
 )
 from benchmarks.charts import NO_CHART, draw
 from benchmarks.results import FOLDER
 from examples.local_kafka import KafkaSetupError, KafkaStartError, connect
+from lakehouse.benchmarks import bench_audit, bench_sync
 
 BENCHMARKS = {
     module.NAME: module
