@@ -10,10 +10,11 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 
@@ -21,6 +22,8 @@ from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.audits.canonical import FORMS
+from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
+from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.metrics import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.inspection.monitoring.prometheus import EXPORTED, Exported
@@ -141,15 +144,16 @@ def findings_table() -> str:
     return "\n".join(lines + [f"| `{code}` | {meaning} |" for code, meaning in FINDINGS.items()])
 
 
-def commands_table() -> str:
-    """Return the table of the commands."""
+def commands_table(commands: Mapping[str, ModuleType]) -> str:
+    """Return the table of commands."""
     lines = ["| command | shows, or does |", "|---|---|"]
-    return "\n".join(lines + [f"| [`{name}`](#{name}) | {module.SUMMARY} |" for name, module in COMMANDS.items()])
+    return "\n".join(lines + [f"| [`{name}`](#{name}) | {module.SUMMARY} |" for name, module in commands.items()])
 
 
 def _arguments(command: str) -> list[str]:
     """Return the lines of a command's arguments, from argparse."""
-    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    whole = parser() if command in COMMANDS else parser_of_lakehouse()
+    (commands,) = (action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
     lines = []
     for action in commands.choices[command]._actions:
         if not isinstance(action, argparse._HelpAction):
@@ -235,7 +239,7 @@ def layers_table() -> str:
             outsiders = [
                 outsider
                 for outsider, folders in sorted(OUTSIDERS.items())
-                if name in {folder.split(".")[0] for folder in folders}
+                if any(f"{folder}.".startswith(f"{name}.") for folder in folders)
             ]
             shown = [_PACKAGES.get(outsider, outsider) for outsider in outsiders]
             lines.append(f"| {number} | `{name}` | {holds} | {', '.join(shown)} |")
@@ -295,7 +299,8 @@ def api_table() -> str:
 def tree() -> str:
     """Return the folders and modules of the package, from the top layer down, each with the start of its docstring."""
     names = ["__init__", *(name for layer in LAYERS for name in layer)]
-    paths = [path for name in names for path in (PACKAGE / name, PACKAGE / f"{name}.py") if path.exists()]
+    places = [ROOT / "lakehouse" / name.replace(".", "/") if "." in name else PACKAGE / name for name in names]
+    paths = [path for place in places for path in (place, place.with_name(f"{place.name}.py")) if path.exists()]
     lines = [line for path in paths for line in _tree_of(path, 0)]
     return "\n".join(["```text", *lines, "```"])
 
@@ -318,9 +323,10 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
 PARTS: dict[str, Callable[[], str]] = {
     "api": api_table,
     "options": options_table,
-    "commands": commands_table,
+    "commands": partial(commands_table, COMMANDS),
+    "commands_of_lakehouse": partial(commands_table, COMMANDS_OF_LAKEHOUSE),
     "arguments": partial(arguments_table, None),
-    **{f"arguments_of_{command}": partial(arguments_table, command) for command in COMMANDS},
+    **{f"arguments_of_{command}": partial(arguments_table, command) for command in (*COMMANDS, *COMMANDS_OF_LAKEHOUSE)},
     "metadata": metadata_table,
     "findings": findings_table,
     "column_metadata": column_metadata_table,
@@ -347,7 +353,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 def documents() -> list[Path]:
     """Return the project's README, CHANGELOG, CONTRIBUTING and pages of docs/."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "lakehouse/README.md"])
 
 
 def parts_of(text: str) -> list[str]:

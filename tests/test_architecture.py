@@ -104,7 +104,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
             *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "snapshots", "spark_sql")),
         }
     ),
-    "rich": frozenset({"cli", f"{COPY}.cli"}),
+    "rich": frozenset({"cli.screen"}),
     "tomli": frozenset({f"{COPY}.syncs.sync_toml"}),
 }
 CLI = frozenset({"cli", "inspection"})

@@ -94,7 +94,7 @@ def test_every_dependency_is_documented() -> None:
     page = read(DOCS / "guides/install.md")
 
     assert not [name for name in names if f"`{name}`" not in page]
-    assert len(names) == 5  # four, and tomli on Python 3.10
+    assert len(names) == 4
 
 
 @pytest.mark.parametrize("chart", sorted(FOLDER.glob("*.png")), ids=lambda path: path.stem)

@@ -39,7 +39,11 @@ def blocks(path: Path) -> list[Block]:
 
 def guides() -> list[Path]:
     """Return the pages for users: README and docs/, without the design notes."""
-    return [path for path in documents() if path == README or (path.is_relative_to(ROOT / "docs") and not design(path))]
+    return [
+        path
+        for path in documents()
+        if path.name == "README.md" or (path.is_relative_to(ROOT / "docs") and not design(path))
+    ]
 
 
 def design(path: Path) -> bool:

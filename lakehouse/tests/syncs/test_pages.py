@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from lakehouse.tests.engines.engines import ENGINES, SESSION
-from tests.support.pages import README, Block, blocks
+from tests.support.pages import Block, blocks
 from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import interpreter
 
+README = ROOT / "lakehouse/README.md"
 GUIDE = ROOT / "docs/guides/lakehouse.md"
 ENGINE = ENGINES["delta-4.4"]
 SECONDS = 900
