@@ -79,6 +79,12 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         if isinstance(error, OptionError):
             return WRONG_ARGUMENTS
         return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        needs = f"{parser.prog} {parsed.command} needs PySpark, which is not installed here"
+        errors().print(("error:", "bold red"), f' {needs}: pip install "ticdc-source[spark]"')
+        return _OTHER
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:  # the reader of the output has what it wanted

@@ -1,0 +1,32 @@
+"""The command line of the copy, without what it needs."""
+
+import os
+import subprocess
+import sys
+
+from tests.support.paths import PACKAGES
+
+WITHOUT_PYSPARK = """
+import sys
+sys.modules["pyspark"] = None
+from ticdc_lakehouse.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where there is no PySpark."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK, *arguments],
+        env={**os.environ, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_pyspark_is_missing() -> None:
+    """One line says what to install, and `--help` works without it."""
+    done = run("sync", "--example")
+
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.count("\n") == 1
+    assert 'ticdc-lakehouse sync needs PySpark, which is not installed here: pip install "ticdc-source' in done.stderr
+    assert run("sync", "--help").returncode == 0
