@@ -80,7 +80,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
             return WRONG_ARGUMENTS
         return _UNAVAILABLE if isinstance(error, KafkaUnavailableError) else _OTHER
     except ModuleNotFoundError as error:
-        if error.name != "pyspark":
+        if (error.name or "").partition(".")[0] != "pyspark":
             raise
         needs = f"{parser.prog} {parsed.command} needs PySpark, which is not installed here"
         errors().print(("error:", "bold red"), f' {needs}: pip install "ticdc-source[spark]"')
