@@ -22,8 +22,8 @@ from tests.fixtures import Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
 from tests.support.paths import ROOT
+from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.sync_toml import read_toml
-from ticdc_source.cli.main import parser
 from website.pictures import COMMAND, INSPECT, draw
 
 RUN = ("python", "sql")
@@ -37,7 +37,8 @@ OF_EXAMPLES = {"yaml": ".yml", "jinja": ".sql"}
 
 def texts_of_examples(suffix: str) -> list[str]:
     """Return the text of each example with this suffix."""
-    return [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").rglob(f"*{suffix}"))]
+    places = (ROOT / "examples", ROOT / "lakehouse/examples")
+    return [path.read_text(encoding="utf-8") for place in places for path in sorted(place.rglob(f"*{suffix}"))]
 
 
 def ids(path: Path) -> str:
@@ -150,10 +151,10 @@ def test_the_sync_toml_of_the_page_is_a_configuration() -> None:
     both = list(blocks(ROOT / "docs/guides/lakehouse.md"))
     config = read_toml(next(block.text for block in both if block.language == "toml"))
     command = next(block.text for block in both if "ticdc-lakehouse sync sync.toml" in block.text)
-    arguments = shlex.split(command.partition("ticdc-source ")[2].splitlines()[0])
+    arguments = shlex.split(command.partition("ticdc-lakehouse ")[2].splitlines()[0])
 
     assert (config.format, config.topics) == ("delta", ("tidb-shop",))
-    assert parser().parse_args(arguments).file == Path("sync.toml")
+    assert parser_of_lakehouse().parse_args(arguments).file == Path("sync.toml")
 
 
 def test_pages_have_outputs() -> None:
