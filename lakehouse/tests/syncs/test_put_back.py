@@ -234,6 +234,24 @@ def test_a_table_is_resumed_after_numbers_were_given_again(lake: Lake, tmp_path:
     assert sync.ids("a") == [1, 2, 3, 4, 5]
 
 
+def test_a_micro_batch_without_tables_is_no_state(lake: Lake, tmp_path: Path) -> None:
+    """A sync that has read nothing but watermarks is started again; so is one whose only table was taken back."""
+    sync = MemorySync(lake, tmp_path / "checkpoint")
+    sync.start()
+    sync.batch(0, watermark(5))
+    sync.end()
+    sync.start()
+    sync.batch(1, insert("a", 1, 10))
+    sync.end()
+    del lake.tables[target("a")]
+    lake.tables[STATUS].rows = []
+
+    sync.start()
+    sync.batch(2, insert("a", 2, 20))
+
+    assert sync.ids("a") == [2]
+
+
 def test_a_target_that_had_only_ddl_is_noticed_too(lake: Lake, tmp_path: Path) -> None:
     """Of a table without rows so far, the start tells that its target is older."""
     sync = MemorySync(lake, tmp_path / "checkpoint")

@@ -8,7 +8,7 @@ changes again. A lake that is older lacks changes that the stream will not read 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -82,7 +82,7 @@ class LakeMarks:
             CheckpointError: the status table is older than the checkpoint.
         """
         self._last = mark = self._read()
-        if mark.written > self._status.written:
+        if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
             msg = (
                 f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
                 "version, and the stream does not read again what is missing. Restore the newest version of the "
@@ -115,6 +115,12 @@ class LakeMarks:
             name: self._compared_target(each, held[name], needed(name)) if name in held else each
             for name, each in known.items()
         }
+
+    def _are_dropped(self, tables: Iterable[str]) -> bool:
+        """Return whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
+        layout = self._config.layout
+        targets = [layout.target(parse_table(name), end) for name in tables for end in ("", "__log")]
+        return all(existing_target(self._spark, each) is None for each in targets)
 
     def _held(self, statuses: Mapping[str, TableStatus], mark: LakeMark) -> dict[str, _Held]:
         """Return what each target has; those of which nobody knows it are left out."""
