@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target
+from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target, watermark
 from lakehouse.tests.syncs.stories import Backup, Story
 from lakehouse.tests.targets.memory import Lake
 from ticdc_source.errors import CheckpointError
