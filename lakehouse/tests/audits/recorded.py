@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ticdc_lakehouse.audits.sides import Checksum, Comparison
     from ticdc_lakehouse.snapshots.queries import SnapshotColumn
 
-FOLDER = ROOT / "tests" / "data" / "audit"
+FOLDER = ROOT / "lakehouse/tests/data/audit"
 KEYS = ("id",)
 
 

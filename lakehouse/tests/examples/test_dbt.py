@@ -19,7 +19,7 @@ from tests.fixtures import Kafka
 from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import environment
 
-PROJECT = ROOT / "examples" / "dbt"
+PROJECT = ROOT / "lakehouse/examples/dbt"
 PAGE = ROOT / "docs/guides/dbt.md"
 VERSIONS = dict(re.findall(r"(dbt-core|dbt-spark|pyspark)==([\d.]+)", PAGE.read_text(encoding="utf-8")))
 PART = 0.6  # of the messages; it has the ADD COLUMN of shop.orders

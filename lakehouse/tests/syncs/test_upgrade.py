@@ -1,6 +1,6 @@
 """A sync continues from the checkpoint and the tables of an earlier release.
 
-tests/data/upgrades has one archive for each release. When a release is made, this writes its archive:
+lakehouse/tests/data/upgrades has one archive for each release. When a release is made, this writes its archive:
 
     TICDC_WRITE_UPGRADE=1 pytest lakehouse/tests/syncs/test_upgrade.py
 """
@@ -25,7 +25,7 @@ from ticdc_source import __version__
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.stream_offsets import EPOCHS, IDS
 
-UPGRADES = ROOT / "tests" / "data" / "upgrades"
+UPGRADES = ROOT / "lakehouse/tests/data/upgrades"
 SEED, TRANSACTIONS, SHARE = 9, 40, 0.6
 LIMIT = "--conf=maxOffsetsPerTrigger=30"
 KILL_BATCH = 3  # the micro-batch in which the older release was killed

@@ -1,6 +1,6 @@
 """Records what TiDB answers to the two questions of an audit, for tests without TiDB, `lakehouse/tests/audits`.
 
-    python -m lakehouse.tests.tidb.record_audit          # writes tests/data/audit/
+    python -m lakehouse.tests.tidb.record_audit          # writes lakehouse/tests/data/audit/
 
 The table is `types_a.t_all` of the corpus, after the updates. `rows.parquet` has its rows as `merge_into` stores them.
 """
