@@ -80,10 +80,6 @@ def test_no_command_reaches_the_terminal(
         ("replay", file, *kafka),
         ("replay", several, *kafka),
         ("options", EVIL),
-        ("sync", f"{tmp_path}/{EVIL}"),
-        ("sync", *kafka, "--path", EVIL, "--format", EVIL),
-        ("audit", f"{tmp_path}/{EVIL}"),
-        ("collect", "--to", tmp_path / "collected", "--wheel", f"{tmp_path}/{EVIL}.whl"),
         (EVIL,),
     ]
     with gzip.open(several, "wt") as text:

@@ -1,0 +1,33 @@
+"""Names of files and values of arguments reach a terminal in printable characters only."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.cli.test_hostile_names import EVIL, OF_RICH
+from ticdc_lakehouse.cli.main import COMMANDS
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
+def test_no_command_reaches_the_terminal(
+    is_terminal: bool, ticdc_lakehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command shows what it was given in printable characters only."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
+    calls: list[tuple[object, ...]] = [
+        ("sync", f"{tmp_path}/{EVIL}"),
+        ("sync", "--bootstrap-servers", "127.0.0.1:1", "--path", EVIL, "--format", EVIL),
+        ("audit", f"{tmp_path}/{EVIL}"),
+        ("collect", "--to", tmp_path / "collected", "--wheel", f"{tmp_path}/{EVIL}.whl"),
+    ]
+
+    for call in calls:
+        done = ticdc_lakehouse(*call)
+        for stream in (done.out, done.err):
+            text_only = OF_RICH.sub("", stream) if is_terminal else stream
+            assert text_only.replace("\n", "").isprintable(), call
+        assert re.search(r"\\(x1b|u001b)", done.out + done.err), call
+    assert {call[0] for call in calls} == {*COMMANDS}
