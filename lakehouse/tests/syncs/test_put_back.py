@@ -234,6 +234,20 @@ def test_a_table_is_resumed_after_numbers_were_given_again(lake: Lake, tmp_path:
     assert sync.ids("a") == [1, 2, 3, 4, 5]
 
 
+def test_a_checkpoint_of_an_older_release_is_continued(lake: Lake, tmp_path: Path) -> None:
+    """It has no `lake.json`: a table that the last micro-batches did not change is not taken for an older one."""
+    sync = MemorySync(lake, tmp_path / "checkpoint")
+    sync.start()
+    sync.batch(0, insert("a", 1, 10))
+    sync.batch(1, insert("b", 1, 20))
+    sync.end()
+    (tmp_path / "checkpoint" / "lake.json").unlink()
+
+    sync.start()
+
+    assert {each.state for each in sync.statuses().values()} == {"following"}
+
+
 def test_a_micro_batch_without_tables_is_no_state(lake: Lake, tmp_path: Path) -> None:
     """A sync that has read nothing but watermarks is started again; so is one whose only table was taken back."""
     sync = MemorySync(lake, tmp_path / "checkpoint")

@@ -154,7 +154,7 @@ class LakeMarks:
             needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
         """
         held, had = target.number, _number(status.target_batch)
-        if held >= needed and target.lacks is None:
+        if target.lacks is None and held >= min(had, needed):
             if held < 0:
                 return status if held >= had else replace(status, target_batch=None, target_content=None, columns=())
             its = replace(status, target_batch=held, target_content=target.content)
