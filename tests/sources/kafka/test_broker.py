@@ -771,7 +771,7 @@ class TestTrouble:
                     flat(chunks)
                 assert time.monotonic() - began < DEADLINE
                 began = time.monotonic()
-                with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in 1\.0 s"):
+                with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in [\d.]+ s"):
                     cluster.resolve_ranges()
                 assert time.monotonic() - began < DEADLINE
             finally:

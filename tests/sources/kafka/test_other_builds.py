@@ -213,6 +213,6 @@ class TestPlainClient:
             options = Options.of(given(address, subscribe="t", kafka__bootstrap__timeout__ms="700"))
             with (
                 KafkaCluster(options, connect=PlainClient) as cluster,
-                pytest.raises(KafkaUnavailableError, match=rf"{address} did not answer in 0\.7 s"),
+                pytest.raises(KafkaUnavailableError, match=rf"{address} did not answer in [\d.]+ s"),
             ):
                 cluster.partitions()
