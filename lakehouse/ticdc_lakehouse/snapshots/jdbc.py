@@ -63,7 +63,7 @@ def current_tso(
 
     Example:
         ```python
-        import ticdc_source
+        import ticdc_lakehouse
 
         tso = ticdc_lakehouse.current_tso(spark, "jdbc:mysql://tidb:4000/", user="reader", password="…")
         print(tso)
@@ -118,7 +118,7 @@ def snapshot(
 
     Example:
         ```python
-        import ticdc_source
+        import ticdc_lakehouse
 
         orders = ticdc_lakehouse.snapshot(
             spark, "jdbc:mysql://tidb:4000/", "shop.orders", at=469237788138012675, user="reader", password="…"
@@ -176,7 +176,7 @@ def check_gc(
 
     Example:
         ```python
-        import ticdc_source
+        import ticdc_lakehouse
 
         url = "jdbc:mysql://tidb:4000/"
         tso = ticdc_lakehouse.current_tso(spark, url, user="reader", password="…")
