@@ -66,8 +66,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(LogFormat(logging.BASIC_FORMAT))
     logging.basicConfig(level=logging.WARNING if parsed.verbose else logging.CRITICAL, handlers=[log])
-    ours = {logger.partition(".")[0] for logger in logging.root.manager.loggerDict if logger.startswith("ticdc_")}
-    for name in (_KAFKA, *ours) if parsed.verbose else ():
+    packages = {_KAFKA, "ticdc_source", parser.prog.replace("-", "_")}
+    for name in packages if parsed.verbose else ():
         logging.getLogger(name).setLevel(logging.DEBUG)
     warnings.showwarning = _show_warning
     try:
