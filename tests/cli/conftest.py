@@ -52,12 +52,16 @@ def put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setenv("COLUMNS", "160")
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers = list(root.handlers)
+    levels = {
+        logger: logger.level for logger in map(logging.getLogger, ("", "kafka", "ticdc_source", "ticdc_lakehouse"))
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # they are shown, as a user sees them
         yield
     root.handlers[:] = handlers
-    root.setLevel(level)
+    for logger, level in levels.items():
+        logger.setLevel(level)
 
 
 @pytest.fixture
