@@ -75,7 +75,7 @@ def kinds(message: Mapping[str, Any]) -> list[str]:
     return [message["type"].lower()] * len(message["data"])
 
 
-@pytest.mark.slow("a JVM of its own")
+@pytest.mark.long("a JVM of its own")
 @pytest.mark.spark
 def test_the_pictures_show_what_is_in_the_messages(tour: Path) -> None:
     """Columns, a row's images, events, delays and watermark lags are those that plain JSON and SQL give."""
@@ -136,7 +136,7 @@ def assert_history(answers: Mapping[str, Any]) -> None:
     assert len(images) > 8
 
 
-@pytest.mark.slow("a JVM of its own")
+@pytest.mark.long("a JVM of its own")
 @pytest.mark.spark
 def test_the_page_has_all_pictures(tour: Path) -> None:
     """The page is one file with every picture, each of them well-formed SVG, also as a file."""
@@ -153,7 +153,7 @@ def test_the_page_has_all_pictures(tour: Path) -> None:
     assert 'href="http' not in page
 
 
-@pytest.mark.slow("a JVM of its own")
+@pytest.mark.long("a JVM of its own")
 @pytest.mark.spark
 def test_the_documentation_has_the_columns_of_the_tour(tour: Path) -> None:
     """The table of columns on the page of the tour is what the tour finds."""

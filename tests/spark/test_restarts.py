@@ -190,11 +190,9 @@ def test_kills_lose_and_repeat_nothing(
     kill_and_compare(spark, broker, run, tmp_path, {stream: topic(3) for stream in STREAMS}, KILLS)
 
 
-@pytest.mark.slow("a JVM for each kill")
+@pytest.mark.long("a JVM for each kill")
 @pytest.mark.versions
-@pytest.mark.parametrize(
-    "version", [pytest.param("4.0.5", marks=pytest.mark.long("as 4.1, with which CI does it")), "4.1.4"]
-)
+@pytest.mark.parametrize("version", ["4.0.5", "4.1.4"])
 def test_limits_hold_through_kills_before_pyspark_4_2(
     spark: SparkSession, broker: Kafka, topic: MakeTopic, run: Callable[..., Child], tmp_path: Path, version: str
 ) -> None:

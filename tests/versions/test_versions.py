@@ -20,17 +20,17 @@ CONNECT_NEEDS = ("grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-proto
 SECONDS = 580  # 40 on two idle cores
 
 
-def marked(*versions: str) -> list[Any]:
-    """Return versions as parameters; those that are not the newest or the oldest are long."""
+def long_but(first: str, versions: tuple[str, ...]) -> list[Any]:
+    """Return versions as parameters: all are long but the first named."""
     long = pytest.mark.long("a JVM for each version")
-    return [pytest.param(each, marks=long if each in OTHERS else ()) for each in versions]
+    return [pytest.param(each, marks=() if each == first else long) for each in versions]
 
 
 @pytest.mark.slow("a JVM for each version")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", marked(*VERSIONS))
+@pytest.mark.parametrize("version", long_but(VERSIONS[-1], VERSIONS))
 def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     """Every row comes exactly once, also from restarted and failed streams; limits work, also if Spark has none."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
@@ -48,7 +48,7 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", marked(OLDEST, *VERSIONS))
+@pytest.mark.parametrize("version", long_but(OLDEST, (OLDEST, *VERSIONS)))
 def test_decode(tmp_path: Path, version: str) -> None:
     """Rows of a DataFrame are decoded as those of a topic; PySpark 3.5 has no data source."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
@@ -60,14 +60,11 @@ def test_decode(tmp_path: Path, version: str) -> None:
     assert report["rows of tables"] > 100
 
 
-@pytest.mark.slow("a JVM for each version")
+@pytest.mark.long("a server of Spark Connect for each version")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize(
-    ("version", "engine"),
-    [CONNECT, pytest.param(*CONNECT_WITH_DELTA, marks=pytest.mark.long("a JVM for each version"))],
-)
+@pytest.mark.parametrize(("version", "engine"), [CONNECT, CONNECT_WITH_DELTA])
 def test_spark_connect(broker: Kafka, tmp_path: Path, version: str, engine: str | None) -> None:
     """Over Spark Connect, the source, decode, tables and doctor do the same; so do merge_into and append_log."""
     python = interpreter(version, *CONNECT_NEEDS)

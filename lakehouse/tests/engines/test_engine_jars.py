@@ -11,7 +11,6 @@ from tests.versions.test_versions import OTHERS
 from ticdc_lakehouse.syncs.session import PACKAGES
 
 PAGE = ROOT / "docs/guides/without-network.md"
-CI = [("delta", "4.2"), ("iceberg", "4.1")]  # which the guides recommend
 ALL = [(engine, release) for engine, releases in PACKAGES.items() for release in releases]
 SECONDS = 280
 
@@ -41,14 +40,11 @@ def test_the_page_lists_every_release() -> None:
     ] == []
 
 
-@pytest.mark.slow("Spark fetches jars")
+@pytest.mark.long("Spark fetches jars")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize(
-    ("engine", "release"),
-    [each if each in CI else pytest.param(*each, marks=pytest.mark.long("Spark fetches jars")) for each in ALL],
-)
+@pytest.mark.parametrize(("engine", "release"), ALL)
 def test_the_jars_are_complete(tmp_path: Path, engine: str, release: str) -> None:
     """Spark fetches the jars that the page lists, and a session with them alone writes tables and fetches nothing."""
     python = interpreter(next(version for version in OTHERS if version.startswith(f"{release}.")))

@@ -27,7 +27,7 @@ from tests.support.messages import Message, canal
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
-    pytest.mark.slow("a JVM for each run of the command"),
+    pytest.mark.long("minutes, in a JVM for each run of the command"),
     pytest.mark.xdist_group("versions"),
     pytest.mark.timeout(SECONDS * 2),
 ]
@@ -105,7 +105,6 @@ def test_partitions_are_added_and_the_topic_is_created_again(make: MakeSync, bro
     assert sync.rows("a", "id", "name") == [(1, "newest"), (2, "third")]
 
 
-@pytest.mark.long("two hundred tables")
 def test_two_hundred_new_tables_come_at_once(make: MakeSync, broker: Kafka, topic: MakeTopic) -> None:
     """One micro-batch creates them side by side; one that cannot be created stops no other, and is resumed later."""
     sync, numbers = make(broker.bootstrap_servers, topic()), range(200)
@@ -147,7 +146,6 @@ def change_login(kafka: LocalKafka, password: str | None) -> None:
         assert admin.alter_user_scram_credentials([change]) == {user: None}
 
 
-@pytest.mark.long("a broker of its own, and three runs of the command")
 def test_a_login_that_is_refused_in_a_running_sync(make: MakeSync, with_login: LocalKafka, tmp_path: Path) -> None:
     """Logins are repeated without a word; one that is refused ends the sync in seconds, and the next start goes on."""
     kafka = with_login
@@ -254,7 +252,6 @@ def test_canaries_are_nowhere(make: MakeSync, broker: Kafka, topic: MakeTopic, t
         assert rows == [(1, odd, odd, odd), (2, odd, odd, odd)]
 
 
-@pytest.mark.long("a process waits for the end of another one's lease")
 @pytest.mark.parametrize("seed", range(FREEZES))
 def test_a_frozen_sync_writes_nothing_once_it_goes_on(
     make: MakeSync, broker: Kafka, topic: MakeTopic, seed: int

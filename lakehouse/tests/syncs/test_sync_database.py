@@ -260,12 +260,10 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
         one.feed.close()
 
 
-@pytest.mark.slow("a JVM for each run of the command")
+@pytest.mark.long("minutes, in a JVM for each run of the command")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.timeout(SECONDS * 4)
-@pytest.mark.parametrize(
-    "engine", ["delta", pytest.param("iceberg", marks=pytest.mark.long("as with Delta, minutes longer"))]
-)
+@pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync], engine: str) -> None:
     """A table set aside, a bad record, a hostile name, DDL and a SIGKILL stop no other: all equal TiDB's in the end."""
     example = sync("canal-json", engine, "latest", 70)

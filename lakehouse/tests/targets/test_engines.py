@@ -38,14 +38,12 @@ def test_merge_into(tmp_path: Path, name: str) -> None:
     assert (report["pyspark"], report["engine"]) == (engine.pyspark, name)
 
 
-@pytest.mark.slow("a cluster of JVMs for each engine")
+@pytest.mark.long("a cluster of JVMs for each engine")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)
-@pytest.mark.parametrize("name", [
-    "iceberg-1.12", pytest.param("delta-4.4", marks=pytest.mark.long("as with Iceberg, a minute longer"))
-])  # fmt: skip
+@pytest.mark.parametrize("name", ["iceberg-1.12", "delta-4.4"])
 def test_a_merge_survives_its_executors(tmp_path: Path, name: str) -> None:
     """If each executor dies between the images of a merge and its statement, the images are computed again."""
     python = interpreter(ENGINES[name].pyspark)
