@@ -41,7 +41,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.capture.replay": "a topic's retention counts from the clock",
     f"{PACKAGE}.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
     f"{COPY}.syncs.upkeep._now_ms": "rounds are due by the clock, also after a restart",
-    f"{COPY}.targets.sql_targets.forget_versions": "a catalog has the times of commits by the clock",
+    f"{COPY}.targets.iceberg.forget_versions": "a catalog has the times of commits by the clock",
     f"{COPY}.syncs.upkeep._one": "deleted rows are forgotten by the clock",
     f"{COPY}.syncs.lease.__init__": "processes on two machines have no other clock in common",
     f"{COPY}.syncs.completeness.newest_ts": "what was lost before a sync began has an earlier commit-ts",

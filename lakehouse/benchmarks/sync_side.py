@@ -24,7 +24,8 @@ from benchmarks.corpus import Table
 from benchmarks.corpus.tables import DATABASE, Column
 from benchmarks.opponents import hand_written
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.syncs.session import SETTINGS, session_of
+from ticdc_lakehouse.syncs.catalogs import SETTINGS
+from ticdc_lakehouse.syncs.spark_session import session_of
 from ticdc_source.schema.table_name import TableName
 
 OURS, TUNED, DEFAULT = "ticdc", "tuned", "default"

@@ -1,4 +1,4 @@
-"""Assembly: columns → a RecordBatch of the read schema, with `_sequence`, which orders the changes of a row."""
+"""Assembly: columns → a RecordBatch of the read schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
 from ticdc_source.pipeline.layout import Layout
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SOURCE
+from ticdc_source.pipeline.order import sequences
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.schema.change_types import CHANGE_TYPES
@@ -32,15 +33,6 @@ Value = TypeVar("Value")
 
 _MOST_MS = (1 << 63) // 1000  # of a timestamp in microseconds; producers may write what they like
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
-# By change type (`CHANGE_TYPES`, then DDL, watermark and bootstrap). At one commit-ts old rows come first and DDL after
-# the rows, because a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
-_RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
-# Where a time, or the commit-ts of another row, stands for a commit-ts (`Decoded.placed`), the topic partition and the
-# offset alone order changes, and DDL too: one rank for all. It is that of a snapshot, so that at one commit-ts its rows
-# come before.
-_RANK_OF_PLACED = pa.scalar(1, pa.int32())
-# By change type: without ranks, indexes from the smallest int on put the old rows of a message before its new rows.
-_FIRST_INDEXES = pa.array([0, -(1 << 31), 0, 0, 0, 0, 0], pa.int32())
 _CHANGE_TYPES = pa.array(CHANGE_TYPES, pa.string())
 _EVENT_TYPES = pa.array(["row", "row", "row", "row", "ddl", "watermark", "bootstrap"], pa.string())
 _EVENT_OPS = pa.array(["insert", "update", "update", "delete", None, None, None], pa.string())
@@ -152,19 +144,9 @@ def in_order(facts: pa.RecordBatch) -> pa.Array:
 
 
 def _sequence(rows: Rows) -> pa.Array:
-    change_types, placed = rows.change_types, rows.facts.column("placed")
-    ranks, indexes = _RANKS.take(change_types), rows.indexes
-    if placed.true_count:
-        ranks = pc.if_else(placed, _RANK_OF_PLACED, ranks)
-        indexes = pc.if_else(placed, pc.add(indexes, _FIRST_INDEXES.take(change_types)), indexes)
-    children = [
-        rows.commit_ts,
-        ranks,
-        rows.repeated(rows.chunk.partition, pa.int32()),
-        rows.offsets(),
-        indexes,
-    ]
-    return pa.StructArray.from_arrays(children, fields=_SEQUENCE)
+    partitions = rows.repeated(rows.chunk.partition, pa.int32())
+    placed = rows.facts.column("placed")
+    return sequences(rows.commit_ts, rows.change_types, placed, partitions, rows.offsets(), rows.indexes)
 
 
 def _source(rows: Rows) -> pa.Array:
@@ -177,7 +159,7 @@ def _source(rows: Rows) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=_SOURCE)
 
 
-_SEQUENCE, _SOURCE = list(SEQUENCE), list(SOURCE)
+_SOURCE = list(SOURCE)
 _SOURCE_FILLS = {"commit_ts": "commit_version", "ts_ms": "commit_ms", "db": "database"}
 
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.cli.conftest import Command
 from ticdc_lakehouse.cli.collect import own_requirement
-from ticdc_lakehouse.syncs.session import PACKAGES
+from ticdc_lakehouse.syncs.catalogs import PACKAGES
 
 COMMIT = "0123456789012345678901234567890123456789"
 NEEDS = {"plain-need": "1", "need-of-avro": "2", "pandas": "2"}

@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.versions.decoding import equal
+from ticdc_lakehouse.syncs.catalogs import SETTINGS
 from ticdc_lakehouse.syncs.engine_jars import fetch_jars
-from ticdc_lakehouse.syncs.session import SETTINGS
 
 
 def coordinates(jar: Path) -> str:

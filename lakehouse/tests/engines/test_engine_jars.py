@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 from tests.versions.environments import interpreter, run_module
 from tests.versions.test_versions import OTHERS
-from ticdc_lakehouse.syncs.session import PACKAGES
+from ticdc_lakehouse.syncs.catalogs import PACKAGES
 
 PAGE = ROOT / "docs/guides/without-network.md"
 ALL = [(engine, release) for engine, releases in PACKAGES.items() for release in releases]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from lakehouse.tests.syncs.memory_sync import MemorySync
 from tests.support.messages import Message, canal
-from ticdc_lakehouse.targets.sql_targets import existing_target, open_target
+from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_source.errors import CheckpointError
 
 if TYPE_CHECKING:

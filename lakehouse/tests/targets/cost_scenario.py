@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ticdc_lakehouse import append_log, commits_of, merge_into
-from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.spark.schema import to_spark

@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.tests.engines.engines import ENGINES
 from ticdc_lakehouse import append_log, merge_into
-from ticdc_lakehouse.targets.sql_targets import DeltaTarget, IcebergTarget
+from ticdc_lakehouse.targets.delta import DeltaTarget
+from ticdc_lakehouse.targets.iceberg import IcebergTarget
 
 SCHEMA = (
     "_change_type string, _sequence struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>, "

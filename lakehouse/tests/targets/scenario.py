@@ -31,9 +31,9 @@ from lakehouse.tests.targets.types_scenario import TypesScenario
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.names import Layout, Suffix
-from ticdc_lakehouse.targets.sessions import REMEMBERED
-from ticdc_lakehouse.targets.sql_targets import ENGINES as ENGINES_OF_TARGETS
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.opening import ENGINES as ENGINES_OF_TARGETS
+from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.remembered import REMEMBERED
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.tests.targets.altered_table import DATABASE, RECORDS, AlteredTable, Record
 from ticdc_lakehouse import append_log, is_merged, merge_into
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_source import SyncState, tables
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.ddl_event import DDLEvent

@@ -14,10 +14,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.session import session_of
+from ticdc_lakehouse.syncs.spark_session import session_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_lakehouse.syncs.time_travel import as_of, diff
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.options.table_filter import parse_table
 

@@ -67,7 +67,7 @@ class Audited:
         from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
         from ticdc_lakehouse.audits.sides import Comparison, SparkSide
         from ticdc_lakehouse.audits.table_audit import SETTINGS, TiDBSide
-        from ticdc_lakehouse.targets.sessions import configured
+        from ticdc_lakehouse.targets.merge_sessions import configured
 
         rows = self._rows()
         types = {one.name: one.dataType for one in frame.schema}

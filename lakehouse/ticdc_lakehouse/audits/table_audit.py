@@ -26,8 +26,8 @@ from ticdc_lakehouse.spark_sql.computed import computed
 from ticdc_lakehouse.targets.conflicts import retried
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
-from ticdc_lakehouse.targets.sessions import configured, in_thread, own_session
-from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.merge_sessions import configured, in_thread, own_session
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import Target, quoted
 from ticdc_lakehouse.targets.target_ddl import TRUNCATED_TS
 from ticdc_source.developer_api import loads, of_ms, utc

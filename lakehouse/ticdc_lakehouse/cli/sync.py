@@ -145,7 +145,7 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
 
 def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_lakehouse.syncs.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
 
     _check_before_spark(config)
     spark = session_of(config)
@@ -254,7 +254,7 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
 
     Spark, which reads the table, takes half a minute to start.
     """
-    from ticdc_lakehouse.syncs.session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
     from ticdc_lakehouse.syncs.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
 
     from_file = written_statuses(config)

@@ -15,7 +15,7 @@ from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
-from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_source.developer_api import TableFilter, parse_table, table_patterns
 from ticdc_source.errors import OptionError
 

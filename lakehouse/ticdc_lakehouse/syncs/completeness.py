@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.loading import COMPLETE
 from ticdc_lakehouse.syncs.status import TableStatus
-from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
 __all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]

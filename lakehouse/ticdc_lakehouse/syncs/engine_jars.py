@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
-from ticdc_lakehouse.syncs.session import package_of, refuse_remote, started
+from ticdc_lakehouse.syncs.catalogs import package_of
+from ticdc_lakehouse.syncs.spark_session import refuse_remote, started
 
 __all__ = ["fetch_jars"]
 

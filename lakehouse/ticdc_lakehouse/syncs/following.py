@@ -42,7 +42,7 @@ from ticdc_lakehouse.syncs.resuming import Resuming
 from ticdc_lakehouse.syncs.status import TableStatus, status_table
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
-from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source import SyncState, Tables, tables
 from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn

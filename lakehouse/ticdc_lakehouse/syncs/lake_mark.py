@@ -19,8 +19,8 @@ from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint, text_of_file
 from ticdc_lakehouse.syncs.completeness import newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
-from ticdc_lakehouse.targets.sessions import in_thread
-from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.merge_sessions import in_thread
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch, Target
 from ticdc_source.developer_api import check_permission, loads, parse_table
 from ticdc_source.errors import CheckpointError

@@ -26,8 +26,8 @@ from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.log import append_log, check_key
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.merge import merge_into
-from ticdc_lakehouse.targets.sessions import in_thread
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.merge_sessions import in_thread
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import Tables, decode
 from ticdc_source.developer_api import (

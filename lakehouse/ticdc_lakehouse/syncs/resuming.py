@@ -17,7 +17,7 @@ from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, summed
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus
-from ticdc_lakehouse.targets.sql_targets import existing_target
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import SyncState, Tables
 from ticdc_source.developer_api import DDLEvent, TableName, parse_table, replayed, warn

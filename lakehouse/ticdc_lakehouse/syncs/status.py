@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status_file import StatusFile
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.developer_api import loads, seconds, utc
 from ticdc_source.errors import CheckpointError

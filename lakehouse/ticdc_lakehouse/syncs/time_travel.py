@@ -24,8 +24,8 @@ from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, status_table
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.retyping import MOVED
-from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import Commit, Target, quoted
 from ticdc_source.developer_api import loads, of_ms, of_time, parse_table, utc
 from ticdc_source.errors import OptionError

@@ -14,8 +14,8 @@ from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.lease import LeaseLostError
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_lakehouse.targets.maintenance import maintain
-from ticdc_lakehouse.targets.sessions import in_thread
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.merge_sessions import in_thread
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_source.developer_api import parse_table, warn
 
 __all__ = ["Upkeep", "due"]

@@ -15,7 +15,7 @@ from ticdc_lakehouse.spark_sql.verbatim import run_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.history import history_query
 from ticdc_lakehouse.targets.merge import DELETES
-from ticdc_lakehouse.targets.sql_targets import existing_target, open_target
+from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.target import Target, quoted
 from ticdc_source.developer_api import TableName, check_permission, warn
 from ticdc_source.errors import OptionError, SchemaError

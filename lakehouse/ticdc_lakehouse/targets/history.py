@@ -10,7 +10,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql, with_verbatim_sql
 from ticdc_lakehouse.targets.log import CHANGE, COMMITTED_AT, EMPTIED, IMAGES, LATER_KEYS, LOG, SEQUENCE
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX
-from ticdc_lakehouse.targets.sql_targets import open_target
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import quoted
 from ticdc_source.developer_api import loads
 from ticdc_source.errors import SchemaError

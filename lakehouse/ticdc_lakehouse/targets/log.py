@@ -30,9 +30,9 @@ from ticdc_lakehouse.targets.changelog import (
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.retyping import Misfit, Retyping
-from ticdc_lakehouse.targets.sql_targets import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, quoted
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import MYSQL_TYPE, DDLEvent, ddl_kind, loads

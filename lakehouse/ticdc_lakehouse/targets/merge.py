@@ -35,10 +35,10 @@ from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.ddl_places import DDLPlaces
 from ticdc_lakehouse.targets.fitting import Fitting, RowsThatStay
 from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
+from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.retyping import Misfit, Retyping, free_name
-from ticdc_lakehouse.targets.sessions import frame_in, own_session, shuffling
-from ticdc_lakehouse.targets.sql_targets import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, quoted
 from ticdc_lakehouse.targets.target_ddl import COLUMN_TYPES
 from ticdc_lakehouse.targets.time_text import follow_digits

@@ -17,7 +17,7 @@ from ticdc_lakehouse.targets.changelog import (
     given_to_target,
     lost_values,
 )
-from ticdc_lakehouse.targets.sessions import tasks_of
+from ticdc_lakehouse.targets.merge_sessions import tasks_of
 from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert, quoted
 from ticdc_source.errors import SchemaError
 

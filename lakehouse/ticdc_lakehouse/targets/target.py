@@ -143,7 +143,7 @@ class Merged:
 
 
 class Target(Protocol):
-    """A table that commits at once, or not at all; Delta's and Iceberg's are in `targets/sql_targets.py`.
+    """A table that commits at once, or not at all; `targets/delta.py` and `targets/iceberg.py` have the two.
 
     Attributes:
         time_as: how TIME is stored, which no engine has: `micros`, a bigint, or `text`.

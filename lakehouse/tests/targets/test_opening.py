@@ -8,9 +8,11 @@ from pyspark.sql.types import IntegerType, StructType
 
 from lakehouse.tests.targets.changes import frame_of
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.targets import sql_targets
+from ticdc_lakehouse.targets import opening, sql_target
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
-from ticdc_lakehouse.targets.sql_targets import DeltaTarget, IcebergTarget, _last_in, existing_target, open_target
+from ticdc_lakehouse.targets.delta import DeltaTarget, _facts_in, _last_in
+from ticdc_lakehouse.targets.iceberg import IcebergTarget
+from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import check_name, deleted_keys_of
 
@@ -82,7 +84,7 @@ def test_facts_are_recorded_and_read_back() -> None:
     assert CommitFacts.of(FACTS.as_properties()) == FACTS
     assert CommitFacts().as_properties() == {}
     for text in (None, "", "by hand", "[1]", '"x"'):
-        assert sql_targets._facts_in(text) == CommitFacts()
+        assert _facts_in(text) == CommitFacts()
 
 
 class Recorded:
@@ -170,8 +172,9 @@ def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: p
         described.append(name)
         return "delta"
 
-    monkeypatch.setattr(sql_targets, "_schema_of", lambda *_: schemas[-1])
-    monkeypatch.setattr(sql_targets, "_provider_of", provider_of)
+    for module in (opening, sql_target):
+        monkeypatch.setattr(module, "schema_of", lambda *_: schemas[-1])
+    monkeypatch.setattr(opening, "_provider_of", provider_of)
     name = "lake.shop.asked_once"
 
     assert [isinstance(existing_target(spark, name), DeltaTarget) for _ in range(3)] == [True] * 3

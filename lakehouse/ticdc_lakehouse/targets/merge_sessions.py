@@ -12,18 +12,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
-from ticdc_lakehouse.targets.target import CommitFacts
 
 __all__ = [
-    "REMEMBERED",
-    "RememberedBatch",
     "configured",
     "frame_in",
     "in_thread",
@@ -40,7 +37,6 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _ROWS_OF_A_TASK = 1000
 _FILES_OF_A_PARTITION = 8
 _MOST_SNAPSHOT_PARTITIONS = 50  # Delta's default
-_MOST_REMEMBERED = 10_000
 _MOST_PARENTS = 4  # sessions whose clones are kept
 
 _Run = TypeVar("_Run", bound=Callable[..., object])
@@ -121,57 +117,6 @@ def origin(spark: SparkSession) -> str:
     session: Any = spark
     jsession = getattr(session, "_jsparkSession", None)
     return str(session.session_id if jsession is None else jsession.sessionUUID())
-
-
-class RememberedBatch(NamedTuple):
-    """A micro-batch that this process has committed: the facts, and what names the version of the table after it."""
-
-    facts: CommitFacts
-    version: str
-
-
-class RememberedBatches:
-    """The last micro-batch that this process has committed: by the session, the table and the writer.
-
-    An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
-    of the table are read.
-
-    It also remembers the engine of a table, until the table is missed.
-    """
-
-    def __init__(self) -> None:
-        self._batches: OrderedDict[tuple[str, str, str], RememberedBatch] = OrderedDict()
-        self._engines: OrderedDict[tuple[str, str], str] = OrderedDict()
-
-    def engine(self, spark: SparkSession, table: str) -> str | None:
-        """Return the engine of a table; None if it is not known."""
-        with _lock:
-            return self._engines.get((origin(spark), table))
-
-    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
-        """Note the engine of a table; None if the table is not there."""
-        with _lock:
-            self._engines.pop((origin(spark), table), None)
-            if engine is not None:
-                self._engines[origin(spark), table] = engine
-            while len(self._engines) > _MOST_REMEMBERED:
-                self._engines.popitem(last=False)
-
-    def take(self, spark: SparkSession, table: str, app_id: str) -> RememberedBatch | None:
-        """Take out a writer's last micro-batch; None if it is not known."""
-        with _lock:
-            return self._batches.pop((origin(spark), table, app_id), None)
-
-    def put(self, spark: SparkSession, table: str, app_id: str, batch: RememberedBatch) -> None:
-        """Note a writer's last micro-batch."""
-        with _lock:
-            self._batches[origin(spark), table, app_id] = batch
-            while len(self._batches) > _MOST_REMEMBERED:
-                self._batches.popitem(last=False)
-
-
-# Like the sessions above it belongs to the process: each call of merge_into opens its target anew.
-REMEMBERED = RememberedBatches()
 
 
 def frame_in(frame: DataFrame, spark: SparkSession) -> DataFrame:

@@ -17,22 +17,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
 from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
+from ticdc_lakehouse.syncs.catalogs import (
+    SETTINGS,
+    UNDER_SPARK_SUBMIT,
+    catalog_of_a_folder,
+    check_catalog,
+    check_jars,
+    package_of,
+)
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
-from ticdc_lakehouse.targets.sessions import in_thread
+from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_source.errors import OptionError
 
 __all__ = [
-    "PACKAGES",
-    "SETTINGS",
-    "package_of",
     "refuse_connect",
     "refuse_remote",
     "session_of",
@@ -40,29 +43,6 @@ __all__ = [
     "started",
 ]
 
-# The Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
-PACKAGES = {
-    "delta": {
-        "4.0": "io.delta:delta-spark_2.13:4.0.1",
-        "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
-        "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    },
-    "iceberg": {
-        "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-        "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    },
-}
-SETTINGS = {
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # 50 by default, which is a second for each look at a small table.
-        "spark.databricks.delta.snapshotPartitions": "2",
-    },
-    "iceberg": {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    },
-}
 _COMMON = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",  # 200 by default; a micro-batch cannot adapt it
@@ -75,7 +55,6 @@ _MOST_WORKERS = 4
 _DAEMON = "spark.python.daemon.module"
 _JARS = ("spark.jars", "spark.jars.packages")
 _SUBMITTED = ("jars", "packages")
-_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 _REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _NO_JVM = (
     "Spark did not start; the lines above say why. If they say 'unresolved dependency' or 'download failed', its "
@@ -117,14 +96,10 @@ def session_of(config: SyncConfig) -> SparkSession:
     refuse_remote(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
-    settings = {**_COMMON, **SETTINGS[config.format]}
-    if config.format == "iceberg" and config.path is not None:
-        catalog = f"spark.sql.catalog.{CATALOG_OF_A_FOLDER}"
-        settings |= {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "hadoop"}
-        settings[f"{catalog}.warehouse"] = config.layout.folder
+    settings = {**_COMMON, **SETTINGS[config.format], **catalog_of_a_folder(config)}
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
-    if not has_jars and _GATEWAY not in os.environ:
+    if not has_jars and UNDER_SPARK_SUBMIT not in os.environ:
         packages = [package_of(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
         settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-lakehouse sync {','.join(config.reads)}")
@@ -135,10 +110,10 @@ def session_of(config: SyncConfig) -> SparkSession:
             builder = builder.config(name, _expanded(value) if name == "spark.jars" else value)
     spark = started(builder)
     _quiet(spark)
-    _check_jars(spark, config.format)
+    check_jars(spark, config.format)
     _set_secrets(spark, secrets)
     spark.conf.set(SUBSTITUTE, "false")  # whatever [spark] says
-    _check_catalog(spark, config.catalog)
+    check_catalog(spark, config.catalog)
     _preload_workers(spark)
     return spark
 
@@ -181,7 +156,7 @@ def started(builder: SparkSession.Builder) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+        if error.getCondition() != "JAVAUNDER_SPARK_SUBMIT_EXITED":
             raise
         raise TargetError(_NO_JVM) from None
 
@@ -240,51 +215,3 @@ def start_workers(spark: SparkSession) -> None:
             rows.mapInArrow(lambda batches: batches, rows.schema).collect()
 
     threading.Thread(target=in_thread(spark, run), name="ticdc-sync workers", daemon=True).start()
-
-
-def _check_jars(spark: SparkSession, engine: str) -> None:
-    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
-
-    Raises:
-        OptionError: the jars of the engine are missing.
-    """
-    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
-    name = SETTINGS[engine]["spark.sql.extensions"].replace(".", "/")
-    if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
-        return
-    package = package_of(engine)
-    submit = f"spark-submit --packages {package} …"
-    advice = submit if _GATEWAY in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
-    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
-    raise OptionError(msg)
-
-
-def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
-    """Refuse a catalog that the session does not have.
-
-    Raises:
-        OptionError: it has no settings.
-    """
-    name = "" if catalog is None else catalog.partition(".")[0].strip("`")
-    if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
-        return
-    msg = (
-        f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
-        f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
-    )
-    raise OptionError(msg)
-
-
-def package_of(engine: str) -> str:
-    """Return the Maven coordinates of an engine for this PySpark.
-
-    Raises:
-        OptionError: there is no release.
-    """
-    release = ".".join(pyspark.__version__.split(".")[:2])
-    package = PACKAGES[engine].get(release)
-    if package is not None:
-        return package
-    tested = " or ".join(f"pip install 'pyspark=={version}.*'" for version in reversed(PACKAGES[engine]))
-    msg = f"{engine} has no release for PySpark {pyspark.__version__}: {tested}"
-    raise OptionError(msg)

@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.tests.targets.changes import frame_of
-from ticdc_lakehouse.targets.sessions import frame_in, own_session, shuffling, tasks_of
-from ticdc_lakehouse.targets.sql_targets import DeltaTarget
+from ticdc_lakehouse.targets.delta import DeltaTarget
+from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling, tasks_of
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch
 
 SETTING = "spark.databricks.delta.commitInfo.userMetadata"

@@ -1,0 +1,163 @@
+"""A table in Delta: its properties, its history, and what RESTORE does to it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.types import DataType
+
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.targets.merge_sessions import configured
+from ticdc_lakehouse.targets.sql_target import SqlTarget, last_of
+from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn
+from ticdc_lakehouse.targets.widening import delta_can_widen
+from ticdc_source.developer_api import check_permission, loads
+
+__all__ = ["DeltaTarget"]
+
+_SECOND = datetime.timedelta(seconds=1)
+_DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
+_OF_HISTORY = ("version", "operation", "operationParameters", "userMetadata")
+_NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
+
+
+class DeltaTarget(SqlTarget):
+    """A Delta table."""
+
+    engine = "delta"
+
+    def undone(self) -> list[CommitFacts]:
+        """Return nothing: RESTORE restores the properties too."""
+        return []
+
+    def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
+        """Append rows; if there are none, the commit records its facts all the same."""
+        with configured(self.spark, {"spark.databricks.delta.skipRecordingEmptyCommits": "false"}):
+            return super().append(rows, facts)
+
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+        return delta_can_widen(old, new) and self.properties().get("delta.enableTypeWidening") == "true"
+
+    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
+        """Return what lets columns be widened, renamed, have any name, and be DATETIME later."""
+        return {
+            "delta.enableTypeWidening": "true",
+            "delta.columnMapping.mode": "name",
+            "delta.feature.timestampNtz": "supported",
+        }
+
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+        """Add columns; a feature that the type of one needs is enabled."""
+        try:
+            super().add_columns(columns)
+        except Exception as error:
+            feature = re.search(r"MANUAL_ENABLEMENT\].*?feature\(s\): ([\w-]+)", str(error), re.DOTALL)
+            if feature is None:
+                raise
+            self.set_properties({f"delta.feature.{feature[1]}": "supported"})
+            self.add_columns(columns)
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Give a column another name, which needs column mapping."""
+        if self.properties().get("delta.columnMapping.mode", "none") == "none":
+            msg = (
+                f"Column {name} of {self.name} must become {to}, because DDL gave the column another type: enable "
+                f"column mapping, ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+            )
+            raise TargetError(msg)
+        super().rename_column(name, to)
+
+    def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
+        """Return what a MERGE did."""
+        rows = answer[0]["num_affected_rows"]
+        return Merged(rows, is_commit=rows > 0)
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings with which a commit records facts."""
+        return {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
+
+    def version_of_engine(self) -> str | None:
+        """Return the id of the table and the number of its version."""
+        jframe: Any = self.spark.table(self.name)._jdf  # noqa: SLF001 (no SQL tells it without a job)
+        snapshot = jframe.queryExecution().analyzed().collectLeaves().head().relation().location().getSnapshot()
+        return f"{snapshot.metadata().id()} {snapshot.version()}"
+
+    def follows(self, version: str, before: str, _facts: CommitFacts) -> bool:
+        """Return whether a version is the next one after another."""
+        (table, number), (table_before, number_before) = version.split(" "), before.split(" ")
+        return table == table_before and int(number) == int(number_before) + 1
+
+    def compact(self) -> None:
+        """Write small files into larger ones."""
+        self.commit(f"OPTIMIZE {self.name}", CommitFacts())
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove the files of versions that nobody can read who reads the table as of a moment within a time.
+
+        Delta counts from the commit that replaced a file, and refuses less than what the table's properties say.
+        """
+        wanted = {"delta.deletedFileRetentionDuration": f"interval {keep // _SECOND} seconds"}
+        if 2 * keep > _DELTA_LOG:  # the log must have the version before, which may be older
+            wanted["delta.logRetentionDuration"] = f"interval {2 * keep // _SECOND} seconds"
+        if any(self.properties().get(name) != value for name, value in wanted.items()):
+            self.set_properties(wanted)
+        check_permission()
+        run_sql(self.spark, f"VACUUM {self.name}").collect()
+
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits, newest first; those that a RESTORE has undone only if they count."""
+        history = run_sql(self.spark, f"DESCRIBE HISTORY {self.name}").select(*_OF_HISTORY).collect()
+        rows = history if undone else _in_effect(history)
+        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in rows]
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer. The newest commits nearly always have it."""
+        for limit in (_NEWEST_COMMITS, None):
+            text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
+            history = run_sql(self.spark, text).select(*_OF_HISTORY).collect()
+            last = _last_in(history, app_id)
+            is_whole = limit is None or len(history) < limit
+            if is_whole or (last is not None and last.facts is not None):
+                return last
+        return None
+
+
+def _in_effect(history: Sequence[Row]) -> Iterator[Row]:
+    """Yield the commits of a history of Delta, newest first, that no RESTORE has undone."""
+    restored_to: int | None = None
+    for row in history:
+        if restored_to is not None and row["version"] > restored_to:
+            continue
+        restored_to = None
+        yield row
+        if row["operation"] == "RESTORE":
+            version = (row["operationParameters"] or {}).get("version")
+            if version is None:  # to a time, so nobody knows which commits that has undone
+                return
+            restored_to = int(version)
+
+
+def _last_in(history: Sequence[Row], app_id: str) -> LastBatch | None:
+    """Return the last micro-batch of a writer in a history of Delta, the newest commit first.
+
+    RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
+    """
+    in_effect = {row["version"] for row in _in_effect(history)}
+    told = ((_facts_in(row["userMetadata"]), row["version"] in in_effect) for row in history)
+    return last_of((facts, counts) for facts, counts in told if facts.app_id == app_id and facts.batch_id is not None)
+
+
+def _facts_in(metadata: str | None) -> CommitFacts:
+    """Return the facts in Delta's `userMetadata`, which may be anybody's text."""
+    try:
+        recorded = loads(metadata or "null")
+        return CommitFacts.of(recorded) if isinstance(recorded, dict) else CommitFacts()
+    except ValueError:
+        return CommitFacts()

@@ -1,0 +1,143 @@
+"""A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType
+
+from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.targets.sql_target import SqlTarget, is_missing, last_of
+from ticdc_lakehouse.targets.statements import text_in_sql
+from ticdc_lakehouse.targets.target import APP_ID, BATCH_ID, Commit, CommitFacts, LastBatch, Merged, quoted
+from ticdc_lakehouse.targets.target_names import bare, deleted_keys_of, parts_of
+from ticdc_lakehouse.targets.widening import iceberg_can_widen
+from ticdc_source.developer_api import check_permission
+
+__all__ = ["IcebergTarget"]
+
+
+class IcebergTarget(SqlTarget):
+    """An Iceberg table."""
+
+    engine = "iceberg"
+
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+        return iceberg_can_widen(old, new)
+
+    def renew(self) -> None:
+        """Forget what the catalog of the session has kept of the table: another session may have changed it since."""
+        self._refresh_one(self.spark, self.name)
+        self._schema = None
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
+        self._refresh_one(spark, self.name)
+        if self._opened_deleted_keys:
+            self._refresh_one(spark, deleted_keys_of(self.name))
+
+    def _refresh_one(self, spark: SparkSession, name: str) -> None:
+        try:
+            run_sql(spark, f"REFRESH TABLE {name}")  # the catalog's refreshTable leaves what Iceberg has cached
+        except (AnalysisException, IllegalArgumentException) as error:
+            if not is_missing(error):
+                raise
+
+    def stored(self, type_: DataType) -> DataType:
+        """Return the type in which Iceberg keeps values of a type."""
+        return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
+
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings with which a commit records facts."""
+        start = "spark.sql.iceberg.snapshot-property."
+        return {f"{start}{name}": value for name, value in facts.as_properties().items()}
+
+    def compact(self) -> None:
+        """Write small files into larger ones, and join files of deletes."""
+        self._call("rewrite_data_files")
+        self._call("rewrite_position_delete_files")
+
+    def forget_versions(self, keep: datetime.timedelta) -> None:
+        """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
+        before = datetime.datetime.now(datetime.timezone.utc) - keep
+        rows = self._current().selectExpr(
+            "unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch"
+        )
+        commits = sorted(((row["ms"], row["has_batch"]) for row in rows.collect()), reverse=True)
+        newest_then = next((ms for ms, _ in commits if ms <= before.timestamp() * 1000), None)
+        last_batch = next((ms for ms, has_batch in commits if has_batch), newest_then)
+        if newest_then is None or last_batch is None:
+            return
+        first = min(newest_then, last_batch)
+        if any(ms < first for ms, _ in commits):
+            moment = datetime.datetime.fromtimestamp(first / 1000, datetime.timezone.utc)
+            self._call("expire_snapshots", f"older_than => TIMESTAMP '{moment.isoformat()}'")
+
+    def _call(self, procedure: str, *arguments: str) -> None:
+        """Call a procedure of the catalog of the table."""
+        parts = parts_of(self.name)
+        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
+        catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
+        given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
+        check_permission()
+        run_sql(self.spark, f"CALL {catalog}.system.{procedure}({given})").collect()
+
+    def _current(self) -> DataFrame:
+        """Return the snapshots that were not rolled back."""
+        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
+
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits, newest first; those that were rolled back only if they count."""
+        known = self.spark.table(f"{self.name}.snapshots") if undone else self._current()
+        snapshots = known.orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
+        return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
+        its = f"summary['{BATCH_ID}'] IS NOT NULL"
+        rows = self._newest_first(its).where(F.col("summary").getItem(APP_ID) == app_id).collect()
+        return last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
+
+    def undone(self) -> list[CommitFacts]:
+        """Return what the commits recorded that a rollback has undone, unless there is a commit since."""
+        if self._is_own:
+            return []
+        newest_first = self._newest_first().collect()
+        return [CommitFacts.of(row["summary"]) for row in takewhile(lambda row: not row["in_effect"], newest_first)]
+
+    def _newest_first(self, where: str = "true") -> DataFrame:
+        """Return the summaries of snapshots, and which of them are in effect: the others were rolled back."""
+        ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
+        ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
+        snapshots = self.spark.table(f"{self.name}.snapshots").where(where).join(ancestors, "snapshot_id", "left")
+        return snapshots.orderBy("committed_at", ascending=False).select("summary", "in_effect")
+
+    def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
+        """Return whether the snapshot of now is that of the MERGE, if it can be asked; nobody tells its rows."""
+        is_known = self.version() is not None
+        return Merged(is_commit=is_known and self.follows("", "", facts))
+
+    def version_of_engine(self) -> str | None:
+        """Return the id of the snapshot."""
+        snapshot = self._snapshot()
+        return None if snapshot is None else snapshot[0]
+
+    def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
+        """Return whether the snapshot records facts."""
+        snapshot = self._snapshot()
+        return snapshot is not None and CommitFacts.of(snapshot[1]) == facts
+
+    def _snapshot(self) -> tuple[str, dict[str, str]] | None:
+        """Return the id of the snapshot of now, and its summary."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
+        load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
+        snapshot = load(self.spark._jsparkSession, self.name).currentSnapshot()  # noqa: SLF001 (as above)
+        return None if snapshot is None else (str(snapshot.snapshotId()), dict(snapshot.summary()))
