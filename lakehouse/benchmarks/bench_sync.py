@@ -42,7 +42,7 @@ NAME = "sync"
 TITLE = "A database kept in Delta and Iceberg: seconds of a micro-batch; ticdc-lakehouse sync beside a pipeline by hand"
 OURS, TUNED, DEFAULT = SIDES = ("ticdc", "tuned", "default")
 # The engine, and the release of Spark's Kafka source that there is for its PySpark.
-RUNS = {"delta": ("delta-4.4", "4.2.0"), "iceberg": ("iceberg-1.12", "4.1.1")}
+RUNS = {"delta": ("delta-4.4", "4.1.1"), "iceberg": ("iceberg-1.12", "4.1.1")}
 
 _PARTITIONS = 4
 _SENT_AT_ONCE = 5_000  # records of a partition

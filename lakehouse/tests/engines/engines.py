@@ -41,7 +41,7 @@ class Engine:
     Attributes:
         name: `delta` or `iceberg`.
         version: its release.
-        pyspark: the newest PySpark on which it runs.
+        pyspark: the PySpark with which it is tested; the newest releases of both engines share one.
         pom: the file that tells Maven which jars it needs.
     """
 
@@ -94,6 +94,6 @@ class Engine:
 
 ENGINES = {
     "delta-4.0": Engine(name="delta", version="4.0.1", pyspark="4.0.5", pom="delta-4.0-pom.xml"),
-    "delta-4.4": Engine(name="delta", version="4.4.0", pyspark="4.2.1", pom="delta-4.4-pom.xml"),
+    "delta-4.4": Engine(name="delta", version="4.4.0", pyspark="4.1.4", pom="delta-4.4-pom.xml"),
     "iceberg-1.12": Engine(name="iceberg", version="1.12.0", pyspark="4.1.4", pom="iceberg-pom.xml"),
 }
