@@ -40,6 +40,7 @@ from website import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "ticdc_source"
+DOCS = (ROOT / "docs", ROOT / "lakehouse/docs")
 
 _CITED = re.compile(r" \((?:docs|pingcap)/[^)]*\)")  # the source of a fact, in a docstring
 SHORT = 3  # words before a colon that say too little without what follows it
@@ -352,8 +353,9 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def documents() -> list[Path]:
-    """Return the project's README, CHANGELOG, CONTRIBUTING and pages of docs/."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "lakehouse/README.md"])
+    """Return README, CHANGELOG, CONTRIBUTING and the pages of both packages."""
+    pages = [path for folder in DOCS for path in folder.rglob("*.md")]
+    return sorted([*ROOT.glob("*.md"), ROOT / "lakehouse/README.md", *pages])
 
 
 def parts_of(text: str) -> list[str]:
