@@ -118,7 +118,7 @@ version: $(READY)  ## Fail unless TAG=v… is the version of the package, and th
 docs: $(READY)  ## Write the generated parts of the documentation
 	$(RUN) $(PY) -m tests.generate_docs
 
-site: $(READY)  ## Build the site of docs/ into build/site, with all links checked; `make site SERVE=1` shows it
+site: $(READY)  ## Build the site of all pages into build/site, with all links checked; `make site SERVE=1` shows it
 	$(RUN) NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo "build/site/index.html is there"
 ifdef SERVE

@@ -40,6 +40,7 @@ from website import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "ticdc_source"
+DOCS = (ROOT / "docs", ROOT / "lakehouse/docs")
 
 _CITED = re.compile(r" \((?:docs|pingcap)/[^)]*\)")  # the source of a fact, in a docstring
 SHORT = 3  # words before a colon that say too little without what follows it
@@ -171,10 +172,10 @@ def _shared_arguments() -> list[str]:
 
 
 def arguments_table(command: str | None) -> str:
-    """Return the table of a command's own arguments; without a command, of those that commands share."""
+    """Return the table of a command's arguments; those that the commands of `ticdc-source` share have their own."""
     shared = _shared_arguments()
-    lines = [line for line in _arguments(command) if line not in shared] if command else shared
-    return "\n".join(["| argument | meaning |", "|---|---|", *lines])
+    own = [line for line in _arguments(command) if line not in shared or command not in COMMANDS] if command else shared
+    return "\n".join(["| argument | meaning |", "|---|---|", *own])
 
 
 def metrics_table() -> str:
@@ -246,14 +247,19 @@ def layers_table() -> str:
     return "\n".join(lines)
 
 
-def result_table(benchmark: str) -> str:
-    """Return the table of a benchmark's last full run, from `benchmarks/results`, its environment, and its chart."""
+def result_table(benchmark: str, root: str = "..") -> str:
+    """Return the table of a benchmark's last full run, its environment, and its chart.
+
+    Args:
+        benchmark: the name of its file in `benchmarks/results`.
+        root: the way from the folder of the page to the root, for the link to the chart.
+    """
     path = FOLDER / f"{benchmark}.json"
     if not path.exists():
         return f"*Not measured yet: `python -m benchmarks --only {benchmark}`.*"
     parts = [markdown(path), judged(path).strip("\n"), provenance(path)]
     if path.with_suffix(".png").exists():
-        parts.append(f"![{caption(path)}](../benchmarks/results/{benchmark}.png)")
+        parts.append(f"![{caption(path)}]({root}/benchmarks/results/{benchmark}.png)")
     return "\n\n".join(filter(None, parts))
 
 
@@ -285,11 +291,11 @@ def speed() -> str:
     )
 
 
-def api_table() -> str:
-    """Return the table of public names by module, with the first line of each docstring."""
+def api_table(package: str) -> str:
+    """Return the table of a package's public names by module, with the first line of each docstring."""
     lines = ["| name | what it is or does |", "|---|---|"]
-    for module in PUBLIC:
-        prefix = module.__name__.removeprefix("ticdc_source").removeprefix(".")
+    for module in (each for each in PUBLIC if each.__name__.partition(".")[0] == package):
+        prefix = module.__name__.removeprefix(package).removeprefix(".")
         for name in sorted(set(module.__all__) - {"__version__"}, key=lambda name: (name.lower(), name)):
             first = (inspect.getdoc(getattr(module, name)) or "").partition("\n")[0]
             lines.append(f"| `{prefix}{'.' if prefix else ''}{name}` | {first} |")
@@ -321,7 +327,8 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "api": api_table,
+    "api": partial(api_table, "ticdc_source"),
+    "api_of_lakehouse": partial(api_table, "ticdc_lakehouse"),
     "options": options_table,
     "commands": partial(commands_table, COMMANDS),
     "commands_of_lakehouse": partial(commands_table, COMMANDS_OF_LAKEHOUSE),
@@ -345,15 +352,17 @@ PARTS: dict[str, Callable[[], str]] = {
     "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)
-        for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory", "sync", "audit")
+        for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory")
     },
+    **{benchmark: partial(result_table, benchmark, "../..") for benchmark in ("sync", "audit")},
     **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in PROTOCOLS},
 }
 
 
 def documents() -> list[Path]:
-    """Return the project's README, CHANGELOG, CONTRIBUTING and pages of docs/."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "lakehouse/README.md"])
+    """Return README, CHANGELOG, CONTRIBUTING and the pages of both packages."""
+    pages = [path for folder in DOCS for path in folder.rglob("*.md")]
+    return sorted([*ROOT.glob("*.md"), ROOT / "lakehouse/README.md", *pages])
 
 
 def parts_of(text: str) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 import ticdc_source
 from benchmarks.results import FOLDER, caption
+from tests.generate_docs import DOCS as ALL_DOCS
 from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
 from tests.support.paths import ROOT
@@ -17,7 +18,7 @@ from tests.versions.environments import dependencies, extras
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.protocols import PROTOCOLS
 
-DOCS = ROOT / "docs"
+DOCS, LAKEHOUSE = ALL_DOCS
 WIRE = DOCS / "wire.md"
 GLOSSARY = DOCS / "glossary.md"
 DOCUMENTS = pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -31,8 +32,10 @@ _DESIGN = re.compile(r"\bdesign/(\d{4}[\w-]*)")
 _TITLE = re.compile(r"'([^']+)' in the documentation")
 _URL = re.compile(r"[a-z]+://\S+")
 
+PACKAGES = ("ticdc_source/", "lakehouse/ticdc_lakehouse/")
+
 # Where the project's own texts are.
-FOLDERS = ("ticdc_source", "pyspark_ticdc", "tests", "examples", "benchmarks", "docs")
+FOLDERS = ("ticdc_source", "pyspark_ticdc", "tests", "examples", "benchmarks", "docs", "lakehouse")
 SUFFIXES = (".py", ".md", ".case")
 
 
@@ -99,11 +102,11 @@ def test_every_dependency_is_documented() -> None:
 
 @pytest.mark.parametrize("chart", sorted(FOLDER.glob("*.png")), ids=lambda path: path.stem)
 def test_a_chart_shows_the_figures_of_the_table(chart: Path) -> None:
-    """A chart is drawn from the result whose table is on the page: it says what it shows and the same commit."""
+    """A chart is drawn from the result whose table is on a page: it says what it shows and the same commit."""
     title = caption(chart.with_suffix(".json"))
 
     assert b"Title\0" + title.encode("latin-1") in chart.read_bytes()
-    assert f"![{title}]" in read(DOCS / "performance.md")
+    assert any(f"![{title}]" in read(folder / "performance.md") for folder in ALL_DOCS)
 
 
 def test_a_recipe_that_starts_at_a_time_reads_a_partition_without_newer_records() -> None:
@@ -129,7 +132,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_one_pattern_reads_a_topic_per_table_and_the_topic_of_the_uri() -> None:
     """The topics that the pages set up are those that the guides to many tables read."""
-    (pattern,) = set(re.findall(r'"subscribePattern", "([^"]+)"', read(DOCS / "guides/lakehouse.md")))
+    (pattern,) = set(re.findall(r'"subscribePattern", "([^"]+)"', read(DOCS / "guides/tables.md")))
     settings = [
         read(DOCS / "guides/changefeed.md"),
         *(read(DOCS / f"protocols/{name}.md") for name in PROTOCOLS if name != "csv"),
@@ -138,7 +141,7 @@ def test_one_pattern_reads_a_topic_per_table_and_the_topic_of_the_uri() -> None:
     defaults = [re.findall(r"kafka://broker:9092/([^?]+)", text)[0] for text in settings]
 
     assert f"subscribePattern={pattern}" in settings[0]
-    assert f'regular expressions such as "{pattern}"' in read(DOCS / "guides/lakehouse.md")
+    assert f'regular expressions such as "{pattern}"' in read(LAKEHOUSE / "sync.md")
     assert not [topic for topic in (*topics, *defaults) if not re.fullmatch(pattern, topic)]
 
 
@@ -172,11 +175,13 @@ def test_how_long_the_first_look_takes_is_said_alike() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """`nav` of mkdocs.yml has each page of docs/ once; the design notes come by themselves."""
+    """`nav` of mkdocs.yml has each page of both packages once; the design notes come by themselves."""
     nav = read(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
     listed = re.findall(r"- (?:[^:\n]+: )?(?!repository/)(\S+\.md)$", nav, re.MULTILINE)
 
-    assert sorted(listed) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not design(path))
+    there = [path.relative_to(DOCS) for path in DOCS.rglob("*.md") if not design(path)]
+    there += [Path("lakehouse") / path.relative_to(LAKEHOUSE) for path in LAKEHOUSE.rglob("*.md") if not design(path)]
+    assert sorted(listed) == sorted(map(str, there))
 
 
 def test_the_glossary_has_terms_of_the_pages() -> None:
@@ -245,8 +250,9 @@ def messages(path: Path) -> Iterator[str]:
 
 def test_messages_name_pages_by_their_titles() -> None:
     """Who installed the package has no folder `docs`: a message has the title of a page that exists, and no path."""
-    titles = {read(path).partition("\n")[0].removeprefix("# ") for path in DOCS.rglob("*.md")}
-    texts_of = {path: list(messages(path)) for path in sorted((ROOT / "ticdc_source").rglob("*.py"))}
+    titles = {read(path).partition("\n")[0].removeprefix("# ") for folder in ALL_DOCS for path in folder.rglob("*.md")}
+    modules = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    texts_of = {path: list(messages(path)) for path in modules}
     named = {title for found in texts_of.values() for text in found for title in _TITLE.findall(text)}
 
     paths = [(path.name, text) for path, found in texts_of.items() for text in found if _PAGE.search(text)]
@@ -268,18 +274,19 @@ def test_no_text_names_a_page_that_is_not_there() -> None:
 
 def test_no_message_says_see_the_docs() -> None:
     """What sends a reader to the documentation names the page."""
-    sources = [(path, text) for path, text in texts() if path.parts[0] == "ticdc_source"]
+    sources = [(path, text) for path, text in texts() if str(path).startswith(PACKAGES)]
 
     assert sources
     assert not [path for path, text in sources if re.search(r"see the doc", unwrapped(text), re.IGNORECASE)]
 
 
 def test_design_pages_have_numbers_of_their_own() -> None:
-    """Pages are numbered from 1 without gaps, begin with their number, and citations of them resolve."""
-    pages = {path.stem: read(path) for path in (DOCS / "design").glob("*.md")}
+    """Pages are numbered over both packages without gaps, begin with their number, and citations of them resolve."""
+    paths = [path for folder in ALL_DOCS for path in (folder / "design").glob("*.md")]
+    pages = {path.stem: read(path) for path in paths}
     cited = {name for _, text in texts() for name in _DESIGN.findall(text)}
 
-    assert [int(name[:4]) for name in sorted(pages)] == list(range(1, len(pages) + 1))
+    assert sorted(int(path.name[:4]) for path in paths) == list(range(1, len(paths) + 1))
     assert all(text.startswith(f"# {name[:4]}: ") for name, text in pages.items())
     assert not [name for name in cited if name not in pages and name not in {page[:4] for page in pages}]
 

@@ -148,7 +148,7 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
 
 def test_the_sync_toml_of_the_page_is_a_configuration() -> None:
     """The command of the page takes the file of the page."""
-    both = list(blocks(ROOT / "docs/guides/lakehouse.md"))
+    both = list(blocks(ROOT / "lakehouse/docs/sync.md"))
     config = read_toml(next(block.text for block in both if block.language == "toml"))
     command = next(block.text for block in both if "ticdc-lakehouse sync sync.toml" in block.text)
     arguments = shlex.split(command.partition("ticdc-lakehouse ")[2].splitlines()[0])

@@ -1,4 +1,4 @@
-"""The site of docs/ builds, with every link and anchor checked, and takes nothing from elsewhere."""
+"""The site of both packages builds, with every link and anchor checked, and takes nothing from elsewhere."""
 
 import os
 import re
@@ -12,7 +12,12 @@ import pytest
 from tests.support.paths import ROOT
 from website import PUBLIC
 
-API = ROOT / "docs/reference/python-api.md"
+API = {
+    "docs/reference/python-api.md": "reference/python-api.html",
+    "lakehouse/docs/python-api.md": "lakehouse/python-api.html",
+}
+INDEX, LAKEHOUSE = ROOT / "docs/index.md", ROOT / "lakehouse/docs/index.md"
+FOLDERS = {"docs": "", "lakehouse/docs": "lakehouse"}  # where their pages are in the site
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +35,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow("builds the site")
 def test_the_site_has_every_page(site: Path) -> None:
-    """Each page of docs/ is a page of the site, and README, the changelog and CONTRIBUTING are pages too."""
-    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    """Each page of both packages is a page of the site, and README, the changelog and CONTRIBUTING are pages too."""
+    pages = [Path(to) / path.relative_to(ROOT / of) for of, to in FOLDERS.items() for path in (ROOT / of).rglob("*.md")]
     copies = [Path("repository") / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 
     names = [path.with_suffix(".html") for path in [*pages, *copies]]
@@ -39,14 +44,18 @@ def test_the_site_has_every_page(site: Path) -> None:
 
 
 def test_the_index_has_every_page() -> None:
-    """A page that docs/index.md does not name is found by nobody; those of a protocol are on the page of all."""
-    index = ROOT / "docs/index.md"
-    named = {
-        (index.parent / name).resolve() for name in re.findall(r"\]\(([\w/.-]+)", index.read_text(encoding="utf-8"))
-    }
-    pages = [path for folder in ("guides", "reference") for path in (index.parent / folder).rglob("*.md")]
+    """A page that no index names is found by nobody; those of a protocol are on the page of all."""
+    pages = [path for folder in ("guides", "reference") for path in (INDEX.parent / folder).rglob("*.md")]
+    others = [path for path in LAKEHOUSE.parent.glob("*.md") if path != LAKEHOUSE]
 
-    assert not [path.name for path in pages if path not in named]
+    assert not [path.name for path in (*pages, LAKEHOUSE) if path not in named_by(INDEX)]
+    assert not [path.name for path in others if path not in named_by(LAKEHOUSE)]
+
+
+def named_by(index: Path) -> set[Path]:
+    """Return the pages to which an index links."""
+    links = re.findall(r"\]\(([\w/.-]+)", index.read_text(encoding="utf-8"))
+    return {(index.parent / link).resolve() for link in links}
 
 
 @pytest.mark.slow("builds the site")
@@ -69,10 +78,11 @@ def test_the_search_works_from_disk(site: Path) -> None:
 
 @pytest.mark.slow("builds the site")
 def test_public_names_have_their_docstring(site: Path) -> None:
-    """The reference has each public name once, and the site its docstring."""
-    marks = re.findall(r"<!-- docstrings(?: without members)?: ([\w ]+) -->", API.read_text(encoding="utf-8"))
+    """The references have each public name once, and the site its docstring."""
+    sources = [(ROOT / source).read_text(encoding="utf-8") for source in API]
+    marks = re.findall(r"<!-- docstrings(?: without members)?: ([\w ]+) -->", "".join(sources))
     names = [name for mark in marks for name in mark.split()]
-    page = (site / "reference/python-api.html").read_text(encoding="utf-8")
+    page = "".join((site / built).read_text(encoding="utf-8") for built in API.values())
 
     public = {name: getattr(module, name) for module in PUBLIC for name in set(module.__all__) - {"__version__"}}
     assert sorted(names) == sorted(public)

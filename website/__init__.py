@@ -1,4 +1,4 @@
-"""The site of docs/: a hook of mkdocs, and pictures that commands make."""
+"""The site of docs/ and lakehouse/docs/: a hook of mkdocs, and pictures that commands make."""
 
 import ticdc_lakehouse
 import ticdc_lakehouse.errors

@@ -1,7 +1,8 @@
 """What mkdocs does not do by itself with pages that are also read in the repository.
 
-Pages link to files outside docs/: those become pages of the site (`repository/…`), or lose their link. The design notes
-are listed, and comments `<!-- docstrings: … -->` are replaced with the docstrings of public names.
+The pages of both packages are one site. They link to files outside their folders: those become pages of the site too
+(`repository/…`), or lose their link. The design notes are listed, and comments `<!-- docstrings: … -->` are replaced
+with the docstrings of public names.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from mkdocs.structure.pages import Page
 from website import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS = "docs/"
-COPIES = "repository/"  # where files from outside docs/ are in the site
-MAINTAINERS = ("design/", "wire.md", COPIES)
+DOCS = {"docs/": "", "lakehouse/docs/": "lakehouse/"}  # the folders of pages, and where their pages are in the site
+COPIES = "repository/"  # where other files are in the site
+DESIGN = tuple(f"{prefix}design/" for prefix in DOCS.values())
+MAINTAINERS = (*DESIGN, "wire.md", COPIES)
 
 _log = get_plugin_logger("website")  # a warning ends a strict build
 _LINK = re.compile(r"(```.*?```|`[^`\n]*`)|(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)", re.DOTALL)
@@ -32,15 +34,21 @@ _CODE = {".py": "python", "": "text"}  # languages of files that become a page
 
 def on_config(config: MkDocsConfig) -> None:
     """Put the design notes into the navigation."""
-    notes = sorted(path.name for path in (ROOT / "docs/design").glob("*.md"))
+    notes = [f"{prefix}design/{path.name}" for folder, prefix in DOCS.items() for path in _notes(folder)]
+    by_number = sorted(notes, key=lambda note: Path(note).name)
     for tab in config.nav or []:
         for part in tab.get("Maintainers", ()):
             if "Design" in part:
-                part["Design"] = [f"design/{name}" for name in notes]
+                part["Design"] = by_number
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each file outside docs/ that a page links to."""
+    """Add the pages that are not in mkdocs' own folder, and each other file that a page links to."""
+    for folder, prefix in DOCS.items():
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            name = f"{prefix}{path.relative_to(ROOT / folder).as_posix()}"
+            if files.get_file_from_path(name) is None:
+                files.append(File.generated(config, name, abs_src_path=str(path)))
     pages = {_source(file.src_uri): file.content_string for file in files.documentation_pages()}
     wanted = [path for source, text in pages.items() for path in outside(source, text)]
     while wanted:
@@ -64,7 +72,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Let links lead to pages of the site, put in docstrings, and let the search list users' pages first."""
     source = _source(page.file.src_uri)
     if page.file.src_uri.startswith(MAINTAINERS):
-        page.meta["search"] = {"exclude": True} if page.file.src_uri.startswith("design/") else {"boost": 0.2}
+        page.meta["search"] = {"exclude": True} if page.file.src_uri.startswith(DESIGN) else {"boost": 0.2}
 
     def replaced(match: re.Match[str]) -> str:
         code, text, link = match.groups()
@@ -84,10 +92,15 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def outside(source: Path, text: str) -> list[Path]:
-    """Return the files outside docs/ to which a page links."""
+    """Return the files to which a page links that are in no folder of pages."""
     links = [link for code, _, link in _LINK.findall(text) if not code and not _elsewhere(link)]
     found = [_resolved(source, unquote(link).partition("#")[0]) for link in links]
-    return [path for path in found if not str(path).startswith(DOCS) and (ROOT / path).is_file()]
+    return [path for path in found if not str(path).startswith(tuple(DOCS)) and (ROOT / path).is_file()]
+
+
+def _notes(folder: str) -> list[Path]:
+    """Return the design notes of a folder of pages."""
+    return list((ROOT / folder / "design").glob("*.md"))
 
 
 def _elsewhere(link: str) -> bool:
@@ -101,13 +114,17 @@ def _resolved(source: Path, link: str) -> Path:
 
 def _source(uri: str) -> Path:
     """Return the path below the root of the file behind a page."""
-    return Path(uri.removeprefix(COPIES) if uri.startswith(COPIES) else DOCS + uri)
+    if uri.startswith(COPIES):
+        return Path(uri.removeprefix(COPIES))
+    folder, prefix = max((each for each in DOCS.items() if uri.startswith(each[1])), key=lambda each: len(each[1]))
+    return Path(folder + uri.removeprefix(prefix))
 
 
 def _uri(path: Path) -> str | None:
     """Return where a file of the repository is in the site; None if it is not there."""
-    if str(path).startswith(DOCS):
-        return str(path).removeprefix(DOCS)
+    for folder, prefix in DOCS.items():
+        if str(path).startswith(folder):
+            return prefix + str(path).removeprefix(folder)
     if path.suffix in _CODE and (ROOT / path).is_file():
         return f"{COPIES}{path}.md"
     return f"{COPIES}{path}" if path.suffix in {".md", *_IMAGES} else None

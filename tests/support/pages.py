@@ -1,10 +1,10 @@
-"""The pages of the documentation: README, CHANGELOG, CONTRIBUTING and docs/, with their blocks of code and anchors."""
+"""The pages of the documentation, of both packages, with their blocks of code and anchors."""
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.generate_docs import documents
+from tests.generate_docs import DOCS, documents
 from tests.support.paths import ROOT
 
 README = ROOT / "README.md"
@@ -38,17 +38,17 @@ def blocks(path: Path) -> list[Block]:
 
 
 def guides() -> list[Path]:
-    """Return the pages for users: README and docs/, without the design notes."""
+    """Return the pages for users: each README and the folders of pages, without the design notes."""
     return [
         path
         for path in documents()
-        if path.name == "README.md" or (path.is_relative_to(ROOT / "docs") and not design(path))
+        if path.name == "README.md" or (any(map(path.is_relative_to, DOCS)) and not design(path))
     ]
 
 
 def design(path: Path) -> bool:
     """Return whether a page is a design note."""
-    return path.is_relative_to(ROOT / "docs" / "design")
+    return any(path.is_relative_to(folder / "design") for folder in DOCS)
 
 
 def without_code(text: str) -> str:

@@ -10,7 +10,7 @@ from tests.versions.environments import interpreter, run_module
 from tests.versions.test_versions import OTHERS
 from ticdc_lakehouse.syncs.catalogs import PACKAGES
 
-PAGE = ROOT / "docs/guides/without-network.md"
+PAGE = ROOT / "lakehouse/docs/without-network.md"
 ALL = [(engine, release) for engine, releases in PACKAGES.items() for release in releases]
 SECONDS = 280
 

@@ -20,7 +20,7 @@ from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import environment
 
 PROJECT = ROOT / "lakehouse/examples/dbt"
-PAGE = ROOT / "docs/guides/dbt.md"
+PAGE = ROOT / "lakehouse/docs/dbt.md"
 VERSIONS = dict(re.findall(r"(dbt-core|dbt-spark|pyspark)==([\d.]+)", PAGE.read_text(encoding="utf-8")))
 PART = 0.6  # of the messages; it has the ADD COLUMN of shop.orders
 SECONDS = 900

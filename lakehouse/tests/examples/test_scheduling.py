@@ -18,7 +18,7 @@ from tests.support.pages import blocks
 from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import environment
 
-PAGE = ROOT / "docs/guides/scheduling.md"
+PAGE = ROOT / "lakehouse/docs/scheduling.md"
 AIRFLOW = re.findall(r"Airflow (\d+\.\d+\.\d+)", PAGE.read_text(encoding="utf-8"))
 PLACES = ("/opt", "/etc/ticdc", "/var/lib/ticdc", "/var/log/ticdc", "/data")  # of the page
 OVERLAPS = 75  # what flock is told to return

@@ -14,7 +14,7 @@ from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import interpreter
 
 README = ROOT / "lakehouse/README.md"
-GUIDE = ROOT / "docs/guides/lakehouse.md"
+GUIDE = ROOT / "lakehouse/docs/sync.md"
 ENGINE = ENGINES["delta-4.4"]
 SECONDS = 900
 

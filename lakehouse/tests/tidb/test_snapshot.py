@@ -42,7 +42,7 @@ OLDEST = "3.5.9"
 FIRST = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 # Defaults that a statement writes in another way than information_schema (tests/planning/test_column_facts.py).
 AS_WRITTEN = frozenset({"2001-02-03 04:05:06.789", "2001-02-03 04:05:06.5", "ab", "ab\\0\\0"})
-# Types that `spark.read.jdbc` reads as `snapshot` does; docs/guides/initial-load.md has the others.
+# Types that `spark.read.jdbc` reads as `snapshot` does; lakehouse/docs/initial-load.md has the others.
 SAME_TYPES = {
     **dict.fromkeys(("tinyint", "tinyint(1)"), "tinyint"),
     **dict.fromkeys(("tinyint unsigned", "smallint"), "smallint"),
@@ -174,7 +174,7 @@ def test_the_guide_has_the_types(spark: "SparkSession", tidb: TiDB, sql: Session
     """`spark.read.jdbc` has other types than `snapshot` and the changes where the guide says so, and nowhere else."""
     from ticdc_source.spark.schema import to_spark
 
-    guide = (ROOT / "docs/guides/initial-load.md").read_text(encoding="utf-8")
+    guide = (ROOT / "lakehouse/docs/initial-load.md").read_text(encoding="utf-8")
     lines = [line.strip("|").split("|") for line in re.findall(r"^(\| `.*\|)$", guide, re.MULTILINE)]
     different = [(type_, *cells) for names, *cells in lines for type_ in re.findall("`(.*?)`", names)]
     rows = [*different, *((type_, spark_type, spark_type) for type_, spark_type in SAME_TYPES.items())]

@@ -37,7 +37,7 @@ __all__ = [
     "row_text_in_tidb",
 ]
 
-# The canonical texts, by the MySQL types that have them; docs/guides/audit.md shows this table.
+# The canonical texts, by the MySQL types that have them; lakehouse/docs/audit.md shows this table.
 FORMS: dict[str, str] = {
     "integers, `YEAR`, `BIT`": "decimal digits",
     "`DECIMAL`": "decimal digits, without zeros at the end of the fraction",
