@@ -90,7 +90,6 @@ _HOMES = {
     "command_line": "cli.program",
     "run": "cli.program",
     "Bars": "cli.screen",
-    "Screen": "cli.screen",
     "Table": "cli.screen",
     "errors": "cli.screen",
     "moment": "cli.screen",

@@ -73,7 +73,7 @@ def test_several_tables_say_how_to_read_one_or_all() -> None:
     assert str(caught.value) == (
         "The read selects 2 tables, and outputFormat=changelog and envelope give the rows of one: test.other, test.t. "
         "Choose it, e.g. .option('tables', 'test.other'). To read all: outputFormat=event has their rows as JSON; "
-        "ticdc_source.tables() has a typed DataFrame for each (see 'Tables in Delta and Iceberg' in the documentation)"
+        "ticdc_source.tables() has a typed DataFrame for each (see 'All tables of a micro-batch' in the documentation)"
     )
 
 

@@ -457,8 +457,8 @@ def infer_table(sample: Sample) -> TableSchema:
         msg = (
             f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
             f"{listed}. Choose it, e.g. .option('tables', '{names[0]}'). To read all: outputFormat=event has their "
-            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'Tables in Delta and "
-            "Iceberg' in the documentation)"
+            "rows as JSON; ticdc_source.tables() has a typed DataFrame for each (see 'All tables of a "
+            "micro-batch' in the documentation)"
         )
         raise OptionError(msg)
     if not names:

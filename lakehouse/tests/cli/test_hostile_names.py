@@ -21,7 +21,6 @@ def test_no_command_reaches_the_terminal(
         ("sync", f"{tmp_path}/{EVIL}"),
         ("sync", "--bootstrap-servers", "127.0.0.1:1", "--path", EVIL, "--format", EVIL),
         ("audit", f"{tmp_path}/{EVIL}"),
-        ("collect", "--to", tmp_path / "collected", "--wheel", f"{tmp_path}/{EVIL}.whl"),
     ]
 
     for call in calls:

@@ -1,4 +1,4 @@
-"""Fetch the jars of an engine as `ticdc-lakehouse collect` does, or use them in a session that fetches none.
+"""Fetch the jars of an engine as the page for machines without a network does, or use them and fetch none.
 
     python -m lakehouse.tests.engines.engine_jars fetch|use ENGINE FOLDER
 
@@ -13,9 +13,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.support.paths import ROOT
 from tests.versions.decoding import equal
-from ticdc_lakehouse.syncs.catalogs import SETTINGS
-from ticdc_lakehouse.syncs.engine_jars import fetch_jars
+from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
+from ticdc_lakehouse.syncs.catalogs import PACKAGES, SETTINGS, package_of
+
+PAGE = ROOT / "lakehouse/docs/without-network.md"
 
 
 def coordinates(jar: Path) -> str:
@@ -25,12 +28,24 @@ def coordinates(jar: Path) -> str:
     return ":".join(found.groups()) if found else ""
 
 
+def fetch(engine: str, folder: Path) -> list[str]:
+    """Run the code of the page, in a folder, with the package of an engine for this PySpark; return what it fetched."""
+    code = re.search(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    text = code[1] if code else ""
+    packages = f"{PACKAGES['delta']['4.1']},{DRIVER_COORDINATE}"
+    equal(text.count(packages), 1)
+    (folder / "bundle").mkdir()
+    os.chdir(folder)
+    exec(text.replace(packages, f"{package_of(engine)},{DRIVER_COORDINATE}"))  # noqa: S102 (the page's)
+    return sorted(map(coordinates, Path("bundle/jars").glob("*.jar")))
+
+
 def use(engine: str, folder: Path) -> int:
     """Write and read a table in a session that has the jars, and nowhere to fetch others from."""
     os.environ["DEFAULT_ARTIFACT_REPOSITORY"] = (folder / "nothing").as_uri()
     settings = {
         **SETTINGS[engine],
-        "spark.jars": str(folder / "jars" / "*.jar"),
+        "spark.jars": str(folder / "bundle" / "jars" / "*.jar"),
         "spark.jars.ivy": str(folder / "ivy"),
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
@@ -59,7 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     if arguments.what == "fetch":
-        report: object = sorted(map(coordinates, fetch_jars(arguments.engine, folder / "jars")))
+        report: object = fetch(arguments.engine, folder)
     else:
         report = use(arguments.engine, folder)
     print(json.dumps({arguments.what: report}))  # noqa: T201

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from lakehouse.tests.engines.engine_jars import PAGE
 from tests.versions.environments import interpreter, run_module
 from tests.versions.test_versions import OTHERS
 from ticdc_lakehouse.syncs.catalogs import PACKAGES
 
-PAGE = ROOT / "lakehouse/docs/without-network.md"
 ALL = [(engine, release) for engine, releases in PACKAGES.items() for release in releases]
 SECONDS = 280
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ticdc_lakehouse.cli import audit, collect, sync
+from ticdc_lakehouse.cli import audit, sync
 from ticdc_source import __version__
 from ticdc_source.developer_api import command_line, run
 
 __all__ = ["COMMANDS", "main", "parser"]
 
-COMMANDS = {"sync": sync, "audit": audit, "collect": collect}
+COMMANDS = {"sync": sync, "audit": audit}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -37,10 +37,8 @@ from ticdc_source.errors import OptionError
 
 __all__ = [
     "refuse_connect",
-    "refuse_remote",
     "session_of",
     "start_workers",
-    "started",
 ]
 
 _COMMON = {
@@ -91,9 +89,8 @@ def session_of(config: SyncConfig) -> SparkSession:
             be one of Spark Connect.
         TargetError: Spark does not start.
     """
-    if "spark.remote" in config.spark:
+    if "spark.remote" in config.spark or any(os.environ.get(name) for name in _REMOTE):
         raise OptionError(_NO_CONNECT)
-    refuse_remote(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
     settings = {**_COMMON, **SETTINGS[config.format], **catalog_of_a_folder(config)}
@@ -108,7 +105,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     for name, value in {**settings, **config.spark}.items():
         if name not in secrets:
             builder = builder.config(name, _expanded(value) if name == "spark.jars" else value)
-    spark = started(builder)
+    spark = _started(builder)
     _quiet(spark)
     check_jars(spark, config.format)
     _set_secrets(spark, secrets)
@@ -137,17 +134,7 @@ def _expanded(jars: str) -> str:
     return ",".join(names)
 
 
-def refuse_remote(reason: str) -> None:
-    """Refuse an environment in which PySpark makes sessions of Spark Connect.
-
-    Raises:
-        OptionError: it is one; the text is `reason`.
-    """
-    if any(os.environ.get(name) for name in _REMOTE):
-        raise OptionError(reason)
-
-
-def started(builder: SparkSession.Builder) -> SparkSession:
+def _started(builder: SparkSession.Builder) -> SparkSession:
     """Return the session of a builder.
 
     Raises:
