@@ -8,7 +8,6 @@ from ticdc_source.cli.arguments import words as words
 from ticdc_source.cli.program import command_line as command_line
 from ticdc_source.cli.program import run as run
 from ticdc_source.cli.screen import Bars as Bars
-from ticdc_source.cli.screen import Screen as Screen
 from ticdc_source.cli.screen import Table as Table
 from ticdc_source.cli.screen import errors as errors
 from ticdc_source.cli.screen import moment as moment
