@@ -25,6 +25,9 @@ SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=20
 # For tests that take as long as they are told to.
 HOURS := -o timeout=0 -o faulthandler_timeout=3600
 
+# ticdc-lakehouse has no compiled part: one wheel is for all machines.
+LAKEHOUSE_WHEEL := $(PY) -m pip wheel --quiet --no-deps --wheel-dir dist ./lakehouse
+
 # $(call timed,command): run it, and print how long it took.
 timed = @began=$$(date +%s); $(RUN) $(1); code=$$?; took=$$(($$(date +%s) - began)); \
 	echo "make $@: $$((took / 60)) min $$((took % 60)) s"; exit $$code
@@ -94,21 +97,24 @@ bench-quick: $(VENV)/.benchmarks $(READY)  ## Measure less, two minutes
 native: $(PY)  ## Build the native path in place (Rust): ticdc_source/kernels/_native.abi3.so
 	$(PY) native/extension.py
 
-wheel: $(PY)  ## Build the wheel for a cluster into dist, with the native path (Rust); says which glibc it needs
+wheel: $(PY)  ## Build the wheels of both packages for a cluster into dist, with the native path (Rust); says which glibc it needs
 	$(PY) native/extension.py --wheel dist
+	$(LAKEHOUSE_WHEEL)
 
-wheels: $(VENV)/.wheels  ## Build wheels for any Linux on x86_64 and aarch64 into dist, with zig (Rust); auditwheel checks them
+wheels: $(VENV)/.wheels  ## Build wheels of both packages for any Linux on x86_64 and aarch64 into dist, with zig (Rust); auditwheel checks them
 	rm -f dist/*manylinux*.whl
 	$(PY) native/extension.py --wheels dist
+	$(LAKEHOUSE_WHEEL)
 	for wheel in dist/*manylinux*.whl; do $(PY) -m auditwheel show $$wheel || exit 1; done
 
-sdist: $(VENV)/.wheels  ## Build the sdist into dist, with the sources of all crates: it builds without a network
+sdist: $(VENV)/.wheels  ## Build the sdists of both packages into dist, with the sources of all crates: they build without a network
 	$(PY) native/extension.py --vendor
+	cd lakehouse && "$(CURDIR)/$(PY)" -m hatchling build --target sdist --directory ../dist
 	$(PY) -m hatchling build --target sdist --directory dist; code=$$?; rm -rf native/vendor; exit $$code
 
 sbom: $(VENV)/.wheels  ## Write what the wheel of this machine in dist depends on, with licences: packages (CycloneDX) and crates
 	rm -rf build/sbom && $(PYTHON) -m venv build/sbom
-	build/sbom/bin/python -m pip install --quiet "$$(ls dist/*_$$(uname -m).whl)[all]"
+	build/sbom/bin/python -m pip install --quiet "$$(ls dist/*_$$(uname -m).whl)[all]" ./lakehouse
 	$(PY) -m cyclonedx_py environment --output-file dist/sbom.cdx.json build/sbom/bin/python
 	cd native && $(CARGO) tree --locked --edges normal --prefix none --format "{p} {l}" | sed 's| (/.*)||' | sort -u > ../dist/crates.txt
 
