@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, in_order
-from ticdc_source.pipeline.formats import fold
+from ticdc_source.pipeline.output_formats import fold
 from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.sources.chunk import Chunk
 

@@ -11,7 +11,7 @@ from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.sync_toml import EXAMPLE, read_toml
 from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_lakehouse.targets.merge_arguments import WriteSettings
 from ticdc_source.errors import OptionError
 from ticdc_source.schema.table_name import TableName
 

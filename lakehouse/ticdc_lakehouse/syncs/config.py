@@ -15,7 +15,7 @@ from ticdc_lakehouse.syncs.names import Layout
 from ticdc_lakehouse.syncs.redaction import SECRET_NAME
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.write_settings import WriteSettings
+from ticdc_lakehouse.targets.merge_arguments import WriteSettings
 from ticdc_source.developer_api import (
     Options,
     ParseError,

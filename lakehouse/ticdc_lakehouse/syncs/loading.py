@@ -27,10 +27,10 @@ from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stor
 from ticdc_lakehouse.targets.conflicts import retried
 from ticdc_lakehouse.targets.log import append_log
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX, merge_into
+from ticdc_lakehouse.targets.merge_arguments import WriteSettings
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
-from ticdc_lakehouse.targets.write_settings import WriteSettings
 from ticdc_source.developer_api import KEY, DDLEvent, TableFilter, TableName, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
