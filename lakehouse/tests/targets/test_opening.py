@@ -164,7 +164,7 @@ def test_a_session_without_delta_is_told_in_one_sentence(spark: SparkSession) ->
 
 
 def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process describes a table once to know its engine, and again only if the table was gone meanwhile."""
+    """A process describes a table once to know its engine, and again if it was gone, or may be in another catalog."""
     schemas: list[StructType | None] = [StructType()]
     described: list[str] = []
 
@@ -184,3 +184,6 @@ def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: p
     schemas.append(StructType())
     assert isinstance(existing_target(spark, name), DeltaTarget)
     assert described == [name, name]
+    monkeypatch.setattr(type(spark.catalog), "currentCatalog", lambda _: "other")
+    existing_target(spark, name)
+    assert described == [name] * 3

@@ -1,12 +1,14 @@
 """A table in Delta: its properties, its history, and what RESTORE does to it."""
 
+# ruff: noqa: D102 (what each method does says the contract, `Target`)
+
 from __future__ import annotations
 
 import datetime
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import DataType
@@ -31,6 +33,11 @@ class DeltaTarget(SqlTarget):
     """A Delta table."""
 
     engine = "delta"
+    own_properties: ClassVar[Mapping[str, str]] = {  # so that columns can be widened, renamed, and be DATETIME later
+        "delta.enableTypeWidening": "true",
+        "delta.columnMapping.mode": "name",
+        "delta.feature.timestampNtz": "supported",
+    }
 
     def undone(self) -> list[CommitFacts]:
         """Return nothing: RESTORE restores the properties too."""
@@ -42,16 +49,7 @@ class DeltaTarget(SqlTarget):
             return super().append(rows, facts)
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
-        """Return whether a column with rows can change its type so."""
         return delta_can_widen(old, new) and self.properties().get("delta.enableTypeWidening") == "true"
-
-    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
-        """Return what lets columns be widened, renamed, have any name, and be DATETIME later."""
-        return {
-            "delta.enableTypeWidening": "true",
-            "delta.columnMapping.mode": "name",
-            "delta.feature.timestampNtz": "supported",
-        }
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns; a feature that the type of one needs is enabled."""
@@ -80,7 +78,6 @@ class DeltaTarget(SqlTarget):
         return Merged(rows, is_commit=rows > 0)
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
-        """Return the settings with which a commit records facts."""
         return {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(facts.as_properties())}
 
     def version_of_engine(self) -> str | None:

@@ -1,5 +1,7 @@
 """A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog."""
 
+# ruff: noqa: D102 (what each method does says the contract, `Target`)
+
 from __future__ import annotations
 
 import datetime
@@ -29,7 +31,6 @@ class IcebergTarget(SqlTarget):
     engine = "iceberg"
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
-        """Return whether a column with rows can change its type so."""
         return iceberg_can_widen(old, new)
 
     def renew(self) -> None:
@@ -55,7 +56,6 @@ class IcebergTarget(SqlTarget):
         return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
-        """Return the settings with which a commit records facts."""
         start = "spark.sql.iceberg.snapshot-property."
         return {f"{start}{name}": value for name, value in facts.as_properties().items()}
 
@@ -67,7 +67,7 @@ class IcebergTarget(SqlTarget):
     def forget_versions(self, keep: datetime.timedelta) -> None:
         """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
         before = datetime.datetime.now(datetime.timezone.utc) - keep
-        rows = self._current().selectExpr(
+        rows = self._newest_first("in_effect").selectExpr(
             "unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch"
         )
         commits = sorted(((row["ms"], row["has_batch"]) for row in rows.collect()), reverse=True)
@@ -89,36 +89,35 @@ class IcebergTarget(SqlTarget):
         check_permission()
         run_sql(self.spark, f"CALL {catalog}.system.{procedure}({given})").collect()
 
-    def _current(self) -> DataFrame:
-        """Return the snapshots that were not rolled back."""
-        current = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
-        return self.spark.table(f"{self.name}.snapshots").join(current.distinct(), "snapshot_id")
-
     def commits(self, *, undone: bool = False) -> list[Commit]:
         """Return the commits, newest first; those that were rolled back only if they count."""
-        known = self.spark.table(f"{self.name}.snapshots") if undone else self._current()
-        snapshots = known.orderBy("committed_at", ascending=False).select("snapshot_id", "summary")
+        snapshots = self._newest_first("true" if undone else "in_effect").select("snapshot_id", "summary")
         return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
         its = f"summary['{BATCH_ID}'] IS NOT NULL"
-        rows = self._newest_first(its).where(F.col("summary").getItem(APP_ID) == app_id).collect()
+        rows = (
+            self._newest_first(its)
+            .where(F.col("summary").getItem(APP_ID) == app_id)
+            .select("summary", "in_effect")
+            .collect()
+        )
         return last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
 
     def undone(self) -> list[CommitFacts]:
         """Return what the commits recorded that a rollback has undone, unless there is a commit since."""
         if self._is_own:
             return []
-        newest_first = self._newest_first().collect()
+        newest_first = self._newest_first().select("summary", "in_effect").collect()
         return [CommitFacts.of(row["summary"]) for row in takewhile(lambda row: not row["in_effect"], newest_first)]
 
     def _newest_first(self, where: str = "true") -> DataFrame:
-        """Return the summaries of snapshots, and which of them are in effect: the others were rolled back."""
+        """Return snapshots, and which of them are `in_effect`: of the others, which were rolled back, that is NULL."""
         ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
-        snapshots = self.spark.table(f"{self.name}.snapshots").where(where).join(ancestors, "snapshot_id", "left")
-        return snapshots.orderBy("committed_at", ascending=False).select("summary", "in_effect")
+        snapshots = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left").where(where)
+        return snapshots.orderBy("committed_at", ascending=False)
 
     def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:
         """Return whether the snapshot of now is that of the MERGE, if it can be asked; nobody tells its rows."""

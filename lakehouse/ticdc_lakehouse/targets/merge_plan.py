@@ -17,11 +17,12 @@ from ticdc_lakehouse.targets.changelog import (
     given_to_target,
     lost_values,
 )
-from ticdc_lakehouse.targets.merge_sessions import tasks_of
 from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert, quoted
 from ticdc_source.errors import SchemaError
 
 __all__ = ["MergePlan", "MergeReport", "computed_images"]
+
+_ROWS_OF_A_TASK = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,7 @@ def computed_images(
         )
         raise SchemaError(msg)
     decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
-    few = replace(images, frame=frame.coalesce(tasks_of(row["all"])))
+    tasks = max(1, -(-row["all"] // _ROWS_OF_A_TASK))  # however many they were computed in
+    few = replace(images, frame=frame.coalesce(tasks))
     content = f"{row['all']}:{(row['places'] or 0) % 2**64:016x}"
     return few, row["all"], row["gone"], content, decided

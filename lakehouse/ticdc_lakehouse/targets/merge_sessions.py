@@ -27,14 +27,12 @@ __all__ = [
     "origin",
     "own_session",
     "shuffling",
-    "tasks_of",
 ]
 
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
 _ADAPTIVE, _COST_BASED = "spark.sql.adaptive.enabled", "spark.sql.cbo.enabled"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_ROWS_OF_A_TASK = 1000
 _FILES_OF_A_PARTITION = 8
 _MOST_SNAPSHOT_PARTITIONS = 50  # Delta's default
 _MOST_PARENTS = 4  # sessions whose clones are kept
@@ -81,10 +79,8 @@ def in_thread(spark: SparkSession | None, run: _Run) -> _Run:
     def in_context(*given: Any) -> object:
         return context.copy().run(run, *given)  # several threads may run it at once
 
-    if spark is None:
-        return cast("_Run", in_context)
-    inherit: Any = inheritable_thread_target(spark)  # without a session it warns that tags are lost
-    # It is the session itself if threads are not pinned.
+    # Without a session it would warn that tags are lost. It returns the session itself if threads are not pinned.
+    inherit: Any = None if spark is None else inheritable_thread_target(spark)
     return cast("_Run", inherit(in_context) if callable(inherit) else in_context)
 
 
@@ -104,7 +100,7 @@ def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
     if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
         own.conf.set(_ADAPTIVE, "true")
     own.conf.set(SUBSTITUTE, "false")
-    # Delta would copy the source of a MERGE, which might change; ours is computed once (`spark/computed.py`).
+    # Delta would copy the source of a MERGE, which might change; ours is computed once (`spark_sql/computed.py`).
     own.conf.set(_MATERIALIZE_SOURCE, "none")
     _origins[own] = str(jsession.sessionUUID())
     return own
@@ -127,11 +123,6 @@ def frame_in(frame: DataFrame, spark: SparkSession) -> DataFrame:
     dataset = getattr(jvm, "org.apache.spark.sql.classic.Dataset")
     jframe: Any = frame._jdf  # noqa: SLF001
     return DataFrame(dataset.ofRows(spark._jsparkSession, jframe.queryExecution().analyzed()), spark)  # noqa: SLF001
-
-
-def tasks_of(rows: int) -> int:
-    """Return in how many tasks at most a number of rows is read, whatever number they were computed in."""
-    return max(1, -(-rows // _ROWS_OF_A_TASK))
 
 
 @contextmanager

@@ -36,19 +36,20 @@ class RememberedBatches:
 
     def __init__(self) -> None:
         self._batches: OrderedDict[tuple[str, str, str], RememberedBatch] = OrderedDict()
-        self._engines: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
     def engine(self, spark: SparkSession, table: str) -> str | None:
         """Return the engine of a table; None if it is not known."""
         with _lock:
-            return self._engines.get((origin(spark), table))
+            return self._engines.get(_place(spark, table))
 
     def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
         """Note the engine of a table; None if the table is not there."""
+        place = _place(spark, table)
         with _lock:
-            self._engines.pop((origin(spark), table), None)
+            self._engines.pop(place, None)
             if engine is not None:
-                self._engines[origin(spark), table] = engine
+                self._engines[place] = engine
             while len(self._engines) > _MOST_REMEMBERED:
                 self._engines.popitem(last=False)
 
@@ -63,6 +64,11 @@ class RememberedBatches:
             self._batches[origin(spark), table, app_id] = batch
             while len(self._batches) > _MOST_REMEMBERED:
                 self._batches.popitem(last=False)
+
+
+def _place(spark: SparkSession, table: str) -> tuple[str, str, str]:
+    """Return what identifies a table: its name may not have the catalog."""
+    return origin(spark), spark.catalog.currentCatalog(), table
 
 
 # Like the sessions of merges it belongs to the process: each call of merge_into opens its target anew.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -31,6 +31,7 @@ class SqlTarget:
     """What both engines do by the same SQL."""
 
     engine = ""
+    own_properties: ClassVar[Mapping[str, str]] = {}  # those of a new table, for the engine's sake
 
     def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
         self.spark = spark
@@ -84,10 +85,12 @@ class SqlTarget:
         replaces: bool = False,
     ) -> None:
         check_session_catalog(self.spark, self.name)
-        self._create_namespace()
+        parts = parts_of(self.name)
+        if len(parts) > 1 and not is_path(self.name):
+            run_sql(self.spark, f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(parts[:-1])}")
         definitions = ", ".join(definition(column) for column in columns)
         place = "" if location is None else f" LOCATION {text_in_sql(location)}"
-        given = {**self.own_properties(columns), **properties}
+        given = {**self.own_properties, **properties}
         settings = f" TBLPROPERTIES {settings_in_sql(given)}" if given else ""
         verb = "CREATE OR REPLACE" if replaces else "CREATE"
         using = f"USING {self.engine}{layout}{place}"
@@ -105,16 +108,6 @@ class SqlTarget:
                 "documentation"
             )
             raise TargetError(msg) from None
-
-    def own_properties(self, _columns: Sequence[NewColumn]) -> dict[str, str]:
-        """Return the properties that a new table gets for the engine's sake."""
-        return {}
-
-    def _create_namespace(self) -> None:
-        parts = parts_of(self.name)
-        if len(parts) > 1 and not is_path(self.name):
-            namespace = ".".join(parts[:-1])
-            run_sql(self.spark, f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         definitions = ", ".join(definition(column) for column in columns)
