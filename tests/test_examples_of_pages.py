@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.opponents import opponent_jars
 from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
 from tests.fixtures import Kafka
@@ -30,6 +32,7 @@ RUN = ("python", "sql")
 PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
 PARSED = "parsed only: "
 BAD_RECORD = ROOT / "docs/guides/bad-records.md"
+BUG_REPORTS = ROOT / "docs/guides/bug-reports.md"
 
 # Blocks of these languages are parts of files that tests/examples runs or parses: test_monitoring.py, test_dbt.py.
 OF_EXAMPLES = {"yaml": ".yml", "jinja": ".sql"}
@@ -144,6 +147,39 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
             assert any(block.text in text for text in texts_of_examples(OF_EXAMPLES[block.language]))
         assert block.language in {*RUN, *OF_EXAMPLES, "json", "toml", "sh", "text"}
         assert block.language not in RUN or block.comment in {"", "end"} or re.match(rf"{PARSED}\w+ ", block.comment)
+
+
+@pytest.mark.slow("another Spark, with the jars of its Kafka sink")
+def test_kept_records_are_written_again(spark: SparkSession, broker: Kafka, tmp_path: Path) -> None:
+    """The page's last block writes records as they were: key, value, headers, partition and order."""
+    written, again = (f"records-{uuid.uuid4().hex[:12]}" for _ in range(2))
+    sent = [(m.partition, m.key, m.value, [("h", b"\xfe")] if m.key else [], None) for m in read_messages("canal-json")]
+    for name in (written, again):
+        create_topic(broker.bootstrap_servers, name, 3)
+    produce(broker.bootstrap_servers, written, [*sent[:600], (0, None, None, [], None), (0, b"", b"\xff", [], None)])
+    *_, last = (block.text for block in blocks(BUG_REPORTS) if block.language == "python")
+    places = {"broker:9092": broker.bootstrap_servers, "records-again": again, "/data": str(tmp_path)}
+    for place, here in places.items():
+        last = last.replace(place, here)
+    _records(spark, broker, written).write.parquet(f"{tmp_path}/records")
+
+    program = f"from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n{last}"
+    jars = ",".join(map(str, opponent_jars()))
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--master local[2] --jars {jars} pyspark-shell"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=300)
+
+    columns = ("_partition", "_offset", "_key", "_value", "_headers", "_tables", "_event_types")
+    before, after = (
+        _records(spark, broker, name).select(*columns).orderBy("_partition", "_offset").collect()
+        for name in (written, again)
+    )
+    assert len(before) == 602
+    assert after == before
+
+
+def _records(spark: SparkSession, broker: Kafka, topic: str) -> DataFrame:
+    reader = spark.read.format("ticdc").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    return reader.option("subscribe", topic).option("outputFormat", "record").load()
 
 
 def test_the_sync_toml_of_the_page_is_a_configuration() -> None:

@@ -17,7 +17,7 @@ from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
 from ticdc_source.options.names import HIDDEN, is_of_registry, refuse_unknown, without_secrets
 from ticdc_source.options.options import OPTIONS
-from ticdc_source.options.parsers import LARGEST_INT, LARGEST_LONG, ParseError
+from ticdc_source.options.parsers import LARGEST_LONG, ParseError
 
 __all__ = [
     "EFFECTIVE",
@@ -30,10 +30,8 @@ __all__ = [
     "count",
     "file_path",
     "given_by_user",
-    "offset_range",
     "options_of",
     "overrides_of",
-    "partitions",
     "seconds",
     "words",
 ]
@@ -56,13 +54,11 @@ _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 # Options whose place an argument has taken.
 _ARGUMENTS = {"subscribe": "--topic", "kafka.bootstrap.servers": "--bootstrap-servers"}
 _TOPICS = frozenset({"assign", "subscribePattern"})  # refused beside --topic
-_LOOK_UPS = frozenset({
-    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "strictOptions"
+_RECORDS = frozenset({
+    "failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs", "maxBytesPerBatch", "maxMessageBytes", "maxRowsPerBatch", "nativeCode",
+    "strictOptions",
 })  # fmt: skip
-_RECORDS = _LOOK_UPS | {
-    "failOnDataLoss", "kafkaConsumer.pollTimeoutMs", "maxBytesPerBatch", "maxMessageBytes", "maxRowsPerBatch",
-    "nativeCode",
-}  # fmt: skip
 # What `tail` does in a way of its own: where it begins, which columns it reads, and how it divides the read.
 _OWN_OF_TAIL = frozenset({
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
@@ -77,8 +73,6 @@ _EVENTS = {row.name for row in OPTIONS.values() if "event" in row.outputs and ro
 EFFECTIVE: Mapping[str, frozenset[str]] = {
     "tail": frozenset(_EVENTS - _OWN_OF_TAIL),
     "lag": _RECORDS | _OF_REGISTRY | {"protocol", "valueCompression", "inferSchema.timeoutMs"},
-    "capture": _RECORDS,
-    "replay": _LOOK_UPS,
 }
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -136,13 +130,6 @@ def _topics(text: str) -> str:
     return ",".join(names)
 
 
-def _topic(text: str) -> str:
-    if _TOPIC.fullmatch(text.strip()) is None:
-        msg = "expected the name of one topic: up to 249 letters, digits, dots, underscores and hyphens"
-        raise ParseError(msg)
-    return text.strip()
-
-
 def file_path(text: str) -> Path:
     """Parse the path of a file. Its name need not be UTF-8."""
     try:
@@ -170,25 +157,6 @@ def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
 count = parsers.whole_number(1, LARGEST_LONG)
 
 
-def partitions(text: str) -> frozenset[int]:
-    """Parse numbers of partitions, separated by commas."""
-    return frozenset(map(parsers.whole_number(0, LARGEST_INT), text.split(",")))
-
-
-def offset_range(text: str) -> tuple[int | None, int | None]:
-    """Parse FROM:TO, one of which may be left out."""
-    start, colon, end = (part.strip() for part in text.partition(":"))
-    offset = parsers.whole_number(0, LARGEST_LONG)
-    if not colon or not (start or end):
-        msg = "expected FROM:TO, FROM: or :TO"
-        raise ParseError(msg)
-    first, last = (offset(part) if part else None for part in (start, end))
-    if last is not None and last <= (first or 0):
-        msg = "expected FROM:TO with FROM below TO, as TO is exclusive"
-        raise ParseError(msg)
-    return first, last
-
-
 def _servers(text: str) -> str:
     return ",".join(parsers.servers(text))
 
@@ -206,8 +174,8 @@ def _name_and_value(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def add_connection(parser: argparse.ArgumentParser, *, is_one_topic: bool = False) -> None:
-    """Add the arguments that say which brokers and which topics, or which one topic."""
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which brokers and which topics."""
     group = parser.add_argument_group("connection")
     group.add_argument(
         "--bootstrap-servers",
@@ -219,10 +187,10 @@ def add_connection(parser: argparse.ArgumentParser, *, is_one_topic: bool = Fals
     )
     group.add_argument(
         "--topic",
-        type=argument(_topic if is_one_topic else _topics),
+        type=argument(_topics),
         required=True,
         metavar="TOPIC[,…]",
-        help="the topics; `replay` takes one",
+        help="the topics",
     )
     _add_options(
         group,

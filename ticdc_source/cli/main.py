@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ticdc_source import __version__
-from ticdc_source.cli import capture, doctor, inspect, lag, options, replay, tail
+from ticdc_source.cli import doctor, inspect, lag, options, tail
 from ticdc_source.cli.program import command_line, run
 
 __all__ = ["COMMANDS", "main", "parser"]
@@ -16,8 +16,6 @@ COMMANDS = {
     "tail": tail,
     "lag": lag,
     "doctor": doctor,
-    "capture": capture,
-    "replay": replay,
     "options": options,
 }
 

@@ -29,7 +29,7 @@ from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import Fetch, Sample, Sampler
 from ticdc_source.planning.load import batch_options
-from ticdc_source.protocols import INSPECTIONS, decoder_of, describe_unknown, recognized
+from ticdc_source.protocols import SETTINGS_FINDERS, decoder_of, describe_unknown, recognized
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.protocols.changefeed import SettingsFinder
 from ticdc_source.protocols.events import Corrupt, TableEvents
@@ -258,7 +258,7 @@ class _Topic:
         if wanted != "auto":
             return wanted
         protocol = recognized(key, value)
-        if protocol in INSPECTIONS:
+        if protocol in SETTINGS_FINDERS:
             self._recognized.add(protocol)
             return protocol
         # Else it is a tombstone, or a broken message of the protocol seen so far.
@@ -292,7 +292,7 @@ class _Topic:
         sample = Sample(decoder, TableFilter(()), whole=self._whole, table_ddl=self._options.table_ddl)
         return _Messages(
             decoder,
-            INSPECTIONS[protocol].settings(RegistrySettings.of(self._options)),
+            SETTINGS_FINDERS[protocol](RegistrySettings.of(self._options)),
             sample,
             ProtocolReport(protocol=protocol),
         )

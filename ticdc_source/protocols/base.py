@@ -26,16 +26,12 @@ from ticdc_source.sources.chunk import Chunk
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
-    from ticdc_source.options.registry import RegistrySettings
-    from ticdc_source.protocols.changefeed import SettingsFinder
-    from ticdc_source.protocols.redaction import Redactor
     from ticdc_source.sources.storage.file_format import FileFormat
 
 __all__ = [
     "ORIGIN",
     "Decoded",
     "Decoder",
-    "Inspection",
     "Learned",
     "LearnedPrefixes",
     "LearnedTable",
@@ -321,19 +317,6 @@ class Decoder(ABC):
     @abstractmethod
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Return each event's commit-ts where it can be found without parsing the message, else NULL."""
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """What only `ticdc-source inspect` and `ticdc-source capture` ask of a wire format.
-
-    Attributes:
-        settings: makes what looks for the settings of the changefeed in messages, given where the schemas are.
-        redacted: returns a record's key and value with the values of columns redacted.
-    """
-
-    settings: Callable[[RegistrySettings], SettingsFinder]
-    redacted: Callable[[bytes | None, bytes | None, Redactor], tuple[bytes | None, bytes | None]]
 
 
 def splits_of(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.compression import codec_of
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.messages import MALFORMED, JSONObject
@@ -80,12 +81,14 @@ class SettingsFinder(ABC):
 
     Attributes:
         can_omit_old_columns: whether the protocol has `only-output-updated-columns`.
+        registry: where the schemas of Avro messages are.
         no_commit_ts: the number of row messages without a commit-ts.
         watermarks: the number of watermarks.
     """
 
     can_omit_old_columns: ClassVar[bool] = True
 
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
     no_commit_ts: int = 0
     watermarks: int = 0
     _partial_old_rows: int = 0  # updates whose old row lacks columns

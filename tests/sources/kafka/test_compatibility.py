@@ -19,8 +19,8 @@ from kafka.protocol.parser import KafkaProtocol
 from tests.sources.kafka.reshaped import SAID, reshaped
 from tests.support.paths import ROOT
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.api import ClientFacts
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits
+from ticdc_source.sources.kafka.client import ClientFacts
 from ticdc_source.sources.kafka.kafka_python import compatibility
 from ticdc_source.sources.kafka.kafka_python.compatibility import (
     ANSWERS,
@@ -91,7 +91,6 @@ def test_the_design_page_lists_every_private_name() -> None:
     assert names_of_the_page() == guarded | (imported - classes)
     assert imported - classes == {
         "AbstractTokenProvider",
-        "ConfigResource",
         "SaslMechanism",
         "SaslMechanismGSSAPI",
         "register_sasl_mechanism",

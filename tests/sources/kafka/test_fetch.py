@@ -28,9 +28,8 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.api import ClientFacts
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits
-from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.client import BrokerFacts, ClientFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import translated
 from ticdc_source.sources.kafka.kafka_python.readers import RecordReader
 from ticdc_source.sources.kafka.patience import Cause, Patience

@@ -15,8 +15,7 @@ from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.kafka.api import ClientFacts
-from ticdc_source.sources.kafka.client import BrokerFacts, PartitionReader, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.client import BrokerFacts, ClientFacts, PartitionReader, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Limit, Patience

@@ -1,22 +1,18 @@
-"""What inspection asks of avro: the settings that messages show, and the values that are redacted."""
+"""What inspection asks of avro: the settings that messages show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.row_schema import BEFORE, CHECKSUM, COMMIT_TS, OP, row_schema_of
-from ticdc_source.protocols.avro_bytes import redacted
-from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.events import Split, TableEvents
-from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.protocols.registry_framing import body_of, has_header
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["INSPECTION"]
+__all__ = ["AvroSettings"]
 
 
 @dataclass
@@ -25,7 +21,6 @@ class AvroSettings(SettingsFinder):
 
     can_omit_old_columns: ClassVar[bool] = False
 
-    registry: RegistrySettings = field(default_factory=RegistrySettings)
     _rows: int = 0
     _with_extension: int = 0
     _with_before: int = 0
@@ -72,20 +67,3 @@ class AvroSettings(SettingsFinder):
             yield ChangefeedSetting("integrity.integrity-check-level", "correctness", because)
         if self.watermarks:
             yield ChangefeedSetting("avro-enable-watermark", "true", f"watermarks: {self.watermarks:,}")
-
-
-def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a record with the values of columns redacted. DDL and watermarks stay."""
-    return _redacted_part(key, redactor), _redacted_part(value, redactor)
-
-
-def _redacted_part(data: bytes | None, redactor: Redactor) -> bytes | None:
-    if data is None or not has_header(data):
-        return data
-    schema_id, start = body_of(data)
-    schema = row_schema_of(redactor.registry, schema_id)
-    own = schema.own - {BEFORE}
-    return redacted(schema.schema.declared, data, start, redactor, lambda path: path[0] not in own)
-
-
-INSPECTION = Inspection(lambda registry: AvroSettings(registry=registry), _redacted)

@@ -1,28 +1,18 @@
-"""What inspection asks of canal-json: the settings that messages show, and the values that are redacted.
-
-Which settings of the changefeed messages show: docs/wire.md, items 68 to 76. Values stay that say what a message is
-about, and DDL statements. All others are redacted.
-"""
+"""What inspection asks of canal-json: the settings that messages show (docs/wire.md, items 68 to 76)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import parse_object
-from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 
-__all__ = ["INSPECTION"]
+__all__ = ["CanalJSONSettings"]
 
 # Types that content-compatible=true writes with a length, precision or labels.
 _WITH_LENGTH = frozenset({"binary", "bit", "char", "decimal", "enum", "set", "varbinary", "varchar"})
-
-_KEPT = frozenset({"id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "sqlType", "mysqlType"})
-# Not the encoded handle key of output-row-key, and not the URL of a claim-check file.
-_KEPT_OF_EXTENSION = frozenset({"commitTs", "watermarkTs", "onlyHandleKey"})
 
 
 @dataclass
@@ -75,24 +65,3 @@ class CanalJSONSettings(SettingsFinder):
             yield ChangefeedSetting("content-compatible", true_false(long, short), because)
         if self._row_keys:
             yield ChangefeedSetting("output-row-key", "true", f"messages with '_tidb.rowkey': {self._row_keys:,}")
-
-
-def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a record with the values of columns redacted."""
-    # TiCDC writes no key; who else does writes values of columns into it.
-    return key and redactor.unknown(key), value and redactor.json(value, _wanted)
-
-
-def _wanted(path: Path, siblings: Mapping[str, bytes]) -> Treatment:
-    if not path:
-        return Treatment.REDACT
-    if path[0] == "sql":  # official Canal has the statement of a row, with its values
-        kept = siblings.get("isDdl") == b"true"
-    elif path[0] == "_tidb":
-        kept = path[-1] in _KEPT_OF_EXTENSION
-    else:
-        kept = path[0] in _KEPT
-    return Treatment.KEEP if kept else Treatment.REDACT
-
-
-INSPECTION = Inspection(lambda _: CanalJSONSettings(), _redacted)

@@ -1,32 +1,21 @@
-"""What inspection asks of debezium: the settings that messages show, and the values that are redacted.
-
-Which settings of the changefeed messages show: docs/wire.md, items 77 to 91. The values of columns are members of
-`before` and `after`, and of a key's payload. Schemas stay as they are, also the defaults in them, and so do DDL
-statements.
-"""
+"""What inspection asks of debezium: the settings that messages show (docs/wire.md, items 77 to 91)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder, true_false
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.debezium.decoder import row_fields
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import JSONObject, parse_object
-from ticdc_source.protocols.redaction import Path, Redactor, Treatment
 
-__all__ = ["INSPECTION"]
+__all__ = ["DebeziumSettings"]
 
 _TICDC = "TiCDC"  # `source.connector`
-
-_ROWS = frozenset({"before", "after"})
-_OF_DDL = frozenset({"databaseName", "ddl", "tableChanges"})
-_SQL = ("source", "query")
 
 
 @dataclass
@@ -89,23 +78,3 @@ class DebeziumSettings(SettingsFinder):
             with_old = self._updates - self._without_old
             because = f"updates with 'before': {with_old:,} of {self._updates:,}"
             yield ChangefeedSetting("debezium.output-old-value", true_false(with_old, self._without_old), because)
-
-
-def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a record with the values of columns redacted."""
-    return key and redactor.json(key, _wanted_of_key), value and redactor.json(value, _wanted)
-
-
-def _wanted(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
-    within = path[1:] if path[:1] == ("payload",) else path
-    is_value = (len(within) > 1 and within[0] in _ROWS) or within == _SQL
-    return Treatment.REDACT if is_value and path[:1] != ("schema",) else Treatment.KEEP
-
-
-def _wanted_of_key(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
-    within = path[1:] if path[:1] == ("payload",) else path
-    is_value = path[:1] != ("schema",) and len(within) == 1 and within[0] not in _OF_DDL
-    return Treatment.REDACT if is_value else Treatment.KEEP
-
-
-INSPECTION = Inspection(lambda _: DebeziumSettings(), _redacted)

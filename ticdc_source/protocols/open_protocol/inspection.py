@@ -1,37 +1,25 @@
-"""What inspection asks of open-protocol: the settings that messages show, and the values that are redacted.
-
-Which settings of the changefeed messages show: docs/wire.md, items 58 to 67. Types and flags of columns, what keys say
-of an event, and DDL stay. The values of columns are redacted; their lengths stay.
-"""
+"""What inspection asks of open-protocol: the settings that messages show (docs/wire.md, items 58 to 67)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import FramingError
-from ticdc_source.protocols.base import Inspection
 from ticdc_source.protocols.changefeed import ChangefeedSetting, RowMessage, SettingsFinder
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.messages import parse_object
-from ticdc_source.protocols.open_protocol.split import VERSION, frames
-from ticdc_source.protocols.redaction import Path, Redactor, Treatment, Wanted
+from ticdc_source.protocols.open_protocol.split import frames
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import removes_rows_of
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["INSPECTION"]
+__all__ = ["OpenProtocolSettings"]
 
 _HANDLE_KEY = 2  # the flag of a column (docs/wire.md, item 61)
 _MANY = 3  # records of one transaction with one event each, from which on that is no accident
 _Key = tuple[TableName, tuple[str, ...]]
-
-_ROWS = frozenset({"u", "p", "d"})
-_DEPTH = 3  # of a column's value: the row, the column, and `v`
-_KEPT_OF_COLUMN = frozenset({"t", "h", "f"})
-_KEPT_OF_KEY = frozenset({"ts", "scm", "tbl", "t", "rid", "ptn", "ohk"})  # not `ccl`, the URL of a claim-check file
-_BASE64_CODES = frozenset({b"249", b"250", b"251", b"252"})  # texts and blobs
 
 
 @dataclass
@@ -121,32 +109,3 @@ def _split_transactions(split: Split) -> int:
         position not in several and position - 1 not in several and commits.get(position - 1) == versions
         for position, versions in commits.items()
     )
-
-
-def _redacted(key: bytes | None, value: bytes | None, redactor: Redactor) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the value of a record with the values of columns redacted."""
-    redacted_key = key and key[: len(VERSION)] + _frames(key[len(VERSION) :], redactor, _wanted_of_key)
-    return redacted_key, value and _frames(value, redactor, _wanted)
-
-
-def _frames(data: bytes, redactor: Redactor, wanted: Wanted) -> bytes:
-    try:
-        parts = frames(data, 0, "value")
-    except FramingError:
-        return redactor.unknown(data)
-    texts = [redactor.json(part, wanted) if part else part for part in parts]
-    return b"".join(len(text).to_bytes(8, "big") + text for text in texts)
-
-
-def _wanted_of_key(path: Path, _siblings: Mapping[str, bytes]) -> Treatment:
-    return Treatment.KEEP if path and path[0] in _KEPT_OF_KEY else Treatment.REDACT
-
-
-def _wanted(path: Path, siblings: Mapping[str, bytes]) -> Treatment:
-    if len(path) != _DEPTH or path[0] not in _ROWS or path[2] in _KEPT_OF_COLUMN:
-        return Treatment.KEEP
-    is_encoded = siblings.get("t") in _BASE64_CODES or "f" not in siblings  # without flags, any string may be
-    return Treatment.BASE64 if is_encoded and path[2] == "v" else Treatment.REDACT
-
-
-INSPECTION = Inspection(lambda _: OpenProtocolSettings(), _redacted)

@@ -14,15 +14,14 @@ from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.numbers import shortest_single
-from ticdc_source.protocols.avro_bytes import Path, fastavro_module, read_body, read_varint, redacted, text_bounds
+from ticdc_source.protocols.avro_bytes import fastavro_module, read_body, read_varint, text_bounds
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import JSONObject, parse_exact
-from ticdc_source.protocols.redaction import Redactor
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES
 
-__all__ = ["commit_ts_of_row", "is_avro", "message_of", "parse_avro", "redacted_avro", "row_as_json", "table_of_row"]
+__all__ = ["commit_ts_of_row", "is_avro", "message_of", "parse_avro", "row_as_json", "table_of_row"]
 
 _WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # zig-zag of branch 11
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
@@ -143,21 +142,6 @@ def commit_ts_of_row(value: bytes) -> int | None:
         return read_varint(value, position)[0]
     except ValueError:
         return None
-
-
-def redacted_avro(value: bytes, redactor: Redactor) -> bytes:
-    """Return a row message with redacted values, of the same length; other messages as they are.
-
-    Raises:
-        ValueError, KeyError, IndexError: the bytes are not a simple message in Avro.
-    """
-    return redacted(_SCHEMA, value, 0, redactor, _is_redacted) if value.startswith(_ROW) else value
-
-
-def _is_redacted(path: Path) -> bool:
-    """Return whether a text or number is a value of a row, or an address in claim-check storage; its zone is none."""
-    member = path[1] if len(path) > 1 else ""
-    return member == "claimCheckLocation" or (member in ("data", "old") and path[-1] != "location")
 
 
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka.api import ClientFacts
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.patience import Patience
 
 __all__ = [
     "BrokerFacts",
     "Client",
+    "ClientFacts",
     "Connect",
     "LogTruncatedError",
     "NoAnswerError",
@@ -30,6 +30,18 @@ __all__ = [
     "Topic",
     "UnknownPartitionsError",
 ]
+
+
+class ClientFacts(NamedTuple):
+    """Which client library reads, for `metricsPath`.
+
+    Attributes:
+        client: its name and version; None before the first connection.
+        fallback: which of its private parts are not built as expected, so that a slower way is taken; None if all are.
+    """
+
+    client: str | None = None
+    fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka.api import ClientFacts
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits, between
 from ticdc_source.sources.kafka.client import (
     Client,
+    ClientFacts,
     Connect,
     LogTruncatedError,
     NoAnswerError,

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.api import ClientFacts
-from ticdc_source.sources.kafka.client import Client, Connect, NoAnswerError
+from ticdc_source.sources.kafka.client import Client, ClientFacts, Connect, NoAnswerError
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
 
 __all__ = ["RetryingClient"]

@@ -17,7 +17,7 @@ from types import CodeType, MappingProxyType
 import kafka
 
 from ticdc_source.errors import warn
-from ticdc_source.sources.kafka.api import ClientFacts
+from ticdc_source.sources.kafka.client import ClientFacts
 
 __all__ = [
     "ANSWERS",

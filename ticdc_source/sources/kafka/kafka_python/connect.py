@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.api import ClientFacts
-from ticdc_source.sources.kafka.client import Client
+from ticdc_source.sources.kafka.client import Client, ClientFacts
 from ticdc_source.sources.kafka.kafka_python.compatibility import CONNECTIONS, TESTED, differences, facts
 from ticdc_source.sources.kafka.patience import Patience
 
-if TYPE_CHECKING:
-    from ticdc_source.sources.kafka.kafka_python.writing import KafkaWriter
-
-__all__ = ["TESTED", "connect", "installed", "writer"]
+__all__ = ["TESTED", "connect", "installed"]
 
 
 def installed() -> ClientFacts:
     """Return which version of the library is installed, and what it lacks."""
     return facts()
-
-
-def writer(settings: ClientSettings) -> KafkaWriter:
-    """Connect to brokers, to write."""
-    from ticdc_source.sources.kafka.kafka_python.writing import KafkaWriter  # noqa: PLC0415 (no read needs it)
-
-    return KafkaWriter(settings)
 
 
 def connect(settings: ClientSettings, patience: Patience) -> Client:
