@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-__all__ = ["ClientFacts", "WrittenRecord"]
-
-
-class ClientFacts(NamedTuple):
-    """Which client library reads, for `metricsPath`.
-
-    Attributes:
-        client: its name and version; None before the first connection.
-        fallback: which of its private parts are not built as expected, so that a slower way is taken; None if all are.
-    """
-
-    client: str | None = None
-    fallback: str | None = None
+__all__ = ["WrittenRecord"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
