@@ -195,6 +195,29 @@ class TestPartitions:
             cluster.partitions()
 
 
+class TestClient:
+    def test_commits_are_seen_by_others(self, servers: str, topic: MakeTopic) -> None:
+        """What is committed for a group is what the group has; bootstrap servers may have a protocol before them."""
+        name = topic()
+        group = f"{name}-group"
+        topic_partition = TopicPartition(name, 0)
+        with KafkaCluster(options(f"PLAINTEXT://{servers}", subscribe=name)) as cluster:
+            assert cluster.committed(group, [topic_partition]) == {}
+            cluster.commit_group(group, {topic_partition: 3})
+            assert cluster.committed(group, [topic_partition]) == {topic_partition: 3}
+        with closing(KafkaConsumer(bootstrap_servers=servers, group_id=group)) as consumer:
+            assert consumer.committed(KafkaTopicPartition(name, 0)) == 3
+
+    def test_the_library_is_named(self, servers: str, topic: MakeTopic) -> None:
+        """Metrics say what fetched, once something has been fetched."""
+        name = topic()
+        produce(servers, name, values(1))
+        with KafkaFetcher(settings(servers), FetchSettings(max_records=10, max_bytes=1000)) as fetcher:
+            assert fetcher.library is None
+            assert flat(fetcher.fetch(OffsetRange(name, 0, 0, 1))) == [(0, b"0")]
+            assert fetcher.library == f"kafka-python {kafka.__version__}"
+
+
 class TestRanges:
     def test_batch_defaults(self, servers: str, topic: MakeTopic) -> None:
         """A batch read covers what is there, one range for each partition, empty ones too."""
