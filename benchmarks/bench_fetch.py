@@ -1,6 +1,6 @@
-"""The cost of fetching records from Kafka: record by record through kafka-python, and cut out of record batches.
+"""The cost of fetching records from Kafka: by kafka-python's own consumer, and cut out of record batches.
 
-One process reads the same topic partition on both paths in turns, alone and followed by decoding. Figures are the
+One process reads the same topic partition in each way in turns, and once more followed by decoding. Figures are the
 best of several turns, because noise only adds. CPU time is that of the whole process, with kafka-python's own thread.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
 
 from benchmarks.bench_throughput import filled_topic
 from benchmarks.corpus import WORKS, messages
@@ -27,11 +28,10 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.kafka_python import network_client
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"
-PATHS = ("record by record", "sliced")
+WAYS = ("KafkaConsumer", "fetch", "fetch and decode")
 
 _WORK = "canal-json"
 
@@ -53,16 +53,17 @@ SIZES = {
 
 
 def run(bootstrap: str, size_name: str, command: str) -> Result:
-    """Measure both paths, without and with decoding."""
+    """Measure each way."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("a topic partition", *(f"{what}, {path}" for what in ("fetch", "read") for path in PATHS))
+    result.columns = ("a topic partition", *WAYS)
     work = WORKS[_WORK]
     spec = spec_for(list(islice(messages(_WORK), 1000)), **work.options)
     for codec in size.codecs:
         with filled_topic(bootstrap, work, size.records, 1, codec) as (topic, filled):
             arguments = (bootstrap, topic, filled.records)
-            runs = {"fetch": partial(fetched, *arguments), "read": partial(_read, *arguments, spec)}
+            functions = (_consumed, fetched, partial(_read, spec=spec))
+            runs = {way: partial(function, *arguments) for way, function in zip(WAYS, functions, strict=True)}
             samples = list(_measured(runs, filled.records, size.turns))
         name = codec or "not compressed"
         result.samples[name] = samples
@@ -78,13 +79,22 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
 def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -> Iterator[dict[str, float]]:
     for _ in range(turns):
         sample: dict[str, float] = {}
-        for what, run_once in runs.items():
-            for path in PATHS:
-                with _path(path):
-                    begun = time.process_time()
-                    assert run_once() == records
-                    sample[f"{what}, {path}"] = round(records / (time.process_time() - begun))
+        for way, run_once in runs.items():
+            begun = time.process_time()
+            assert run_once() == records
+            sample[way] = round(records / (time.process_time() - begun))
         yield sample
+
+
+def _consumed(bootstrap: str, topic: str, records: int) -> int:
+    """Read with kafka-python's consumer, and drop its records."""
+    topic_partition = TopicPartition(topic, 0)
+    with closing(KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
+        consumer.assign([topic_partition])
+        count = 0
+        while count < records:
+            count += len(consumer.poll(timeout_ms=500).get(topic_partition, []))
+    return count
 
 
 def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
@@ -97,16 +107,3 @@ def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
         for _ in not_collecting(batches):
             pass
     return state.counters.records
-
-
-@contextmanager
-def _path(name: str) -> Iterator[None]:
-    """Force one of the paths."""
-    module: Any = network_client
-    chosen = module.slice_fetches
-    if name != "sliced":
-        module.slice_fetches = lambda *_: False
-    try:
-        yield
-    finally:
-        module.slice_fetches = chosen

@@ -57,8 +57,7 @@ def pytest_configure() -> None:
 
 
 # kafka-python leaves sockets open, which garbage collection would find in the midst of another test. Only the clients
-# with which tests write to brokers, and the plain client, come to these two functions: the package's other one has its
-# own for both (`connections.py`).
+# with which tests write to brokers come to these two functions: the package's own has others (`connections.py`).
 
 
 async def _connect_or_close(

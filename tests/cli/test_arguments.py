@@ -98,8 +98,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         msg = "nobody answers"
         raise KafkaUnavailableError(msg)
 
-    for client in ("network_client.NetworkClient", "plain_client.PlainClient"):
-        monkeypatch.setattr(f"ticdc_source.sources.kafka.kafka_python.{client}", refuse)
+    monkeypatch.setattr("ticdc_source.sources.kafka.kafka_python.network_client.NetworkClient", refuse)
     for function in ("probe", "speaks_tls"):
         monkeypatch.setattr(f"ticdc_source.inspection.doctor.{function}", refuse)
     monkeypatch.setattr("ticdc_source.inspection.doctor.socket.getaddrinfo", lambda *_, **__: [])

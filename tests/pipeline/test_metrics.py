@@ -58,7 +58,7 @@ def test_everything_of_a_range_is_counted_once() -> None:
         "rescued": 0, "invalid_utf8": 0,
         "min_commit_ts": TSO, "max_commit_ts": TSO + 5,
         "watermark": TSO + 9, "ending_commit_ts": None,
-        "client": "kafka-python 3", "client_fallback": None,
+        "client": "kafka-python 3",
         "decoded": {"native": state.counters.native, "general": 4 - state.counters.native},
         "native_fallback": "nativeCode=off",
     }  # fmt: skip

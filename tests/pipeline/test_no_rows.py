@@ -142,7 +142,7 @@ def test_other_json_is_no_marker() -> None:
 class Fetching:
     """A fetcher of given values."""
 
-    client_facts = (None, None)
+    library = None
 
     def __init__(self, values: list[bytes | None]) -> None:
         self.values = values

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ticdc_source.inspection.report import Outcome
 from ticdc_source.kernels.native import why_general
-from ticdc_source.sources.kafka.kafka_python.connect import TESTED, installed
+from ticdc_source.sources.kafka.kafka_python.connect import installed
 
 __all__ = ["PACKAGES", "check_java", "check_native", "check_package", "check_worker"]
 
@@ -64,7 +64,13 @@ PACKAGES = (
 
 
 def check_package(package: Package) -> Outcome:
-    """Return whether a package is there, without importing it."""
+    """Return whether a package is there; only kafka-python is imported.
+
+    Raises:
+        OptionError: reads do not work with this kafka-python.
+    """
+    if package.name == "kafka-python":
+        return Outcome.ok(installed())
     try:
         version = importlib.metadata.version(package.name)
     except importlib.metadata.PackageNotFoundError:
@@ -76,22 +82,10 @@ def check_package(package: Package) -> Outcome:
                 "not installed here: jobs need it, the commands do not", 'pip install "ticdc-source[spark]"'
             )
         return Outcome.failed(f"not installed; for {package.use}", f"pip install {package.name}")
-    if package.name == "kafka-python":
-        return _check_client(version)
     if package.name == "pyspark" and tuple(map(int, version.split(".")[:2])) < _LEAST_PYSPARK:
         text = f'{version}: decode() works, format("ticdc") needs 4.0'
         return Outcome.warning(text, "install PySpark 4.0 or newer, or read with decode()")
     return Outcome.ok(version)
-
-
-def _check_client(version: str) -> Outcome:
-    lacking = installed().fallback
-    if lacking is not None:
-        mend = f"pip install kafka-python=={TESTED}"
-        return Outcome.warning(f"{version} is built otherwise than the tested {TESTED}: {lacking}", mend)
-    return Outcome.ok(
-        f"{version}, the tested build" if version == TESTED else f"{version}, built as the tested {TESTED}"
-    )
 
 
 def check_native(native_code: str) -> Outcome:

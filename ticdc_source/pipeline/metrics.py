@@ -126,7 +126,6 @@ METRICS = (
         nullable=True,
     ),
     Metric("client", "string", "", "the client library that fetched, and its version", nullable=True),
-    Metric("client_fallback", "string", "", "why the library took a slower way; null if it did not", nullable=True),
     Metric("decoded.native", "bigint", _IMAGES, "what the native path read"),
     Metric("decoded.general", "bigint", _IMAGES, "what the general path read"),
     Metric(
@@ -242,7 +241,6 @@ def metrics_line(
     *,
     table: str | None = None,
     client: str | None = None,
-    client_fallback: str | None = None,
     native_fallback: str | None = None,
 ) -> dict[str, object]:
     """Return the metrics line of one offset range.
@@ -255,7 +253,6 @@ def metrics_line(
         commit_end: the option `endingCommitTs`, or the commit-ts that `resolved` stands for.
         table: the one table of the read; None if there are several, or none is known.
         client: the client library that fetched, and its version.
-        client_fallback: why that library took a slower way; None if it did not.
         native_fallback: why this process did not take the native path; None if it did.
     """
     return {
@@ -291,7 +288,6 @@ def metrics_line(
         "watermark": counters.watermark,
         "ending_commit_ts": commit_end,
         "client": client,
-        "client_fallback": client_fallback,
         "decoded": {"native": counters.native, "general": counters.general},
         "native_fallback": native_fallback,
     }

@@ -47,8 +47,8 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
     """Reads offset ranges, one after the other, on the same connections. A context manager that closes itself."""
 
     @property
-    def client_facts(self) -> tuple[str | None, str | None]:
-        """Which client library reads, as `ClientFacts`; unknown before the first range that is not empty."""
+    def library(self) -> str | None:
+        """The client library that reads, and its version; None before the first range that is not empty."""
         ...
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:

@@ -81,7 +81,6 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
             if search is not None:
                 search.around = offset_range
             yield from read(fetcher.fetch(offset_range), spec, state)
-            client, fallback = fetcher.client_facts
             lines.append(
                 metrics_line(
                     state.counters,
@@ -90,8 +89,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
                     _task_facts(task),
                     spec.commits.end,
                     table=_table_of(spec, state),
-                    client=client,
-                    client_fallback=fallback,
+                    client=fetcher.library,
                     native_fallback=why_general(options.native_code),
                 )
             )

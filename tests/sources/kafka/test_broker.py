@@ -14,7 +14,7 @@ from typing import Any
 
 import kafka.codec
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
@@ -33,7 +33,7 @@ from ticdc_source.planning.load import batch_options, infer_schema, stream_optio
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.sources.kafka.batches.record_batches import record_batches
-from ticdc_source.sources.kafka.kafka_python import network_client, slicing
+from ticdc_source.sources.kafka.kafka_python import slicing
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.source import TiCDCReader
 from ticdc_source.spark.stream import new_stream_reader
@@ -104,32 +104,29 @@ def servers(broker: Kafka) -> str:
     return broker.bootstrap_servers
 
 
-@pytest.fixture(params=["sliced", pytest.param("record by record", marks=pytest.mark.long("as sliced, once more"))])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each way of taking records from kafka-python, one after the other."""
-    if request.param != "sliced":
-        monkeypatch.setattr(network_client, "slice_fetches", lambda *_: False)
-    return str(request.param)
+def fetched(servers: str, offset_range: OffsetRange, max_records: int = 1000, **kafka: str) -> list[tuple[Any, ...]]:
+    """All parts of a range's records."""
+    how = {**HOW, "max_records": max_records, "include_headers": True}
+    return [
+        row
+        for chunk in fetch(offset_range, settings(servers, **kafka), **how)
+        for row in zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers or [], strict=True)
+    ]
 
 
-def by_path(
-    servers: str,
-    offset_range: OffsetRange,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    max_records: int = 1000,
-    **kafka: str,
-) -> list[tuple[Any, ...]]:
-    """All parts of a range's records, taken from kafka-python in one of the two ways."""
-    with monkeypatch.context() as patch:
-        if path != "sliced":
-            patch.setattr(network_client, "slice_fetches", lambda *_: False)
-        how = {**HOW, "max_records": max_records, "include_headers": True}
-        return [
-            row
-            for chunk in fetch(offset_range, settings(servers, **kafka), **how)
-            for row in zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers or [], strict=True)
-        ]
+def consumed(servers: str, offset_range: OffsetRange, level: str = "read_uncommitted") -> list[tuple[Any, ...]]:
+    """The same, as kafka-python's own consumer returns them."""
+    topic_partition = KafkaTopicPartition(*offset_range.topic_partition)
+    rows: list[tuple[Any, ...]] = []
+    with closing(KafkaConsumer(bootstrap_servers=servers, isolation_level=level)) as consumer:
+        consumer.assign([topic_partition])
+        consumer.seek(topic_partition, offset_range.start)
+        deadline = time.monotonic() + DEADLINE
+        while consumer.position(topic_partition) < offset_range.end:
+            assert time.monotonic() < deadline
+            arrived = consumer.poll(timeout_ms=500).get(topic_partition, [])
+            rows += [(each.offset, each.timestamp, each.key, each.value, each.headers) for each in arrived]
+    return [row for row in rows if row[0] < offset_range.end]
 
 
 def kafka_python_has(codec: str) -> bool:
@@ -196,6 +193,29 @@ class TestPartitions:
             pytest.raises(OptionError, match="'a b' is not a valid name"),
         ):
             cluster.partitions()
+
+
+class TestClient:
+    def test_commits_are_seen_by_others(self, servers: str, topic: MakeTopic) -> None:
+        """What is committed for a group is what the group has; bootstrap servers may have a protocol before them."""
+        name = topic()
+        group = f"{name}-group"
+        topic_partition = TopicPartition(name, 0)
+        with KafkaCluster(options(f"PLAINTEXT://{servers}", subscribe=name)) as cluster:
+            assert cluster.committed(group, [topic_partition]) == {}
+            cluster.commit_group(group, {topic_partition: 3})
+            assert cluster.committed(group, [topic_partition]) == {topic_partition: 3}
+        with closing(KafkaConsumer(bootstrap_servers=servers, group_id=group)) as consumer:
+            assert consumer.committed(KafkaTopicPartition(name, 0)) == 3
+
+    def test_the_library_is_named(self, servers: str, topic: MakeTopic) -> None:
+        """Metrics say what fetched, once something has been fetched."""
+        name = topic()
+        produce(servers, name, values(1))
+        with KafkaFetcher(settings(servers), FetchSettings(max_records=10, max_bytes=1000)) as fetcher:
+            assert fetcher.library is None
+            assert flat(fetcher.fetch(OffsetRange(name, 0, 0, 1))) == [(0, b"0")]
+            assert fetcher.library == f"kafka-python {kafka.__version__}"
 
 
 class TestRanges:
@@ -342,7 +362,6 @@ class TestRanges:
                 cluster.latest(topic_partitions)
 
 
-@pytest.mark.usefixtures("path")
 class TestFetch:
     def test_all_parts_of_a_record(self, servers: str, topic: MakeTopic) -> None:
         """Keys, values, times and headers come as they were written; null and empty are two things."""
@@ -442,14 +461,14 @@ class TestFetch:
 
 
 class TestPaths:
-    """What a real broker stores, by both paths: the same chunks' worth of records."""
+    """What a real broker stores: the records that kafka-python's own consumer returns."""
 
     @pytest.mark.parametrize("codec", [None, *CODECS])
     @pytest.mark.parametrize(
         "log_append", [False, pytest.param(True, marks=pytest.mark.long("once more for each codec"))]
     )
     def test_one_huge_batch_and_many_small_ones(
-        self, servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, codec: str | None, log_append: bool
+        self, servers: str, topic: MakeTopic, codec: str | None, log_append: bool
     ) -> None:
         """Batches of any codec and size, with times of producers or the broker: the same in any range."""
         config = {"message.timestamp.type": "LogAppendTime"} if log_append else {}
@@ -463,29 +482,26 @@ class TestPaths:
                 to_kafka.send(name, {0: changed(batch, codec=codec)})
         for start, end in ((0, count), (1, count - 1), (1500, 2500), (2999, 3005), (rng.randint(0, 3000), 3001)):
             offset_range = OffsetRange(name, 0, start, end)
-            rows = by_path(servers, offset_range, monkeypatch, "sliced")
+            rows = fetched(servers, offset_range)
             assert [row[0] for row in rows] == list(range(start, end))
             if codec in {None, "gzip"} or kafka_python_has(codec):
-                assert rows == by_path(servers, offset_range, monkeypatch, "record by record")
-            assert rows == by_path(servers, offset_range, monkeypatch, "sliced", max_records=7)
+                assert rows == consumed(servers, offset_range)
+            assert rows == fetched(servers, offset_range, max_records=7)
 
     @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-    def test_transactions_and_headers(
-        self, servers: str, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, level: str
-    ) -> None:
-        """Committed and aborted transactions in turns, headers and nulls among them: the same by both paths."""
+    def test_transactions_and_headers(self, servers: str, topic: MakeTopic, level: str) -> None:
+        """Committed and aborted transactions in turns, headers and nulls among them: the same records."""
         name = topic()
         records = [(0, b"k", None, [("h", b"1")], 5), (0, None, b"v", [], 6), (0, b"", b"", [("h", b"")] * 2, 7)]
         for ending in ("commit", "abort", None, "abort", "commit"):
             produce(servers, name, records, transaction=ending)
         offset_range = OffsetRange(name, 0, 0, 19)
-        rows = by_path(servers, offset_range, monkeypatch, "sliced", isolation__level=level)
-        assert rows == by_path(servers, offset_range, monkeypatch, "record by record", isolation__level=level)
+        rows = fetched(servers, offset_range, isolation__level=level)
+        assert rows == consumed(servers, offset_range, level)
         assert len(rows) == (9 if level == "read_committed" else 15)
         assert {tuple(row[4] or ()) for row in rows} == {(("h", b"1"),), (), (("h", b""),) * 2}
 
 
-@pytest.mark.usefixtures("path")
 class TestInvisibleRecords:
     """Offsets without a record for us: markers of transactions, aborted data, compacted records."""
 
@@ -584,14 +600,11 @@ def test_compaction_that_empties_the_marker_of_an_aborted_transaction(
         assert time.monotonic() < deadline, "the broker does not empty the marker's batch"
         produce(servers, name, [(0, b"roll", b"x", [], None)])  # an active segment is not compacted
         time.sleep(0.5)
-        rows = by_path(servers, OffsetRange(name, 0, 0, 4), monkeypatch, "sliced", isolation__level="read_committed")
+        rows = fetched(servers, OffsetRange(name, 0, 0, 4), isolation__level="read_committed")
 
     assert [(row[0], row[3]) for row in rows] == [(0, b"1"), (3, b"2")]
-    with pytest.raises(KafkaUnavailableError, match="StopIteration"):  # kafka-python's own way
-        by_path(servers, OffsetRange(name, 0, 0, 4), monkeypatch, "record by record", isolation__level="read_committed")
 
 
-@pytest.mark.usefixtures("path")
 class TestDataLoss:
     @pytest.fixture(autouse=True)
     def three_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -709,7 +722,6 @@ class TestDataLoss:
         assert name not in topics_of(servers)
 
 
-@pytest.mark.usefixtures("path")
 class TestTrouble:
     def test_early_close_is_quick_and_leaves_nothing(self, servers: str, topic: MakeTopic) -> None:
         """A reader that is left in the middle closes its threads and sockets at once."""

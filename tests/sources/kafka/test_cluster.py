@@ -15,9 +15,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.planning.load import stream_options
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
-from ticdc_source.sources.kafka.client import Connect
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
-from ticdc_source.sources.kafka.kafka_python.plain_client import PlainClient
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 pytestmark = [
@@ -46,12 +44,12 @@ def given(cluster: LocalKafkaCluster) -> Options:
     return Options.of({"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "t"})
 
 
-def read(options: Options, connect: Connect) -> set[bytes | None]:
+def read(options: Options) -> set[bytes | None]:
     """Read the topic as a driver and a worker do, each with connections of its own."""
-    with KafkaCluster(options, connect=connect) as lookup:
+    with KafkaCluster(options) as lookup:
         ranges = lookup.resolve_ranges()
     settings = FetchSettings(max_records=50, max_bytes=1 << 20, poll_timeout_ms=60_000)
-    with KafkaFetcher(client_settings(options, driver=False), settings, connect=connect) as fetcher:
+    with KafkaFetcher(client_settings(options, driver=False), settings) as fetcher:
         chunks: list[Chunk] = [chunk for offset_range in ranges for chunk in fetcher.fetch(offset_range)]
     return {value for chunk in chunks for value in chunk.values}
 
@@ -87,15 +85,14 @@ def frozen(broker: LocalKafka) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "at_a_time", "connect"),
+    ("trouble", "at_a_time"),
     # Reads at a time: after a few seconds the others no longer name a broker that is away, and nobody asks it.
-    [(killed, 5, NetworkClient), (killed, 5, PlainClient), (frozen, 1, NetworkClient)],
+    [(killed, 5), (frozen, 1)],
 )
 def test_one_broker_of_three_ends_no_read(
     cluster: LocalKafkaCluster,
     trouble: Callable[[LocalKafka], AbstractContextManager[None]],
     at_a_time: int,
-    connect: Connect,
 ) -> None:
     """Whichever broker a request would go to: the reads that begin while one is dead or frozen return every record."""
     everything = {b"%d" % number for number in range(RECORDS)}
@@ -110,11 +107,11 @@ def test_one_broker_of_three_ends_no_read(
         with trouble(broken):
             for _ in range(min(at_a_time, READS - first)):
                 listed += is_listed(cluster, broken)
-                complete += read(given(cluster), connect) == everything
+                complete += read(given(cluster)) == everything
     seconds = time.monotonic() - began
-    assert read(given(cluster), connect) == everything
+    assert read(given(cluster)) == everything
     print(  # noqa: T201 (the figure)
-        f"one of three brokers {trouble.__name__}, {connect.__name__}: {complete} of {READS} reads complete; it was a "
+        f"one of three brokers {trouble.__name__}: {complete} of {READS} reads complete; it was a "
         f"bootstrap server of all, in the metadata at the beginning of {listed}; {seconds:.0f} s (TICDC_READS)"
     )
     assert complete == READS

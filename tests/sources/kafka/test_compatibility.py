@@ -1,71 +1,116 @@
-"""The installed kafka-python is built as the table of private names expects; another one is reported, once."""
+"""The installed kafka-python has the private names that are used, and another version is refused before it is used."""
 
 import ast
 import functools
 import importlib
+import inspect
 import itertools
 import re
-import warnings
-from importlib.metadata import version
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import kafka
 import pytest
-from kafka.consumer.fetcher import Fetcher
-from kafka.protocol.parser import KafkaProtocol
 
-from tests.sources.kafka.reshaped import SAID, reshaped
 from tests.support.paths import ROOT
+from ticdc_source.errors import OptionError
+from ticdc_source.inspection.environment import Package, check_package
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits
-from ticdc_source.sources.kafka.client import ClientFacts
-from ticdc_source.sources.kafka.kafka_python import compatibility
-from ticdc_source.sources.kafka.kafka_python.compatibility import (
-    ANSWERS,
-    CONNECTIONS,
-    GUARDS,
-    RECORD_BATCHES,
-    TESTED,
-    Expectation,
-    differences,
-    facts,
-)
-from ticdc_source.sources.kafka.kafka_python.connect import connect
-from ticdc_source.sources.kafka.kafka_python.receiving import Receiver
-from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits, slice_fetches
+from ticdc_source.sources.kafka.kafka_python import connect as module
+from ticdc_source.sources.kafka.kafka_python.connect import REQUIRED, connect, installed
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
-EXPECTATIONS = [expectation for guard in GUARDS.values() for expectation in guard.expectations]
+MANAGER, FETCHER = "kafka.net.manager:KafkaConnectionManager", "kafka.consumer.fetcher:Fetcher"
+# What is called, overridden or replaced, with its parameters.
+SIGNATURES = {
+    "kafka.net.selector:NetworkSelector.run": "self coro args",
+    "kafka.net.compat:KafkaNetClient.__init__": "self net manager configs",
+    f"{MANAGER}.__init__": "self net configs",
+    f"{MANAGER}.get_connection": (
+        "self node_id timeout_ms pop_on_close refresh_metadata_on_err reset_backoff_on_connect"
+    ),
+    f"{MANAGER}._build_transport": "self node timeout_at",
+    f"{MANAGER}.bootstrap_async": "self timeout_ms refresh",
+    f"{MANAGER}.least_loaded_node": "self",
+    f"{MANAGER}.close": "self node_id timeout_ms",
+    f"{MANAGER}.send": "self request node_id request_timeout_ms",
+    "kafka.cluster:ClusterMetadata.update_metadata": "self metadata",
+    "kafka.net.transport:KafkaTCPTransport.__init__": "self net sock host",
+    "kafka.net.transport:KafkaTCPTransport._sock_recv": "self",
+    "kafka.net.transport:KafkaSSLTransport.__init__": "self net sock host configs",
+    "kafka.net.transport:KafkaSSLTransport._sock_recv": "self",
+    "kafka.net.inet:KafkaNetSocket.sock_connect": "self net sock sockaddr timeout_at",
+    "kafka.net.connection:KafkaConnection.data_received": "self data",
+    "kafka.protocol.parser:KafkaProtocol.receive_bytes": "self data",
+    "kafka.protocol.parser:KafkaProtocol._process_response": "self read_buffer",
+    "kafka.protocol.parser:KafkaProtocol._validate_frame_size": "self nbytes",
+    f"{FETCHER}.PartitionRecords.__init__": (
+        "self fetch_offset tp records key_deserializer value_deserializer check_crcs isolation_level "
+        "aborted_transactions metric_aggregator on_drain"
+    ),
+    f"{FETCHER}.PartitionRecords.take": "self n",
+    f"{FETCHER}._append": "self drained part max_records update_offsets",
+    f"{FETCHER}._parse_fetched_data": "self completed_fetch",
+    f"{FETCHER}._on_partition_records_drain": "self partition_records",
+    f"{FETCHER}._fetchable_partitions": "self",
+    "kafka.record.legacy_records:LegacyRecordBatch.__init__": "self buffer magic",
+}
+# What else is used of a class or a table of settings.
+MEMBERS = {
+    "kafka.net.selector:NetworkSelector": "start",
+    "kafka.net.compat:KafkaNetClient": "close",
+    MANAGER: "bootstrapped broker_version ssl_enabled call_soon wait_for connection_delay",
+    "kafka.net.connection:KafkaConnection": "init_future close_future",
+    "kafka.cluster:ClusterMetadata": (
+        "brokers bootstrap_brokers broker_metadata leader_for_partition start_refresh_loop"
+    ),
+    "kafka.cluster:ClusterMetadata.DEFAULT_CONFIG": "allow_auto_create_topics",
+    "kafka:KafkaConsumer.DEFAULT_CONFIG": "kafka_client",
+    "kafka.net.inet:KafkaNetSocket": "dns_lookup socket",
+    "kafka.net.transport:KafkaTCPTransport": "handshake close",
+    "kafka.future:Future": "success succeeded add_callback add_errback",
+    "kafka.protocol.metadata:MetadataRequest": "MetadataRequestTopic",
+    "kafka.protocol.consumer:ListOffsetsRequest": "ListOffsetsTopic min_version_for_isolation_level",
+    "kafka.protocol.consumer:OffsetForLeaderEpochRequest": "OffsetForLeaderTopic",
+    "kafka:IsolationLevel": "build_from",
+}
+PATIENCE = Patience("b:1", "no broker answers", Limit(1, "an option"))
 
 
-def test_the_installed_kafka_python_is_as_expected() -> None:
-    """The fast ways are taken, and nobody is warned: a version that ends one of them is noticed here."""
-    differences.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert differences() == {}
-    assert facts().client == f"kafka-python {version('kafka-python')}"
-    assert facts().fallback is None
+def named(name: str) -> Any:
+    """What `module:Class.attribute` names in the installed version."""
+    holder, _, path = name.partition(":")
+    return functools.reduce(getattr, path.split("."), importlib.import_module(holder))
 
 
-def test_a_newer_version_that_is_built_as_the_tested_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the version is decides, not its number: a release that changes nothing here costs no speed."""
-    monkeypatch.setattr(kafka, "__version__", "3.99.0")
-    differences.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert differences() == {}
-    assert facts() == ClientFacts("kafka-python 3.99.0", None)
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_what_is_called_or_replaced_takes_the_same(name: str) -> None:
+    """If not, look at what the new version does there before the range in pyproject.toml is widened."""
+    assert " ".join(inspect.signature(named(name)).parameters) == SIGNATURES[name]
 
 
-def test_the_range_begins_with_the_tested_version() -> None:
-    """Whoever installs the package may have any kafka-python 3 from the tested version on."""
-    spec = re.search(r'"kafka-python(>=[^"]*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", MEMBERS)
+def test_what_is_used_of_a_class_is_there(name: str) -> None:
+    """Methods, properties and settings."""
+    holder = named(name)
+    has = holder.__contains__ if isinstance(holder, dict) else functools.partial(hasattr, holder)
 
-    assert spec is not None
-    assert spec[1] == f">={TESTED},<4"
+    assert [member for member in MEMBERS[name].split() if not has(member)] == []
+
+
+def test_what_objects_hold_is_there() -> None:
+    """Attributes that constructors set, as far as they need no broker."""
+    net = named("kafka.net.selector:NetworkSelector")()
+    manager = named(MANAGER)(net, bootstrap_servers=["b:1"])
+    client = named("kafka.net.compat:KafkaNetClient")(net=net, manager=manager)
+    transport = named("kafka.net.transport:KafkaTCPTransport")(net, None)
+    held = [(manager, "_conns _net _bootstrap_future cluster config"), (transport, "_sock _protocol")]
+
+    assert [name for one, names in held for name in names.split() if not hasattr(one, name)] == []
+    assert named("kafka.record:MemoryRecords")(b"bytes")._buffer == b"bytes"
+    client.close()
 
 
 def names_of_the_page() -> set[str]:
@@ -77,121 +122,51 @@ def names_of_the_page() -> set[str]:
 
 
 def test_the_design_page_lists_every_private_name() -> None:
-    """Each name that a guard looks at, and each that is imported, is listed with its reason; and no other."""
-    guarded = {expectation.name.partition(":")[2] for expectation in EXPECTATIONS}
+    """Each class that is looked at here, and each name that is imported, is listed with its reason; and no other."""
+    looked_at = {name.partition(":")[2].partition(".")[0] for name in (*SIGNATURES, *MEMBERS)}
     imported = {
         alias.name
-        for file in Path(compatibility.__file__).parent.glob("*.py")
+        for file in Path(module.__file__).parent.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kafka.")
         for alias in node.names
     }
-    classes = {name.partition(".")[0] for name in guarded}
 
-    assert names_of_the_page() == guarded | (imported - classes)
-    assert imported - classes == {
-        "AbstractTokenProvider",
-        "SaslMechanism",
-        "SaslMechanismGSSAPI",
-        "register_sasl_mechanism",
-    }
+    assert names_of_the_page() == looked_at | imported
 
 
-@pytest.mark.parametrize("expectation", EXPECTATIONS, ids=lambda expectation: expectation.name)
-def test_every_name_is_looked_at(expectation: Expectation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever name a version lacks, that is the difference."""
-    assert expectation.difference() is None
-    module, _, path = expectation.name.partition(":")
-    *parents, last = path.split(".")
-    holder: Any = functools.reduce(getattr, parents, importlib.import_module(module))
-    if last == "__init__":  # every class has one
-        monkeypatch.setattr(holder, last, lambda _self, _other: None, raising=False)
-    else:
-        monkeypatch.delattr(holder, last)
-    assert expectation.difference() is not None
+def test_pip_and_the_check_have_one_range() -> None:
+    """Where pip is not asked, the check says what pip would have."""
+    assert f'"{REQUIRED}",' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("expectation", "difference"),
-    [
-        (Expectation("kafka.nets:A"), "kafka.nets cannot be imported (No module named 'kafka.nets')"),
-        (Expectation("kafka:KafkaConsumer.polls"), "there is no kafka.KafkaConsumer.polls"),
-        (Expectation("kafka:KafkaConsumer", members=("poll", "polls")), "KafkaConsumer has no polls"),
-        (Expectation("kafka:KafkaConsumer.DEFAULT_CONFIG", members=("a",)), "KafkaConsumer.DEFAULT_CONFIG has no a"),
-        (Expectation("kafka:KafkaConsumer.seek", uses=("sought",)), "KafkaConsumer.seek does not use sought"),
-        (
-            Expectation("kafka:KafkaConsumer.seek", parameters=("self", "at")),
-            "KafkaConsumer.seek has other parameters: self, partition, offset",
-        ),
-    ],
-)
-def test_the_text_of_a_difference(expectation: Expectation, difference: str) -> None:
-    """The difference names what is missing, and where."""
-    assert expectation.difference() == difference
+@pytest.mark.parametrize("version", ["3.0.12", "3.0.13", "3.0.99.dev1"])
+def test_a_version_in_the_range_is_taken(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are later patches."""
+    monkeypatch.setattr(kafka, "__version__", version)
+
+    assert installed() == version
 
 
-@pytest.mark.parametrize("guard", GUARDS)
-def test_another_kafka_python_is_reported_once(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One warning in a process names the version, the difference and what is done; so do the facts for metrics."""
-    monkeypatch.setattr(kafka, "__version__", "3.99.0")
-    with reshaped(guard) as warning:
-        assert f"kafka-python 3.99.0 is not built as {TESTED}" in warning
-        assert f"Rows are the same, but {SAID[guard]}: {GUARDS[guard].instead}" in warning
-        for _ in range(2):
-            assert differences() == {guard: SAID[guard]}
-            assert facts() == ClientFacts("kafka-python 3.99.0", f"{guard}: {SAID[guard]}")
+@pytest.mark.parametrize("version", ["2.3.1", "3.0.11", "3.0", "3.1.0", "3.1.dev0", "4.0.0", "unknown"])
+def test_another_version_is_refused_at_once(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading and `doctor` say which version is there and what to install; nothing is connected."""
+    monkeypatch.setattr(kafka, "__version__", version)
+    message = rf'^Kafka is read with {REQUIRED}, and here version {version} is installed: pip install "{REQUIRED}" on '
+    began = time.monotonic()
+    for use in (
+        lambda: connect(ClientSettings(), PATIENCE),
+        lambda: check_package(Package("kafka-python", "reads")),
+    ):
+        with pytest.raises(OptionError, match=message):
+            use()
+    assert time.monotonic() - began < 1
 
 
-def test_without_the_connections_nothing_else_matters() -> None:
-    """The plain client uses none of the other private names."""
-    with reshaped(RECORD_BATCHES), reshaped(CONNECTIONS):
-        assert list(differences()) == [CONNECTIONS]
+@pytest.mark.parametrize("there", [None, SimpleNamespace()])
+def test_what_is_no_kafka_python_is_refused(there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package, and another one of that name, are told in the same way."""
+    monkeypatch.setitem(importlib.import_module("sys").modules, "kafka", there)
 
-
-def test_without_record_batches_no_fetch_is_sliced() -> None:
-    """The consumer keeps its own class."""
-    fetcher = Fetcher.__new__(Fetcher)
-    consumer: Any = SimpleNamespace(_fetcher=fetcher)
-    with reshaped(RECORD_BATCHES):
-        own = fetcher.PartitionRecords
-
-        assert not slice_fetches(
-            consumer, SliceLimits(ChunkLimits(max_records=1, max_bytes=1, include_headers=False), 1)
-        )
-        assert fetcher.PartitionRecords is own
-
-
-def test_without_answers_the_parser_keeps_its_method() -> None:
-    """Bytes are given to the parser as they arrive."""
-    with reshaped(ANSWERS):
-        parser = KafkaProtocol(client_id="t")
-        Receiver(parser)
-
-        assert "receive_bytes" not in vars(parser)
-
-
-def test_without_connections_the_client_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No class with private names is used."""
-    made: list[Any] = []
-    monkeypatch.setattr(
-        "ticdc_source.sources.kafka.kafka_python.plain_client.PlainClient", lambda *given: made.append(given)
-    )
-    patience = Patience("b:1", "no broker answers", Limit(1, "an option"))
-    with reshaped(CONNECTIONS):
-        connect(ClientSettings(client_id="me"), patience)
-
-    assert made == [(ClientSettings(client_id="me"), patience)]
-
-
-def test_a_missing_module_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version without the modules that hold the private names is noticed before they are imported."""
-    plain_import = importlib.import_module
-
-    def import_module(name: str) -> Any:
-        if name == "kafka.net.compat":
-            raise ModuleNotFoundError(name)
-        return plain_import(name)
-
-    monkeypatch.setattr(importlib, "import_module", import_module)
-
-    assert GUARDS[CONNECTIONS].difference() == "kafka.net.compat cannot be imported (kafka.net.compat)"
+    with pytest.raises(OptionError, match=r"and here it cannot be imported \(.*kafka|no attribute '__version__'"):
+        connect(ClientSettings(), PATIENCE)

@@ -3,7 +3,6 @@
 import random
 import re
 import time
-from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, replace
 from types import MappingProxyType
@@ -29,29 +28,28 @@ from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaFetcher
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits
-from ticdc_source.sources.kafka.client import BrokerFacts, ClientFacts, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import translated
-from ticdc_source.sources.kafka.kafka_python.readers import RecordReader
+from ticdc_source.sources.kafka.kafka_python.readers import BatchReader
+from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
-Record = namedtuple(  # noqa: PYI024 (kafka-python's is one, too)
-    "Record", "offset timestamp key value headers serialized_key_size serialized_value_size"
-)
+Polled = Mapping[Any, list[Iterator[Chunk]]]
 
 
-def record(offset: int) -> Any:
-    """A record as kafka-python gives it, with what we look at."""
-    value = b"%d" % offset
-    return Record(offset, offset * 10, None, value, [], -1, len(value))
+def chunk_of(offsets: list[int]) -> Chunk:
+    """Records with these offsets."""
+    values: list[bytes | None] = [b"%d" % offset for offset in offsets]
+    return Chunk("t", 0, offsets, [offset * 10 for offset in offsets], [None] * len(offsets), values, None)
 
 
 class StubConsumer:
-    """A consumer of one partition: polls give some visible records, and the position runs ahead of them."""
+    """A sliced consumer of one partition: polls give some visible records, and the position runs ahead of them."""
 
     def __init__(self, visible: list[int], end: int, rng: random.Random) -> None:
         self.visible, self.end, self.rng = visible, end, rng
         self.at = -1
-        self.asked: list[int] = []
+        self.polls = 0
 
     def assign(self, partitions: list[Any]) -> None:
         assert len(partitions) == 1
@@ -59,19 +57,26 @@ class StubConsumer:
     def seek(self, _partition: Any, offset: int) -> None:
         self.at = offset
 
-    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+    def poll(self, *, timeout_ms: float, max_records: int) -> Polled:
         assert timeout_ms > 0
-        self.asked.append(max_records)
+        assert max_records == 1
+        self.polls += 1
         if self.rng.random() < 0.2:
             return {}
         coming = [offset for offset in self.visible if offset >= self.at]
-        got = coming[: self.rng.randint(0, min(max_records, 20))]
+        got = coming[: self.rng.randint(0, 20)]
         if got:
             self.at = got[-1] + 1
         following = [offset for offset in coming if offset >= self.at]
         if self.rng.random() < 0.5:  # a response ends with markers, or with what was compacted away
             self.at = self.rng.randint(self.at, following[0] if following else self.end)
-        return {("t", 0): [record(offset) for offset in got]} if got else {}
+        return {("t", 0): [self._cut(got)]} if got else {}
+
+    def _cut(self, offsets: list[int]) -> Iterator[Chunk]:
+        while offsets:
+            count = self.rng.randint(1, 7)
+            yield chunk_of(offsets[:count])
+            offsets = offsets[count:]
 
     def position(self, _partition: Any, *, timeout_ms: float) -> int:
         assert timeout_ms == 0
@@ -84,7 +89,7 @@ CONFIG = ClientSettings(bootstrap_servers=("stub:1",), default_api_timeout_ms=10
 class StubClient:
     """A client whose consumer and log bounds are given."""
 
-    servers, facts = "stub:1", ClientFacts("stub", None)
+    servers, library = "stub:1", "stub"
     topic_ids: Mapping[str, str] = MappingProxyType({})
     leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
 
@@ -96,9 +101,9 @@ class StubClient:
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
         raise NotImplementedError
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
         assert patience.left_ms <= 2000
-        return RecordReader(self._consumer, offset_range, limits, self.servers)
+        return BatchReader(SliceLimits(limits, offset_range.end), self._consumer, offset_range, self.servers)
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         assert not patience.is_over
@@ -151,29 +156,9 @@ def test_exactly_the_visible_records_of_the_range(seed: int) -> None:
     assert offsets == [offset for offset in visible if start <= offset < end]
     assert [value for chunk in chunks for value in chunk.values] == [b"%d" % offset for offset in offsets]
     assert [time for chunk in chunks for time in chunk.timestamps] == [offset * 10 for offset in offsets]
-    assert all(1 <= len(chunk) <= 7 for chunk in chunks)
-    assert all(1 <= asked <= end - start for asked in consumer.asked)
+    assert all(len(chunk) for chunk in chunks)
     if density == 1.0:
         assert client.lookups == 0  # where there are no holes nothing is looked up
-
-
-def test_no_more_is_unpacked_than_fits_in_hand() -> None:
-    """However many records a compressed fetch holds, kafka-python is asked for some megabytes of them at a time."""
-    consumer = StubConsumer(list(range(5000)), 5000, random.Random(0))
-    plain = consumer.poll
-
-    def poll(*, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
-        polled = plain(timeout_ms=timeout_ms, max_records=max_records)
-        return {
-            partition: [record._replace(value=b"", serialized_value_size=100_000) for record in records]
-            for partition, records in polled.items()
-        }
-
-    consumer.poll = poll  # type: ignore[method-assign]
-    run(StubClient(consumer), OffsetRange("t", 0, 0, 5000), max_bytes=1 << 30)
-    assert consumer.asked[0] == 128
-    known = consumer.asked[consumer.asked.index(41) :]
-    assert max(known) == 41  # 4 MiB
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -213,7 +198,7 @@ class Raising(StubConsumer):
         super().__init__(list(range(10)), 10, random.Random(0))
         self.error, self.times = error, times
 
-    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+    def poll(self, *, timeout_ms: float, max_records: int) -> Polled:
         self.times -= 1
         if self.times >= 0:
             raise self.error
@@ -327,7 +312,7 @@ def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.Mo
 class Away(StubClient):
     """A client whose brokers are away when the reader is made, for longer than a record is waited for."""
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
         time.sleep(0.06)
         return super().reader(offset_range, limits, patience)
 
@@ -335,9 +320,9 @@ class Away(StubClient):
 class SilentAtFirst(StubConsumer):
     """A consumer whose first poll brings nothing."""
 
-    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
-        if not self.asked:
-            self.asked.append(max_records)
+    def poll(self, *, timeout_ms: float, max_records: int) -> Polled:
+        if not self.polls:
+            self.polls += 1
             return {}
         return super().poll(timeout_ms=timeout_ms, max_records=max_records)
 
@@ -417,7 +402,7 @@ class Outage:
         client = StubClient(self.consumer)
         make_reader = client.reader
 
-        def reader(offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+        def reader(offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
             self.left_ms.append(patience.left_ms)
             if self.connects > 1:
                 self.consumer.end, self.consumer.visible = 10, list(range(10))
@@ -469,7 +454,7 @@ class SlowLink(StubConsumer):
         self.sizes.append(config.max_partition_fetch_bytes)
         return StubClient(self)
 
-    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[Any, list[Any]]:
+    def poll(self, *, timeout_ms: float, max_records: int) -> Polled:
         if self.sizes[-1] > 200_000 and len(self.sizes) < 4:
             time.sleep(timeout_ms / 1000)
             return {}

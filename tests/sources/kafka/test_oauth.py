@@ -18,13 +18,9 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
-from ticdc_source.sources.kafka.client import Connect
-from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
-from ticdc_source.sources.kafka.kafka_python.plain_client import PlainClient
 
 pytestmark = pytest.mark.broker
 
-CLIENTS = pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
 RECORDS, BATCH = 400, 40
 DEADLINE = 30  # seconds: what is told at once takes less, what is tried in vain takes longer
 
@@ -80,11 +76,11 @@ def options(servers: str, server: TokenServer, secret: str = CLIENT_SECRET, **mo
     )
 
 
-def read(given: Options, connect: Connect, pause: float = 0.0, chunk: int = RECORDS) -> list[int]:
+def read(given: Options, pause: float = 0.0, chunk: int = RECORDS) -> list[int]:
     """Read all as a worker does, with a pause after each chunk."""
     settings = FetchSettings(max_records=chunk, max_bytes=1 << 20, poll_timeout_ms=20_000)
     found: list[int] = []
-    with KafkaFetcher(client_settings(given, driver=False), settings, connect=connect) as fetcher:
+    with KafkaFetcher(client_settings(given, driver=False), settings) as fetcher:
         for part in fetcher.fetch(OffsetRange("t", 0, 0, RECORDS)):
             found += [int(value) for value in part.values if value is not None]
             time.sleep(pause)
@@ -101,14 +97,13 @@ def chain(error: BaseException | None) -> str:
 
 
 @pytest.mark.slow("a broker of its own")
-@CLIENTS
-def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer, connect: Connect) -> None:
+def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer) -> None:
     """Look-ups and a read share a token, asked for with id, secret and scope; the broker takes an extension."""
     given = options(kafka.sasl, server)
 
-    with KafkaCluster(given, connect=connect) as cluster:
+    with KafkaCluster(given) as cluster:
         assert cluster.resolve_ranges() == [OffsetRange("t", 0, 0, RECORDS)]
-    assert read(given, connect) == list(range(RECORDS))
+    assert read(given) == list(range(RECORDS))
 
     assert server.requests == [
         {"grant_type": "client_credentials", "scope": "read write", "user": f"{CLIENT}:{CLIENT_SECRET}"}
@@ -129,20 +124,19 @@ def test_kafkas_newer_names(kafka: OAuthKafka, server: TokenServer) -> None:
     }
     named = Options.of({"subscribe": "t", **{f"kafka.{name}": value for name, value in given.items()}})
 
-    assert read(named, NetworkClient) == list(range(RECORDS))
+    assert read(named) == list(range(RECORDS))
     assert [request["scope"] for request in server.requests] == ["of the newer names"]
 
 
 @pytest.mark.slow("waits until tokens expire")
-@CLIENTS
 def test_a_token_expires_during_a_read(
-    kafka: OAuthKafka, server: TokenServer, connect: Connect, caplog: pytest.LogCaptureFixture
+    kafka: OAuthKafka, server: TokenServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tokens of four seconds, and a broker that wants a login every two, do not end a read; each row comes once."""
     server.seconds = 4.0
     caplog.set_level(logging.INFO, "kafka.net.connection")
 
-    found = read(options(kafka.short, server, max_partition_fetch_bytes="100"), connect, pause=0.25, chunk=10)
+    found = read(options(kafka.short, server, max_partition_fetch_bytes="100"), pause=0.25, chunk=10)
 
     assert found == list(range(RECORDS))
     assert len(server.tokens) > 2
@@ -159,22 +153,19 @@ def test_a_token_that_expires_too_early(kafka: OAuthKafka, server: TokenServer) 
     given = options(kafka.short, server, max_partition_fetch_bytes="100")
     threading.Timer(1.5, lambda: setattr(server, "answer", None)).start()
 
-    assert read(given, NetworkClient, pause=0.2, chunk=10) == list(range(RECORDS))
+    assert read(given, pause=0.2, chunk=10) == list(range(RECORDS))
     assert len(server.tokens) == 1
 
 
 @pytest.mark.slow("a broker of its own")
-@CLIENTS
-def test_a_wrong_secret(
-    kafka: OAuthKafka, server: TokenServer, connect: Connect, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_secret(kafka: OAuthKafka, server: TokenServer, caplog: pytest.LogCaptureFixture) -> None:
     """It is told at once, with what to check; the secret is nowhere, though the endpoint repeats it."""
     caplog.set_level(logging.DEBUG)
     began = time.monotonic()
     wrong = "wr0ng-s3cr3t"
     given = options(kafka.sasl, server, secret=wrong)
     message = rf"{server.url} refuses the login \(HTTP 401.*invalid_client.*Check the client's id, secret"
-    with KafkaCluster(given, connect=connect) as cluster, pytest.raises(OptionError, match=message) as caught:
+    with KafkaCluster(given) as cluster, pytest.raises(OptionError, match=message) as caught:
         cluster.partitions()
 
     assert time.monotonic() - began < DEADLINE
@@ -193,11 +184,11 @@ def test_a_token_that_the_broker_refuses(
         bad = other.token()
     server.answer = 200, b'{"access_token": "%s", "expires_in": 600}' % bad.encode()
     with pytest.raises(OptionError, match="refuses the login") as caught:
-        read(given, NetworkClient)
+        read(given)
     server.answer = None
 
     assert bad not in chain(caught.value) + caplog.text
-    assert read(given, NetworkClient) == list(range(RECORDS))
+    assert read(given) == list(range(RECORDS))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +215,7 @@ def test_an_endpoint_that_is_busy(kafka: OAuthKafka, server: TokenServer) -> Non
     server.answer = 503, b""
     threading.Timer(0.5, lambda: setattr(server, "answer", None)).start()
 
-    assert read(options(kafka.sasl, server), NetworkClient) == list(range(RECORDS))
+    assert read(options(kafka.sasl, server)) == list(range(RECORDS))
     assert len(server.requests) > 1
 
 
@@ -251,8 +242,8 @@ def test_a_token_in_a_file(kafka: OAuthKafka, server: TokenServer, tmp_path: Pat
     file = tmp_path / "token"
     given = options(kafka.sasl, server, sasl_oauthbearer_token_endpoint_url=file.as_uri())
     with pytest.raises(OptionError, match="cannot be read: No such file"):
-        read(given, NetworkClient)
+        read(given)
     file.write_text(server.token() + "\n")
 
-    assert read(given, NetworkClient) == list(range(RECORDS))
+    assert read(given) == list(range(RECORDS))
     assert server.requests == []

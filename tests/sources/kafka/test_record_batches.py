@@ -31,13 +31,11 @@ from tests.support.record_batches import (
     record_of,
 )
 from ticdc_source.errors import DecodeError
-from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.read import read
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches import cut as cutting
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits, chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches
-from ticdc_source.sources.kafka.kafka_python.readers import RecordReader
 from ticdc_source.sources.kafka.kafka_python.slicing import Slice, SliceLimits
 
 TOPIC_PARTITION = TopicPartition("t", 3)
@@ -354,51 +352,6 @@ def test_offsets_that_do_not_rise_are_an_error_for_all_limits(seed: int) -> None
             rows, _, error = cut(data, start, limits_of(max_records, include_headers=False))
             assert [row[0] - 100 for row in rows] == [delta for delta in deltas[:rising] if delta >= start - 100]
             assert (error is None) is (rising == len(deltas))
-
-
-class BytesConsumer:
-    """A consumer of one partition whose records kafka-python unpacks from bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def assign(self, partitions: list[Any]) -> None:
-        assert partitions == [TOPIC_PARTITION]
-
-    def seek(self, partition: Any, offset: int) -> None:
-        self.unpacked = KafkaFetcher.PartitionRecords(offset, partition, MemoryRecords(self.data))
-
-    def poll(self, *, timeout_ms: float, max_records: int) -> dict[Any, list[Any]]:
-        assert timeout_ms
-        return {TOPIC_PARTITION: self.unpacked.take(max_records)} if self.unpacked else {}
-
-    def position(self, _partition: Any, *, timeout_ms: float) -> int:
-        assert not timeout_ms
-        return int(self.unpacked.next_fetch_offset)
-
-
-def offsets_of(reader: RecordReader) -> Iterator[int]:
-    """All offsets that a reader gives, two records at a time."""
-    while (arrived := reader.poll(1, 2)[0]) is not None:
-        for chunk in arrived:
-            yield from chunk.offsets
-
-
-@pytest.mark.parametrize("max_records", [1, 2, 1000])
-@pytest.mark.parametrize(
-    ("deltas", "start", "rising"), [([0, 2, 0, 3], 1, [2]), ([0, 2, 2, 3], 0, [0, 2]), ([0, 1, 4, 3], 1, [1, 4])]
-)
-def test_offsets_that_do_not_rise_are_an_error_without_record_batches(
-    deltas: list[int], start: int, rising: list[int], max_records: int
-) -> None:
-    """A reader that gets single records of kafka-python gives those that rise, and then the error."""
-    consumer: Any = BytesConsumer(batch_of([record_of(delta) for delta in deltas], 0, 4))
-    limits = limits_of(max_records, include_headers=False)
-    reader = RecordReader(consumer, OffsetRange("t", 3, start, 5), limits, "stub:1")
-    offsets: list[int] = []
-    with pytest.raises(DecodeError, match=f"at offset {deltas[len(rising) + start]}, where one from {rising[-1] + 1} "):
-        offsets.extend(offsets_of(reader))
-    assert offsets == rising
 
 
 @pytest.mark.parametrize("codec", CODECS)

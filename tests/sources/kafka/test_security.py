@@ -21,9 +21,6 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.kafka.client import Connect
-from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
-from ticdc_source.sources.kafka.kafka_python.plain_client import PlainClient
 
 pytestmark = pytest.mark.broker
 
@@ -39,9 +36,9 @@ def options(servers: str, **kafka: str) -> Options:
     return Options.of({"kafka.bootstrap.servers": servers, "subscribe": "t", **named})
 
 
-def ranges(given: Options, connect: Connect = NetworkClient) -> list[OffsetRange]:
+def ranges(given: Options) -> list[OffsetRange]:
     """Plan a batch read."""
-    with KafkaCluster(given, connect=connect) as cluster:
+    with KafkaCluster(given) as cluster:
         return cluster.resolve_ranges()
 
 
@@ -151,19 +148,6 @@ class TestSASL:
         with pytest.raises(OptionError, match=r"refuses the login: .*UnsupportedSaslMechanism"):
             ranges(self.options(login, "SCRAM-SHA-512"))
 
-    @pytest.mark.parametrize(
-        ("mechanism", "password", "words"),
-        [("SCRAM-SHA-512", None, "refuses the login: .*UnsupportedSaslMechanism"), ("PLAIN", "wr0ng", "the login")],
-    )
-    def test_the_client_on_public_names_points_to_the_login(
-        self, login: dict[str, str], mechanism: str, password: str | None, words: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The error is about the login, without the library's log, and although it may drop the broker's reason."""
-        caplog.set_level(logging.CRITICAL + 1, "kafka")
-        given = self.options(login if password is None else {**login, "password": password}, mechanism, timeout="2000")
-        with pytest.raises((OptionError, KafkaUnavailableError), match=words):
-            ranges(given, PlainClient)
-
     def test_a_plain_client_at_a_sasl_listener(self, login: dict[str, str]) -> None:
         """Without a login the broker hangs up; the error points to the security protocol."""
         with pytest.raises(KafkaUnavailableError, match=r"in 0\.9 s.*closes the connection: does it want SASL or TLS"):
@@ -201,12 +185,11 @@ class TestTLS:
             **other,
         }
 
-    @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
     @pytest.mark.slow("a broker of its own")
-    def test_stores_in_files(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
+    def test_stores_in_files(self, tls_broker: str, certificates: Path) -> None:
         """Look-ups and fetches work with PEM files, over several reads of a socket."""
         given = options(tls_broker, **self.files(certificates))
-        (offset_range,) = ranges(given, connect)
+        (offset_range,) = ranges(given)
         (chunk,) = fetch(offset_range, client_settings(given, driver=False), max_records=10, max_bytes=10)
         assert chunk.values == [b"secret?"]
 
@@ -303,15 +286,14 @@ class TestTLS:
             with pytest.raises(OptionError, match=message):
                 ranges(options("127.0.0.1:1", **self.stores(certificates, suffix)))
 
-    @pytest.mark.parametrize("connect", [NetworkClient, PlainClient])
     @pytest.mark.slow("a broker of its own")
-    def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path, connect: Connect) -> None:
+    def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path) -> None:
         """A certificate that nobody we trust has signed is not tried again and again."""
         given = self.files(certificates)
         del given["ssl_truststore_location"], given["ssl_truststore_type"]
         began = time.monotonic()
         with pytest.raises(OptionError, match=r"certificate of Kafka at .* is not trusted.*ssl\.truststore"):
-            ranges(options(tls_broker, **given), connect)
+            ranges(options(tls_broker, **given))
         assert time.monotonic() - began < DEADLINE
 
     @pytest.mark.slow("a broker of its own")

@@ -12,9 +12,6 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.client import Connect
-from ticdc_source.sources.kafka.kafka_python.connect import connect
-from ticdc_source.sources.kafka.kafka_python.plain_client import PlainClient
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow("a broker of its own behind a slow link")]
 
@@ -26,11 +23,10 @@ def slow() -> Iterator[tuple[LocalKafka, CountingProxy]]:
         yield both
 
 
-@pytest.mark.parametrize("client", [connect, PlainClient], ids=["private names", "public names"])
-def test_a_fetch_that_takes_too_long_becomes_smaller(slow: tuple[LocalKafka, CountingProxy], client: Connect) -> None:
+def test_a_fetch_that_takes_too_long_becomes_smaller(slow: tuple[LocalKafka, CountingProxy]) -> None:
     """At 100 KB/s, 300 KB that would be one fetch of three seconds arrive although a request may take half of that."""
     kafka, proxy = slow
-    name = f"slow-{getattr(client, '__name__', 'link')}"
+    name = "slow"
     create_topic(kafka.bootstrap_servers, name)
     values = [random.Random(number).randbytes(10_000) for number in range(30)]
     produce(kafka.bootstrap_servers, name, [(0, None, value, [], None) for value in values], batch_bytes=20_000)
@@ -41,7 +37,7 @@ def test_a_fetch_that_takes_too_long_becomes_smaller(slow: tuple[LocalKafka, Cou
 
     proxy.rate = 100_000
     try:
-        with KafkaFetcher(client_settings(options, driver=False), settings, connect=client) as fetcher:
+        with KafkaFetcher(client_settings(options, driver=False), settings) as fetcher:
             chunks = list(fetcher.fetch(OffsetRange(name, 0, 0, 30)))
     finally:
         proxy.rate = None

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
@@ -24,7 +23,6 @@ __all__ = [
     "ClientFacts",
     "Connect",
     "LogTruncatedError",
-    "NoAnswerError",
     "OffsetOutOfRangeError",
     "PartitionReader",
     "Topic",
@@ -63,12 +61,12 @@ class BrokerFacts(NamedTuple):
     """What brokers say of themselves.
 
     Attributes:
-        addresses: host and port of each broker, as it advertises them to clients; empty if they are not known.
+        addresses: host and port of each broker, as it advertises them to clients.
         version: the release of Kafka that the brokers' requests fit, such as `3.9`; None if it is not known.
     """
 
-    addresses: tuple[tuple[str, int], ...] = ()
-    version: str | None = None
+    addresses: tuple[tuple[str, int], ...]
+    version: str | None
 
 
 class UnknownPartitionsError(Exception):
@@ -81,23 +79,6 @@ class UnknownPartitionsError(Exception):
     def __init__(self, topic_partitions: Iterable[TopicPartition], /) -> None:
         self.topic_partitions = sorted(topic_partitions)
         super().__init__(self.topic_partitions)
-
-
-class NoAnswerError(KafkaUnavailableError):
-    """A server did not answer, although there was time left: the request is to be repeated with a new client.
-
-    Attributes:
-        server: which one, as far as it is known.
-        reason: why.
-    """
-
-    def __init__(self, server: str, reason: str, /) -> None:
-        super().__init__(server, reason)
-        self.server, self.reason = server, reason
-
-    def __str__(self) -> str:
-        """Return `server: reason`."""
-        return f"Kafka at {self.server} does not answer: {self.reason}"
 
 
 class OffsetOutOfRangeError(Exception):
@@ -115,12 +96,11 @@ class PartitionReader(Protocol):
         """Continue at another offset."""
         ...
 
-    def poll(self, timeout_ms: float, max_records: int) -> tuple[Iterator[Chunk] | None, int]:
+    def poll(self, timeout_ms: float) -> tuple[Iterator[Chunk] | None, int]:
         """Wait for records.
 
         Args:
             timeout_ms: how many milliseconds to wait at most.
-            max_records: how many records the rest of the range can hold at most. More may be returned.
 
         Returns:
             chunks (None if no record arrived), and the offset behind them. That offset may be higher than the last
@@ -140,20 +120,20 @@ class Client(Protocol):
     """A connection to brokers.
 
     A method that takes a `Patience` asks as many servers, and as often, as it needs within that time, and tells it what
-    failed. It raises KafkaUnavailableError if the time is over (NoAnswerError before, if only a new client can go on),
-    and OptionError if the brokers refuse the login or a permission, or their certificate is not trusted.
+    failed. It raises KafkaUnavailableError if the time is over, and OptionError if the brokers refuse the login or a
+    permission, or their certificate is not trusted.
 
     Attributes:
         servers: the bootstrap servers, for messages.
-        facts: which library this is.
+        library: the name and version of the library.
         topic_ids: the id of each topic as the last answer about the topic has it, as Kafka's tools print it; without
-            topics of which it has none (brokers before 2.8, a library that does not ask for ids, a deleted topic).
+            topics of which it has none (brokers before 2.8, a deleted topic).
         leader_epochs: the epoch of the leader that answered the last look-up of each partition's `LATEST`; without
-            those of which it has none (brokers before 2.1, a library that does not tell them).
+            those of which it has none (brokers before 2.1).
     """
 
     servers: str
-    facts: ClientFacts
+    library: str
     topic_ids: Mapping[str, str]
     leader_epochs: Mapping[TopicPartition, int]
 
@@ -185,7 +165,7 @@ class Client(Protocol):
         """Ask each partition's leader where a leader epoch ends in its log: where its first later one begins.
 
         Returns:
-            the offsets, -1 where the leader does not know; without partitions about which the library cannot ask.
+            the offsets, -1 where the leader does not know.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.

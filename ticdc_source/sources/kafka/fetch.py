@@ -21,17 +21,15 @@ from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits, between
 from ticdc_source.sources.kafka.client import (
     Client,
-    ClientFacts,
     Connect,
     LogTruncatedError,
-    NoAnswerError,
     OffsetOutOfRangeError,
     PartitionReader,
     UnknownPartitionsError,
 )
 from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
-from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.kafka.retry import RetryingClient
 
 __all__ = ["KafkaFetcher"]
@@ -73,9 +71,9 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
         self.close()
 
     @property
-    def client_facts(self) -> ClientFacts:
-        """Which client library reads; see `Fetcher.client_facts`."""
-        return self._brokers.facts
+    def library(self) -> str | None:
+        """Which client library reads; see `Fetcher.library`."""
+        return self._brokers.library
 
     def close(self) -> None:
         """Close the connections; the next range connects again."""
@@ -248,7 +246,7 @@ class _RangeRead:
         """
         self._log_start = None
         try:
-            return self._reader.poll(self._wait_ms, self._range.end - self._expected)
+            return self._reader.poll(self._wait_ms)
         except OffsetOutOfRangeError:
             self._continue_in_range()
         except LogTruncatedError as error:
@@ -375,8 +373,6 @@ class _RangeRead:
         """Return the error of brokers that are away in the midst of the range."""
         patience = self._current_patience()
         patience.set_missing(None)  # what brokers answered before they went away
-        if isinstance(error, NoAnswerError):
-            patience.failed(error.server, Cause(error.reason))
         self._is_answered = False
         return self._unavailable(patience.failures_text() if patience.has_failures else str(error))
 

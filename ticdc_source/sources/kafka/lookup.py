@@ -163,7 +163,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """Return the ids of the topics as the last look-ups had them, by name; this asks nothing.
 
         A topic that is deleted and created again has another id. Those without an id are left out: brokers before
-        Kafka 2.8 have none, and a client library may not ask for them.
+        Kafka 2.8 have none.
         """
         client = self._brokers.client
         return {} if client is None else client.topic_ids
@@ -171,8 +171,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     def leader_epochs(self) -> Mapping[TopicPartition, int]:
         """Return the epochs of the leaders that answered the last look-ups of end offsets; this asks nothing.
 
-        An epoch rises with each election. Partitions without one are left out: brokers before Kafka 2.1 tell none, and
-        a client library may not.
+        An epoch rises with each election. Partitions without one are left out: brokers before Kafka 2.1 tell none.
         """
         client = self._brokers.client
         return {} if client is None else client.leader_epochs

@@ -37,12 +37,10 @@ class Probe(AbstractContextManager["Probe"]):
 
     Args:
         connected: the socket, with TLS if it has it.
-        seconds: how long each step may take.
     """
 
-    def __init__(self, connected: socket.socket, seconds: float = _SECONDS) -> None:
+    def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._seconds = seconds
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
@@ -66,8 +64,8 @@ class Probe(AbstractContextManager["Probe"]):
             wrapped.close()
             msg = "the connection was closed after the handshake"
             raise ConnectionResetError(msg)
-        wrapped.settimeout(self._seconds)
-        return Probe(wrapped, self._seconds)
+        wrapped.settimeout(_SECONDS)
+        return Probe(wrapped)
 
     @property
     def certificate(self) -> dict[str, object]:
@@ -80,21 +78,13 @@ class Probe(AbstractContextManager["Probe"]):
         """Such as `TLSv1.3`; None without TLS."""
         return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
 
-    def greet(self) -> Spoken:
-        """Return what answers to ApiVersions, without a login.
-
-        Raises:
-            OSError: nothing does: the connection is closed (`ConnectionError`), or silent (`TimeoutError`).
-        """
-        answer = self._ask(_API_VERSIONS, 0, b"")
-        return Spoken.TLS if answer.startswith(_TLS_ALERT) else Spoken.OTHER if len(answer) < 6 else Spoken.KAFKA  # noqa: PLR2004
-
     def spoken(self) -> Spoken:
         """Return what answers to ApiVersions, without a login; `Spoken.NOTHING` for a closed or silent connection."""
         try:
-            return self.greet()
+            answer = self._ask(_API_VERSIONS, 0, b"")
         except OSError:
             return Spoken.NOTHING
+        return Spoken.TLS if answer.startswith(_TLS_ALERT) else Spoken.OTHER if len(answer) < 6 else Spoken.KAFKA  # noqa: PLR2004
 
     def mechanisms(self) -> list[str] | None:
         """Return the SASL mechanisms that this listener takes; None if it wants no login, or does not tell."""
@@ -141,18 +131,13 @@ class Probe(AbstractContextManager["Probe"]):
         return received
 
 
-def probe(host: str, port: int, seconds: float = _SECONDS) -> Probe:
+def probe(host: str, port: int) -> Probe:
     """Connect by TCP.
-
-    Args:
-        host: the name, or an address.
-        port: the port.
-        seconds: how long this may take, and each step that follows.
 
     Raises:
         OSError: the name is not resolved (`socket.gaierror`), or nothing answers.
     """
-    return Probe(socket.create_connection((host, port), timeout=seconds), seconds)
+    return Probe(socket.create_connection((host, port), timeout=_SECONDS))
 
 
 def speaks_tls(host: str, port: int) -> bool:

@@ -9,14 +9,13 @@ from typing import TypeVar
 
 from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.client import Client, ClientFacts, Connect, NoAnswerError
-from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+from ticdc_source.sources.kafka.client import Client, Connect
+from ticdc_source.sources.kafka.patience import Limit, Patience
 
 __all__ = ["RetryingClient"]
 
 Answer = TypeVar("Answer")
 
-_RECONNECT_PAUSE_SECONDS = 0.2
 _API_TIMEOUT = "kafka.default.api.timeout.ms"
 
 
@@ -50,9 +49,9 @@ class RetryingClient:
         return ",".join(self._settings.bootstrap_servers)
 
     @property
-    def facts(self) -> ClientFacts:
-        """Which client library it is; unknown before the first connection."""
-        return ClientFacts() if self.client is None else self.client.facts
+    def library(self) -> str | None:
+        """The client library and its version; None before the first connection."""
+        return None if self.client is None else self.client.library
 
     @property
     def stream_limit(self) -> Limit | None:
@@ -83,8 +82,7 @@ class RetryingClient:
 
         Args:
             request: sends the request with a client.
-            retries: how often to retry a request that brokers answered with an error. Requests without an answer do not
-                count.
+            retries: how often to retry a request that brokers answered with an error.
             interval_ms: the pause before each of these retries.
             patience: how long to wait for a connection and the answer together; by default for each as said above.
 
@@ -100,18 +98,11 @@ class RetryingClient:
                     pending = self._limit(self._settings.default_api_timeout_ms, _API_TIMEOUT)
                     patience = Patience(self.servers, "a request is pending", pending)
                 answer = request(self.client, patience)
-            except NoAnswerError as error:
-                self.close()
-                if patience is None:
-                    raise
-                patience.failed(error.server, Cause(error.reason))
-                pause = _RECONNECT_PAUSE_SECONDS
             except KafkaUnavailableError:
                 self.close()
                 if retries <= 0 or patience is None or patience.is_over:
                     raise
                 retries -= 1
-                pause = interval_ms / 1000
             except TiCDCSourceError:
                 self.close()
                 raise
@@ -120,7 +111,7 @@ class RetryingClient:
                 if is_own:
                     patience.answered()
                 return answer
-            time.sleep(min(pause, patience.left_ms / 1000))
+            time.sleep(min(interval_ms, patience.left_ms) / 1000)
             patience.check()
 
     def _connection_wait(self) -> Patience:

@@ -71,9 +71,9 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self.close()
 
     @property
-    def client_facts(self) -> tuple[str | None, str | None]:
-        """Which client library reads: fsspec, with nothing of note."""
-        return "fsspec", None
+    def library(self) -> str:
+        """What reads; see `Fetcher.library`."""
+        return "fsspec"
 
     def close(self) -> None:
         """Do nothing: a file is open only while it is read."""

@@ -1,18 +1,39 @@
-"""Connects with kafka-python: on its private names, if the installed version has them."""
+"""Connects with kafka-python, if the installed version is one whose private names are known."""
 
 from __future__ import annotations
 
+import importlib
+import re
+
+from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.client import Client, ClientFacts
-from ticdc_source.sources.kafka.kafka_python.compatibility import CONNECTIONS, TESTED, differences, facts
+from ticdc_source.sources.kafka.client import Client
 from ticdc_source.sources.kafka.patience import Patience
 
-__all__ = ["TESTED", "connect", "installed"]
+__all__ = ["REQUIRED", "connect", "installed"]
+
+# As in pyproject.toml, which pip need not have followed: packages are also unpacked by hand, or come with a platform.
+REQUIRED = "kafka-python>=3.0.12,<3.1"
+_LEAST, _BELOW = (3, 0, 12), (3, 1)
 
 
-def installed() -> ClientFacts:
-    """Return which version of the library is installed, and what it lacks."""
-    return facts()
+def installed() -> str:
+    """Return which version of the library is installed.
+
+    Raises:
+        OptionError: none, or one that may be built differently inside.
+    """
+    try:
+        version = str(importlib.import_module("kafka").__version__)
+    except (ImportError, AttributeError) as error:  # the latter: another package of this name
+        reason = f"it cannot be imported ({error})"
+    else:
+        numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+        if _LEAST <= numbers < _BELOW:
+            return version
+        reason = f"version {version} is installed"
+    msg = f'Kafka is read with {REQUIRED}, and here {reason}: pip install "{REQUIRED}" on the driver and all executors'
+    raise OptionError(msg)
 
 
 def connect(settings: ClientSettings, patience: Patience) -> Client:
@@ -24,13 +45,9 @@ def connect(settings: ClientSettings, patience: Patience) -> Client:
 
     Raises:
         KafkaUnavailableError: no broker answered in time.
-        OptionError: a certificate file cannot be read, or the brokers refuse the login.
+        OptionError: a certificate file cannot be read, the brokers refuse the login, or kafka-python is another one.
     """
-    # Imported here: with another version of the library only one of the two may be importable.
-    if CONNECTIONS in differences():
-        from ticdc_source.sources.kafka.kafka_python.plain_client import PlainClient  # noqa: PLC0415
-
-        return PlainClient(settings, patience)
-    from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient  # noqa: PLC0415
+    installed()
+    from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient  # noqa: PLC0415 (after the check)
 
     return NetworkClient(settings, patience)

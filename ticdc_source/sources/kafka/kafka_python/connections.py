@@ -8,7 +8,7 @@
 - A request goes to a random broker, also to one that has just failed; so does the bootstrap, and a server that accepts
   and never answers takes all its time.
 
-Private names are used here: `compatibility.CONNECTIONS` guards them.
+Private names are used here: docs/design/0010 lists them.
 """
 
 from __future__ import annotations
@@ -188,9 +188,9 @@ class _ReceivesAnswers:
     _sock: socket.socket | None
     _receiver: Receiver | None = None
 
-    def _sock_recv(self) -> tuple[bytes | list[memoryview], Exception | None]:
+    def _sock_recv(self) -> tuple[list[memoryview], Exception | None]:
         if self._sock is None:  # closed meanwhile, by the thread that uses the client
-            return b"", kafka.errors.KafkaConnectionError("closed")
+            return [], kafka.errors.KafkaConnectionError("closed")
         self._receiver = self._receiver or Receiver(self._protocol.parser)
         return self._receiver.read(self._sock)
 

@@ -18,7 +18,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.tls.context import tls_context
 
-__all__ = ["commit_offsets", "committed_offsets", "consumer_settings", "silence"]
+__all__ = ["commit_offsets", "committed_offsets", "consumer_settings"]
 
 # At level DEBUG these log what is sent: for SASL PLAIN, the password.
 _TALKATIVE = ("kafka.protocol.parser", "kafka.net.connection")
@@ -38,7 +38,8 @@ def consumer_settings(settings: ClientSettings) -> library.Settings:
         OptionError: a certificate or key cannot be loaded.
     """
     if settings.login is not None:
-        silence(_TALKATIVE)
+        for name in _TALKATIVE:
+            logging.getLogger(name).addFilter(_not_debug)
     defaults: library.Settings = dict(KafkaConsumer.DEFAULT_CONFIG)
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     given = {name: value for name, value in values.items() if name in defaults and value is not None}
@@ -49,12 +50,6 @@ def consumer_settings(settings: ClientSettings) -> library.Settings:
     if settings.tls is not None:
         complete["ssl_context"] = tls_context(settings.tls)
     return complete
-
-
-def silence(loggers: Iterable[str]) -> None:
-    """Keep records of level DEBUG out of some loggers."""
-    for name in loggers:
-        logging.getLogger(name).addFilter(_not_debug)
 
 
 def _not_debug(record: logging.LogRecord) -> bool:

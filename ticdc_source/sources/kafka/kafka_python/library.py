@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = [
     "AbortedTransaction",
     "Address",
     "Connection",
     "Consumer",
-    "ConsumerRecord",
+    "Fetcher",
     "Future",
     "MemoryRecords",
     "Network",
     "Node",
     "NodeId",
-    "OffsetAndTimestamp",
     "Parser",
     "PartitionMetadata",
     "Settings",
@@ -35,26 +35,20 @@ Address: TypeAlias = tuple[int, int, int, str, tuple[object, ...]]
 Settings: TypeAlias = dict[str, object]
 
 
-class ConsumerRecord(Protocol):
-    """A record as `KafkaConsumer.poll` returns it. Sizes are in bytes, -1 for null."""
+class Fetcher(Protocol):
+    """What a `KafkaConsumer` reads with.
 
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    serialized_key_size: int
-    serialized_value_size: int
+    Attributes:
+        PartitionRecords: makes what hands out the records of a fetch.
+    """
 
-
-class OffsetAndTimestamp(Protocol):
-    """An answer of `KafkaConsumer.offsets_for_times`."""
-
-    offset: int
+    PartitionRecords: Callable[..., object]
 
 
 class Consumer(Protocol):
     """What is used of `KafkaConsumer`; a topic partition is its own `TopicPartition`, which is equal to ours."""
+
+    _fetcher: Fetcher
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions from now on."""
@@ -62,8 +56,8 @@ class Consumer(Protocol):
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read a partition from this offset on."""
 
-    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[object]]:
-        """Wait for records; `ConsumerRecord`s, unless `slicing` has replaced them."""
+    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Iterator[Chunk]]]:
+        """Wait for records; `slicing` has replaced them."""
 
     def position(self, partition: TopicPartition, *, timeout_ms: float) -> int:
         """Return the offset behind the records that `poll` has returned."""
@@ -76,26 +70,6 @@ class Consumer(Protocol):
 
     def committed(self, partition: TopicPartition, *, timeout_ms: float) -> int | None:
         """Look up the offset that the consumer's group has committed."""
-
-    def topics(self) -> set[str]:
-        """Look up all topics but the brokers' own, and remember their partitions."""
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the partitions that it remembers, if any."""
-
-    def beginning_offsets(self, partitions: list[TopicPartition], *, timeout_ms: float) -> dict[TopicPartition, int]:
-        """Look up log start offsets."""
-
-    def end_offsets(self, partitions: list[TopicPartition], *, timeout_ms: float) -> dict[TopicPartition, int]:
-        """Look up end offsets."""
-
-    def offsets_for_times(
-        self, timestamps: dict[TopicPartition, int], *, timeout_ms: float
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Look up the first records at or after a time."""
-
-    def close(self, *, autocommit: bool) -> None:
-        """Close the connections."""
 
 
 class PartitionMetadata(Protocol):
@@ -110,6 +84,7 @@ class TopicMetadata(Protocol):
 
     error_code: int
     name: str
+    topic_id: object
     is_internal: bool
     partitions: Sequence[PartitionMetadata]
 

@@ -12,7 +12,6 @@ import kafka.errors
 from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.sources.kafka.client import (
     LogTruncatedError,
-    NoAnswerError,
     OffsetOutOfRangeError,
     UnknownPartitionsError,
 )
@@ -23,9 +22,6 @@ __all__ = [
     "NoTokenError",
     "cause_of",
     "is_final",
-    "is_timeout",
-    "no_entry",
-    "other_answer",
     "our_errors",
     "translated",
 ]
@@ -48,7 +44,7 @@ _FINAL = (
     kafka.errors.IncompatibleBrokerVersion,
     kafka.errors.UnsupportedVersionError,
 )
-_NO_ANSWER = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError, TimeoutError)
+_NO_ANSWER = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 
 # The question to a user whose connection is closed by the other side, by `kafka.security.protocol`.
 _QUESTIONS = {
@@ -68,12 +64,11 @@ _TLS_ALERT = 0x1503  # the first two bytes of one, where the length of Kafka's a
 
 
 @contextmanager
-def our_errors(servers: str, *, repeats: bool = False) -> Iterator[None]:
+def our_errors(servers: str) -> Iterator[None]:
     """Translate the errors of the block; those of parsers on bytes that are no records stay what they are.
 
     Args:
         servers: the bootstrap servers, for messages.
-        repeats: whether the block may be repeated with a new client: then failures of a connection are NoAnswerErrors.
     """
     try:
         yield
@@ -86,19 +81,12 @@ def our_errors(servers: str, *, repeats: bool = False) -> Iterator[None]:
     except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
         raise DecodeError(str(error)) from error
     except (kafka.errors.KafkaError, OSError, RuntimeError) as error:
-        if repeats and (isinstance(error, OSError) or getattr(error, "retriable", False)) and not is_final(error):
-            raise NoAnswerError(servers, _plain(error)) from error
         raise translated(error, servers) from error
 
 
 def is_final(error: BaseException) -> bool:
     """Return whether another try, at whichever server, fails in the same way."""
     return isinstance(error, _FINAL) or _is_untrusted(error)
-
-
-def is_timeout(error: BaseException) -> bool:
-    """Return whether a time is over, which says nothing about the reason."""
-    return isinstance(error, _NO_ANSWER) or "Connection timed out" in str(error)
 
 
 def _is_untrusted(error: BaseException) -> bool:
@@ -109,11 +97,11 @@ def _is_untrusted(error: BaseException) -> bool:
     return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> Cause:
+def cause_of(error: kafka.errors.KafkaError, protocol: str, *, accepted: bool) -> Cause:
     """Return why a server failed, and what to do about it.
 
     Args:
-        error: what kafka-python says, or a socket.
+        error: what kafka-python says.
         protocol: `kafka.security.protocol`.
         accepted: whether the server has taken the connection as a broker does, and failed afterwards.
     """
@@ -127,33 +115,20 @@ def cause_of(error: BaseException, protocol: str, *, accepted: bool = False) -> 
         return Cause(f"the host name is not resolved: {name_error.strerror}")
     if "DNS Resolution failure" in text:  # kafka-python's own words, without the reason
         return Cause("no such host", is_permanent=True)
-    if is_timeout(error):
+    if isinstance(error, _NO_ANSWER) or "Connection timed out" in text:
         return Cause("no answer")
-    if "ECONNREFUSED" in text or isinstance(error, ConnectionRefusedError):
+    if "ECONNREFUSED" in text:
         return Cause("ECONNREFUSED (nothing listens there)", is_refused=True)
     question = _QUESTIONS[protocol]
     frame = _FRAME.search(text)
     if frame is not None:
-        return other_answer(protocol, is_alert=int(frame[1]) >> 16 == _TLS_ALERT)
+        is_alert = int(frame[1]) >> 16 == _TLS_ALERT
+        return Cause(f"answers {'with a TLS alert' if is_alert else 'otherwise than Kafka'}: {question}", is_alert)
     if _HANG_UP.search(text):
         return Cause(f"closes the connection: {question}", accepted)
     if "WRONG_VERSION_NUMBER" in text:
         return Cause(f"answers, but not with TLS: {question}", is_permanent=True)
     return Cause(text)
-
-
-def other_answer(protocol: str, *, is_alert: bool) -> Cause:
-    """Return the cause of a server that answers otherwise than Kafka, for instance with a TLS alert."""
-    return Cause(
-        f"answers {'with a TLS alert' if is_alert else 'otherwise than Kafka'}: {_QUESTIONS[protocol]}", is_alert
-    )
-
-
-def no_entry(protocol: str) -> Cause:
-    """Return the cause of a server that answers as Kafka does, while the client library does not get any further."""
-    if not protocol.startswith("SASL"):
-        return Cause("no answer")
-    return Cause(f"answers, but does not let this client in: {_QUESTIONS[protocol]}", is_permanent=True)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -2,8 +2,8 @@
 
 It does what kafka-python 3.0.12 leaves to its caller: KafkaConsumer's constructor leaks the IO thread when it fails;
 its metadata look-ups have no time-out; and its look-ups of offsets drop partitions without a leader (as if no record
-were young enough) and spin on partitions that do not exist. Private names are used for that:
-`compatibility.CONNECTIONS` guards them.
+were young enough) and spin on partitions that do not exist. Private names are used for that; docs/design/0010 lists
+them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import kafka
 import kafka.errors
 from kafka import IsolationLevel, KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
@@ -33,7 +34,6 @@ from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python import library
-from ticdc_source.sources.kafka.kafka_python.compatibility import facts
 from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times
 from ticdc_source.sources.kafka.kafka_python.consumers import (
     commit_offsets,
@@ -41,7 +41,7 @@ from ticdc_source.sources.kafka.kafka_python.consumers import (
     consumer_settings,
 )
 from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
-from ticdc_source.sources.kafka.kafka_python.readers import BatchReader, RecordReader
+from ticdc_source.sources.kafka.kafka_python.readers import BatchReader
 from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
 from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits, slice_fetches
 from ticdc_source.sources.kafka.patience import Patience
@@ -67,7 +67,7 @@ class NetworkClient:
 
     def __init__(self, settings: ClientSettings, patience: Patience) -> None:
         self.servers = ",".join(settings.bootstrap_servers)
-        self.facts = facts()
+        self.library = f"kafka-python {kafka.__version__}"
         self._topic_ids: dict[str, str] = {}
         self.topic_ids: Mapping[str, str] = MappingProxyType(self._topic_ids)
         self._leader_epochs: dict[TopicPartition, int] = {}
@@ -112,7 +112,7 @@ class NetworkClient:
         self._manager.close_sockets()
         self._login.close()
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> RecordReader:
+    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
         """Return a reader; see `Client.reader`."""
         with our_errors(self.servers):
             # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
@@ -120,16 +120,14 @@ class NetworkClient:
             if time.monotonic() - self._looked_up.get(offset_range.topic, -math.inf) > _LOOK_UP_AGAIN_SECONDS:
                 self._metadata([offset_range.topic], patience)
                 self._looked_up[offset_range.topic] = time.monotonic()
+            if self._slice_limits is None:
+                self._slice_limits = SliceLimits(limits, offset_range.end)
             if self._consumer is None:
                 # Without its group: nothing here joins one, and with one every poll would want its coordinator.
                 self._consumer = self._new_consumer(None)
-            if self._slice_limits is None:
-                self._slice_limits = SliceLimits(limits, offset_range.end)
+                slice_fetches(self._consumer, self._slice_limits)
             self._slice_limits.chunk, self._slice_limits.end = limits, offset_range.end
-            is_sliced = slice_fetches(self._consumer, self._slice_limits)
-        if is_sliced:
-            return BatchReader(self._slice_limits, self._consumer, offset_range, limits, self.servers)
-        return RecordReader(self._consumer, offset_range, limits, self.servers)
+        return BatchReader(self._slice_limits, self._consumer, offset_range, self.servers)
 
     def _new_consumer(self, group: str | None) -> library.Consumer:
         own = {"group_id": group, "kafka_client": lambda **_: self._client}
@@ -449,7 +447,7 @@ def _error_of(topic: library.TopicMetadata) -> type[kafka.errors.KafkaError]:
 
 def _topic_id_of(topic: library.TopicMetadata) -> str | None:
     """Return a topic's id as `kafka-topics.sh --describe` prints it, None if the answer has none."""
-    topic_id = getattr(topic, "topic_id", None)  # other versions of the library may leave it out
+    topic_id = topic.topic_id
     if _error_of(topic) is not kafka.errors.NoError or not isinstance(topic_id, uuid.UUID) or not topic_id.int:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

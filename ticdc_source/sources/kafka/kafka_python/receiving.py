@@ -1,30 +1,22 @@
 """A broker's answer is read from the socket into the memory that it is decoded from.
 
 kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them.
-`compatibility.ANSWERS` guards the private names.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import kafka.errors
 import pyarrow as pa
-from kafka.protocol.parser import KafkaProtocol
 
 from ticdc_source.sources.kafka.kafka_python import library
-from ticdc_source.sources.kafka.kafka_python.compatibility import ANSWERS, differences
 
 __all__ = ["Receiver"]
 
 _SIZE_BYTES = 4  # an answer begins with its length
-_READ_BYTES = 256 << 10  # at a time, by kafka-python's own parser
-
-Buffer = TypeVar("Buffer")
-Received = TypeVar("Received", bytes, int)
 
 
 class Receiver:
@@ -36,26 +28,21 @@ class Receiver:
 
     def __init__(self, parser: library.Parser) -> None:
         self._parser = parser
-        self._reads_answers = type(parser) is KafkaProtocol and ANSWERS not in differences()
-        if self._reads_answers:
-            parser.receive_bytes = self._responses
+        parser.receive_bytes = self._responses
         self._size = memoryview(bytearray(_SIZE_BYTES))
         self._answer: memoryview | None = None  # the one that is being read
         self._have = 0  # how many bytes of it, or of its size, have arrived
 
-    def read(self, sock: socket.socket) -> tuple[bytes | list[memoryview], Exception | None]:
-        """Read what has arrived, and return it as the parser's `receive_bytes` takes it.
+    def read(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
+        """Read the answers that have arrived, which the parser's `receive_bytes` takes.
 
-        An error is returned only if nothing has arrived; it will be there at the next reading too.
+        An error is returned only if none has arrived; it will be there at the next reading too.
         """
-        return self._answers(sock) if self._reads_answers else _bytes(sock)
-
-    def _answers(self, sock: socket.socket) -> tuple[list[memoryview], Exception | None]:
         answers: list[memoryview] = []
         while True:
             missing = self._size if self._answer is None else self._answer
             if self._have < len(missing):
-                count, failure = _received(sock.recv_into, missing[self._have :])
+                count, failure = _received(sock, missing[self._have :])
                 if not count:
                     return answers, None if answers else failure
                 self._have += count
@@ -98,21 +85,12 @@ class _Answer:
         return self._at
 
 
-def _bytes(sock: socket.socket) -> tuple[bytes, Exception | None]:
-    parts: list[bytes] = []
-    while True:
-        part, failure = _received(sock.recv, _READ_BYTES)
-        if not part:
-            return b"".join(parts), None if parts else failure
-        parts.append(part)
-
-
-def _received(receive: Callable[[Buffer], Received], into: Buffer) -> tuple[Received | None, Exception | None]:
-    """Receive once, and return what arrived, or the error; neither if nothing has arrived yet."""
+def _received(sock: socket.socket, into: memoryview) -> tuple[int, Exception | None]:
+    """Receive once, and return how many bytes arrived, or the error; neither if nothing has arrived yet."""
     try:
-        received = receive(into)
+        count = sock.recv_into(into)
     except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-        return None, None
+        return 0, None
     except OSError as error:
-        return None, kafka.errors.KafkaConnectionError(error)
-    return received, None if received else kafka.errors.KafkaConnectionError("socket disconnected")
+        return 0, kafka.errors.KafkaConnectionError(error)
+    return count, None if count else kafka.errors.KafkaConnectionError("socket disconnected")

@@ -94,7 +94,7 @@ def _renewed(login: EndpointLogin | MSKLogin, settings: ClientSettings) -> Renew
 
 def _provider(token: RenewedToken, extensions: Mapping[str, str]) -> object:
     """Return what kafka-python asks for the token there is, and for SASL extensions."""
-    # Imported here: another version of the library may have it elsewhere, and need it only for a login.
+    # Imported here: only such a login needs it.
     from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types

@@ -3,7 +3,7 @@
 `Fetcher.PartitionRecords` is where kafka-python 3.0 unpacks a fetch. For one consumer `Slice` takes its place, which
 hands the record batches on as they arrived. All the rest stays kafka-python's: connections, sessions, leaders,
 positions, errors. As the position is behind the whole fetch at once, the next fetch is on its way before the first
-record of this one is read. `compatibility.RECORD_BATCHES` guards the private names.
+record of this one is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import kafka.errors
 from kafka import IsolationLevel
-from kafka.consumer.fetcher import Fetcher
 from kafka.record.legacy_records import LegacyRecordBatch
 
 from ticdc_source.errors import DecodeError
@@ -23,7 +22,6 @@ from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits, chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 from ticdc_source.sources.kafka.kafka_python import library
-from ticdc_source.sources.kafka.kafka_python.compatibility import RECORD_BATCHES, differences
 
 __all__ = ["Slice", "SliceLimits", "legacy_records", "slice_fetches"]
 
@@ -135,18 +133,10 @@ class Slice:
             self._on_drain(self)
 
 
-def slice_fetches(consumer: library.Consumer, limits: SliceLimits) -> bool:
-    """Make a consumer's polls return iterators over chunks instead of records, if that is possible.
-
-    Returns:
-        whether it is.
-    """
-    fetcher = getattr(consumer, "_fetcher", None)
-    if not isinstance(fetcher, Fetcher) or RECORD_BATCHES in differences():
-        return False
+def slice_fetches(consumer: library.Consumer, limits: SliceLimits) -> None:
+    """Make a consumer's polls return iterators over chunks instead of records."""
     limits.highwater = consumer.highwater
-    fetcher.PartitionRecords = functools.partial(Slice, limits)
-    return True
+    consumer._fetcher.PartitionRecords = functools.partial(Slice, limits)  # noqa: SLF001
 
 
 def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyRecord]:  # noqa: FBT001 (`ReadLegacy`)
