@@ -208,7 +208,7 @@ class ProtocolReport:
     Attributes:
         protocol: its name.
         records: the number of records.
-        by_ticdc: whether TiCDC wrote the messages; official Canal and Debezium's connectors write such ones too.
+        by_ticdc: whether TiCDC wrote the messages, and not another program that the wire format comes from.
         settings: the settings of the changefeed that the messages show.
         tables: the tables with rows.
         ddl: the DDL history, by commit-ts.
