@@ -71,7 +71,7 @@ class DebeziumAvro(Debezium):
         commit_ts_needs=Debezium.facts.commit_ts_needs,
         zoned_timestamps=True,
         old_rows_need=Debezium.facts.old_rows_need,
-        shows_extension=lambda value, registry: shows_extension(message_of(registry, value)),
+        shows_extension=lambda value, registry: shows_extension(_message_of(registry, value)),
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
@@ -115,16 +115,16 @@ class DebeziumAvro(Debezium):
         return general(events, None)
 
     def _message(self, value: bytes, parse: Parse = parse_object) -> JSONObject:  # noqa: ARG002 (it is no JSON)
-        return message_of(self.settings.registry, value)
+        return _message_of(self.settings.registry, value)
 
     def _members(self, key: bytes | None) -> frozenset[str]:
         try:
-            return names_in_key(self.settings.registry, key)
+            return _names_in_key(self.settings.registry, key)
         except MALFORMED:
             return frozenset()
 
 
-def message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
+def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
     """Return a message in the form of the JSON.
 
     Args:
@@ -148,11 +148,11 @@ def message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
     return {"payload": payload, "schema": schema}
 
 
-def names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
+def _names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
     """Return the names of the columns in a Kafka key; none if there is no key.
 
     Raises:
-        ValueError, DecodeError, SchemaRegistryUnavailableError: as `message_of`.
+        ValueError, DecodeError, SchemaRegistryUnavailableError: as `_message_of`.
     """
     if not key:
         return frozenset()
