@@ -10,7 +10,6 @@ from tests.support.messages import TSO, Message, canal, cell, dump, open_message
 from ticdc_source.inspection.report import Inspection
 
 KEY = 11  # the flags of a primary key
-ADDED = (5, "ALTER TABLE t ADD COLUMN c int")
 
 
 def row(after: int, **members: object) -> Message:
@@ -27,6 +26,22 @@ def ddl(after: int, code: int, query: str) -> Message:
 def insert(after: int, key: int = 1) -> Message:
     """Return an insert of a row with a key."""
     return row(after, u={"id": cell(3, key, KEY), "v": cell(3, after)})
+
+
+def deleted(after: int) -> Message:
+    """Return a delete of the row that `insert` inserts."""
+    return row(after, d={"id": cell(3, 1, KEY), "v": cell(3, after)})
+
+
+def updated(after: int) -> Message:
+    """Return an update of it with its old row."""
+    return row(after, u={"id": cell(3, 1, KEY), "v": cell(3, after)}, p={"id": cell(3, 1, KEY), "v": cell(3, 0)})
+
+
+def large(after: int) -> Message:
+    """Return an update of it that has its key only, as it was too large."""
+    head = {"ts": TSO + (after * 1000 << 18), "scm": "test", "tbl": "t", "t": 1, "ohk": True}
+    return open_message((head, {"u": {"id": cell(3, 1, KEY)}}))
 
 
 def settings_of(report: Inspection) -> dict[str, str]:
@@ -53,36 +68,45 @@ def native(op: str, key: int, number: int) -> Message:
     return dump({"payload": {"id": key}}), dump({"payload": payload})
 
 
+def test_a_row_written_again_after_truncate_is_no_update() -> None:
+    """DDL removed the row before, so nothing shows that the changefeed sends no old rows."""
+    report = of_messages(insert(0), ddl(1, 11, "TRUNCATE TABLE t"), insert(2))
+
+    assert "no-old-rows" not in {each.code for each in report.findings}
+
+
 @pytest.mark.parametrize(
-    ("name", "messages"),
+    ("later", "shown"),
     [
-        pytest.param("open.output-old-value", [insert(0), ddl(1, 11, "TRUNCATE TABLE t"), insert(2)], id="truncated"),
-        pytest.param("max-batch-size", [insert(number, number) for number in range(120)], id="little-traffic"),
-        pytest.param(
-            "delete-only-output-handle-key-columns",
-            [row(0, d={"a": cell(3, 1)}), ddl(1, *ADDED), row(2, u={"a": cell(3, 1), "c": cell(3, 1)})],
-            id="added-column-no-key",
-        ),
-        pytest.param(
-            "delete-only-output-handle-key-columns",
-            [row(0, d={"id": cell(3, 1, KEY)}), ddl(1, *ADDED), row(2, u={"id": cell(3, 2, KEY), "c": cell(3, 1)})],
-            id="added-column-all-key",
-        ),
+        pytest.param([(0, insert(9))], True, id="updated"),
+        pytest.param([(0, deleted(5)), (0, insert(9))], False, id="deleted"),
+        pytest.param([(1, deleted(5)), (0, insert(9))], False, id="deleted-in-another-partition"),
+        pytest.param([(0, deleted(5)), (0, insert(6)), (0, insert(9))], True, id="updated-after-a-delete"),
+        pytest.param([(0, insert(5)), (0, updated(9))], False, id="another-update-has-its-old-row"),
+        pytest.param([(0, large(9))], False, id="too-large"),
+        pytest.param([(0, insert(0))], False, id="sent-again"),
     ],
 )
-def test_what_has_another_reason_is_no_setting(name: str, messages: list[Message]) -> None:
-    """A row written again after TRUNCATE, little traffic and deletes from before ADD COLUMN prove no setting."""
-    assert name not in settings_of(of_messages(*messages))
+def test_an_insert_of_a_row_that_is_there_is_an_update_without_its_old_row(
+    later: list[tuple[int, Message]], *, shown: bool
+) -> None:
+    """open-protocol writes such an update like an insert; only the row before it tells."""
+    lines = [Line(partition, *message, {}) for partition, message in [(0, insert(0)), *later]]
+    report = inspected(chunks_of(lines), partitions=2)
+
+    messages = [each.message for each in report.findings if each.code == "no-old-rows"]
+    assert [message.endswith("with open.output-old-value=true") for message in messages] == [True] * shown
 
 
 def test_a_gap_between_two_writes_of_a_row_proves_nothing() -> None:
     """A delete may be among the records that were not read, so a row at both ends was not surely updated."""
     head, tail = chunks_of([Line(0, *insert(0), {})]), chunks_of([Line(0, *insert(9), {})])
-    tail[0].offsets = [50]
-    whole = chunks_of([Line(0, *insert(0), {}), Line(0, *insert(9), {})])
+    reports = []
+    for offset in (1, 50):
+        tail[0].offsets = [offset]
+        reports.append({each.code for each in inspected([*head, *tail]).findings})
 
-    assert "open.output-old-value" not in settings_of(inspected([*head, *tail]))
-    assert settings_of(inspected(whole))["open.output-old-value"] == "false"
+    assert ["no-old-rows" in codes for codes in reports] == [True, False]
 
 
 @pytest.mark.parametrize("by_key", [True, False])

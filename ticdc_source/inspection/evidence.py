@@ -1,4 +1,6 @@
-"""What rows show of a changefeed and no message says: the time zone of its server, its partition dispatcher.
+"""What messages show of a changefeed, beside what they say: settings, the time zone of its server, its dispatcher.
+
+A setting is shown only if messages prove it, and only if a finding or the options of a read depend on it.
 
 The messages do not name the zone (docs/wire.md, item 21). But a column that holds the time of the change, such as
 `updated_at`, lies just before the commit time in the right zone, and whole quarters of an hour beside it in another.
@@ -11,7 +13,7 @@ table's name, `index-value` a hash of the handle key.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
@@ -20,9 +22,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.protocols.changefeed import ChangefeedSetting
+from ticdc_source.inspection.report import ChangefeedSetting
+from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.protocols.base import Decoded, ProtocolFacts
+from ticdc_source.protocols.compression import codec_of
+from ticdc_source.protocols.events import TableEvents
+from ticdc_source.protocols.messages import MALFORMED
+from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Dispatched", "shift_of"]
+__all__ = ["Dispatched", "Evidence", "shift_of"]
 
 _QUARTER_S = 900
 _NEAR_S = 120.0  # a row is written so long before it is committed, at most; clocks may differ as well
@@ -176,3 +184,94 @@ class Dispatched:
             because = f"rows that changed more than once, each in one partition: {self._repeated:,}"
             return [ChangefeedSetting(_DISPATCHER, "index-value", because)]
         return []
+
+
+_NEARLY_ALL = 0.95  # of the values: some bytes look compressed and are not
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Counts what the messages of one protocol have and lack.
+
+    Attributes:
+        facts: those of the protocol.
+        registry: where schemas are.
+        rows: the number of row messages that can be read.
+        placed: how many of them have no commit-ts of their own (`Decoded.placed`).
+        updates, old_rows: the number of updates, and of their old rows.
+        rewritten: the number of rows that were inserted again, and not deleted in between.
+    """
+
+    facts: ProtocolFacts
+    registry: RegistrySettings
+    rows: int = 0
+    placed: int = 0
+    updates: int = 0
+    old_rows: int = 0
+    rewritten: int = 0
+    _extended: int = 0
+    _plain: int = 0
+    _claimed: int = 0
+    _key_only: int = 0
+    _codecs: Counter[str] = field(default_factory=Counter)
+
+    def add_values(self, chunk: Chunk) -> None:
+        """Look at how Kafka values are compressed."""
+        texts = ((value or b"")[self.facts.text_start :] for value in chunk.values)
+        self._codecs.update(codec_of(text) for text in texts if text)
+
+    def add_events(self, events: TableEvents, decoded: Decoded) -> None:
+        """Look at the row messages of a table, and at what they were decoded to."""
+        self.rows += len(events) - len(decoded.failures)
+        self.placed += decoded.placed.true_count
+        self._claimed += decoded.claimed
+        self._key_only += decoded.key_only
+        if self.facts.shows_extension is None:
+            return
+        for payload in events.payloads:
+            try:
+                extended = self.facts.shows_extension(payload, self.registry)
+            except MALFORMED:  # decoding reports it
+                continue
+            self._extended += extended is True
+            self._plain += extended is False
+
+    def by_ticdc(self, watermarks: int) -> bool:
+        """Return whether TiCDC wrote the messages, of which so many are watermarks."""
+        if self.facts.commit_ts_needs is None or watermarks or self._extended or self._plain:
+            return True
+        return self.placed < self.rows or not self.rows
+
+    def no_commit_ts(self) -> int:
+        """Return how many row messages lack a commit-ts, without deletes that no setting gives one."""
+        return self._plain if self.facts.lacks_commit_ts else self.placed
+
+    def no_old_rows(self) -> int:
+        """Return how many updates lack their old rows; 0 if one has it, or if large messages may be the reason."""
+        if self.old_rows or self.facts.old_rows_need is None:
+            return 0
+        return max(0, self.updates + self.rewritten - self._claimed - self._key_only)
+
+    def settings(self, watermarks: int) -> Iterator[ChangefeedSetting]:
+        """Yield the settings that the messages prove, of which so many are watermarks."""
+        if self.facts.shows_extension is not None and (watermarks or self._extended or self._plain):
+            extended = self._extended + watermarks  # they need it too
+            value = _value({"true": extended, "false": self._plain})
+            because = f"rows and watermarks with its fields: {extended:,} of {extended + self._plain:,}"
+            yield ChangefeedSetting("enable-tidb-extension", value, because)
+        large = {"claim-check": self._claimed, "handle-key-only": self._key_only}
+        if any(large.values()):
+            because = f"messages that were too large: {sum(large.values()):,}"
+            yield ChangefeedSetting("large-message-handle-option", _value(large), because)
+        total = self._codecs.total()
+        for codec, count in self._codecs.most_common(1):
+            how = "are not compressed" if codec == "none" else f"are compressed with {codec}"
+            value = codec if count >= _NEARLY_ALL * total else "mixed"
+            because = f"values that {how}: {count:,} of {total:,}"
+            yield ChangefeedSetting("large-message-handle-compression", value, because)
+
+
+def _value(counts: Mapping[str, int]) -> str:
+    """Return the only value that messages prove, given how many prove each; `mixed` if they prove several."""
+    proved = [value for value, count in counts.items() if count]
+    return proved[0] if len(proved) == 1 else "mixed"

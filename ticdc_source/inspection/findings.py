@@ -64,7 +64,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
 
 def _mend_of_watermarks(messages: ProtocolReport) -> str:
     need = PROTOCOLS[messages.protocol].facts.watermarks_need
-    if not messages.settings:
+    if not messages.by_ticdc:
         return "only TiCDC sends them"
     extended = any(setting.name == "enable-tidb-extension" and setting.value == "true" for setting in messages.settings)
     if need is None or messages.watermarks or (extended and need == "enable-tidb-extension=true"):
@@ -88,21 +88,24 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
             f"it, and changes of one time have the order of the topic: by partition, then offset{adds}"
         )
         yield Finding(code="no-commit-ts", message=message, topic=topic)
-    large = {setting.value for setting in messages.settings if setting.name == "large-message-handle-option"}
-    if "handle-key-only" in large:
+    large = settings.get("large-message-handle-option")
+    if large in ("handle-key-only", "mixed"):
         message = (
             f"Messages of {topic} that were too large have their key columns only: reads fail, unless "
             "onHandleKeyOnly=null reads the other columns as NULL; TiCDC's large-message-handle-option=claim-check "
             "loses nothing"
         )
         yield Finding(code="handle-key-only", message=message, topic=topic)
-    if "claim-check" in large:
+    if large in ("claim-check", "mixed"):
         message = f"Messages of {topic} that were too large lie in claim-check storage: set claimCheckLocation"
         yield Finding(code="claim-check", message=message, topic=topic)
-    for name, value in settings.items():
-        if name.endswith("output-old-value") and value == "false":
-            message = f"The changefeed of {topic} sends no old rows ({name}=false): updates have no update_preimage"
-            yield Finding(code="no-old-rows", message=message, topic=topic)
+    need = PROTOCOLS[messages.protocol].facts.old_rows_need
+    if messages.no_old_rows and messages.by_ticdc:
+        message = (
+            f"The changefeed of {topic} sends no old rows: updates have no update_preimage, or look like inserts. "
+            f"TiCDC sends them with {need}"
+        )
+        yield Finding(code="no-old-rows", message=message, topic=topic)
     for event in messages.ddl:
         if event.removes_rows:
             message = (

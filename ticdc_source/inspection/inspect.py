@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ticdc_source.inspection.evidence import Dispatched
+from ticdc_source.inspection.evidence import Dispatched, Evidence
 from ticdc_source.inspection.findings import findings_of
 from ticdc_source.inspection.report import (
     BadRecords,
@@ -29,9 +29,8 @@ from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import Fetch, Sample, Sampler
 from ticdc_source.planning.load import batch_options
-from ticdc_source.protocols import SETTINGS_FINDERS, decoder_of, describe_unknown, recognized
+from ticdc_source.protocols import FORMATS, decoder_of, describe_unknown, recognized
 from ticdc_source.protocols.base import Decoder, splits_of
-from ticdc_source.protocols.changefeed import SettingsFinder
 from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.schema.ddl import ddl_types_of_tables
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -205,7 +204,7 @@ class _Messages:
     """The messages of one protocol in a topic."""
 
     decoder: Decoder
-    settings: SettingsFinder
+    evidence: Evidence
     sample: Sample
     report: ProtocolReport
     ddl: list[tuple[Chunk, DDLEvent]] = field(default_factory=list)
@@ -258,7 +257,7 @@ class _Topic:
         if wanted != "auto":
             return wanted
         protocol = recognized(key, value)
-        if protocol in SETTINGS_FINDERS:
+        if protocol in FORMATS.in_topics:
             self._recognized.add(protocol)
             return protocol
         # Else it is a tombstone, or a broken message of the protocol seen so far.
@@ -272,9 +271,9 @@ class _Topic:
         if messages is None:
             messages = self._messages[protocol] = self._new(protocol)
         messages.report.records += len(chunk)
+        messages.evidence.add_values(chunk)
         sample = messages.sample
         for split in splits_of(messages.decoder, chunk, self._wants):
-            messages.settings.add(chunk, split)
             for table, events in split.tables.items():
                 sample.rows.setdefault(table, []).append(events)
             sample.add_ddl(split)
@@ -288,11 +287,12 @@ class _Topic:
                 _widen(partition, event.commit_ts, event.commit_ts)
 
     def _new(self, protocol: str) -> _Messages:
-        decoder = decoder_of(protocol, self._options, reads_files=self._options.claim_check_location is not None)
+        tolerant = replace(self._options, on_handle_key_only="null")  # it is a finding
+        decoder = decoder_of(protocol, tolerant, reads_files=self._options.claim_check_location is not None)
         sample = Sample(decoder, TableFilter(()), whole=self._whole, table_ddl=self._options.table_ddl)
         return _Messages(
             decoder,
-            SETTINGS_FINDERS[protocol](RegistrySettings.of(self._options)),
+            Evidence(decoder.facts, RegistrySettings.of(self._options)),
             sample,
             ProtocolReport(protocol=protocol),
         )
@@ -336,12 +336,12 @@ class _Topic:
             self._add_bad("", describe_unknown(value or b""), str(chunk.address(position)))
 
     def _finish_protocol(self, protocol: str, messages: _Messages) -> list[Finding]:
-        report, sample = messages.report, messages.sample
+        report, sample, evidence = messages.report, messages.sample, messages.evidence
         dispatched, is_in_zone = Dispatched(len(self._report.partitions)), False
         findings: list[Finding] = []
         in_texts = {} if sample.decoder.facts.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
         for table, parts in sorted(_by_table(sample).items(), key=lambda item: str(item[0])):
-            inspected = inspect_table(table, parts, sample, self._options, in_texts.get(table.folded, {}))
+            inspected = inspect_table(table, parts, sample, self._options, in_texts.get(table.folded, {}), evidence)
             report.tables.append(inspected.report)
             findings += inspected.findings
             is_in_zone |= inspected.is_in_zone
@@ -350,10 +350,11 @@ class _Topic:
             dispatched.add(inspected.partitions, inspected.commit_ts, inspected.keys)
             for number, (first, last) in inspected.commit_range_of_partitions().items():
                 _widen(self._partitions[number], first, last)
-        settings = messages.settings.found()
-        report.settings = [*settings, *dispatched.settings()] if settings else []  # none: they are not TiCDC's
+        report.by_ticdc = evidence.by_ticdc(report.watermarks)
+        if report.by_ticdc:
+            report.settings = [*evidence.settings(report.watermarks), *dispatched.settings()]
+        report.no_commit_ts, report.no_old_rows = evidence.no_commit_ts(), evidence.no_old_rows()
         report.ddl = _history(messages)
-        report.no_commit_ts = messages.settings.no_commit_ts
         report.bad = [bad for (name, _), bad in self._bad.items() if name == protocol]
         if is_in_zone:  # all columns are: a changefeed has one zone, and the others hold later times, such as an expiry
             return [finding for finding in findings if finding.code != "timestamp-shifted"]

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from ticdc_source.protocols.changefeed import ChangefeedSetting
-
 __all__ = [
     "FINDINGS",
     "BadRecords",
+    "ChangefeedSetting",
     "Check",
     "ColumnReport",
     "DDLReport",
@@ -41,7 +40,7 @@ FINDINGS: Mapping[str, str] = {
     "no-key": "neither the messages of a table nor DDL name its key: its changes cannot be merged",
     "no-commit-ts": "messages have no commit-ts",
     "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",
-    "no-old-rows": "the changefeed sends no old rows: updates have no `update_preimage`",
+    "no-old-rows": "the changefeed sends no old rows: updates have no `update_preimage`, or look like inserts",
     "handle-key-only": "large messages have their key columns only: reads fail without `onHandleKeyOnly=null`",
     "claim-check": "large messages lie in claim-check storage: reads need `claimCheckLocation`",
     "destructive-ddl": "DDL removed rows without delete events",
@@ -187,6 +186,21 @@ class BadRecords:
     first: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChangefeedSetting:
+    """A setting of the changefeed that messages prove.
+
+    Attributes:
+        name: as TiCDC's configuration names it.
+        value: as TiCDC's configuration writes it; `mixed` if messages prove two values.
+        because: what in the messages shows it.
+    """
+
+    name: str
+    value: str
+    because: str
+
+
 @dataclass(slots=True, kw_only=True)
 class ProtocolReport:
     """The messages of one protocol in a topic.
@@ -194,17 +208,21 @@ class ProtocolReport:
     Attributes:
         protocol: its name.
         records: the number of records.
+        by_ticdc: whether TiCDC wrote the messages, and not another program that the wire format comes from.
         settings: the settings of the changefeed that the messages show.
         tables: the tables with rows.
         ddl: the DDL history, by commit-ts.
         watermarks: the number of watermarks.
         bad: the records that cannot be read.
         no_commit_ts: the number of row messages without a commit-ts.
+        no_old_rows: the number of updates without their old rows, if none has it.
     """
 
     protocol: str
     records: int = 0
+    by_ticdc: bool = True
     no_commit_ts: int = 0
+    no_old_rows: int = 0
     settings: list[ChangefeedSetting] = field(default_factory=list)
     tables: list[TableReport] = field(default_factory=list)
     ddl: list[DDLReport] = field(default_factory=list)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, TiCDCSourceError
-from ticdc_source.inspection.evidence import shift_of
+from ticdc_source.inspection.evidence import Evidence, shift_of
 from ticdc_source.inspection.report import ColumnReport, Finding, TableReport
 from ticdc_source.options.hints import hint_of, spark_name
 from ticdc_source.options.options import Options
@@ -25,17 +25,19 @@ from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.ddl import lack_types, with_handle_key, with_table_ddl
+from ticdc_source.schema.ddl_kinds import removes_rows_of
 from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, TypeVersions, merge_schemas
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each, utc
 from ticdc_source.schema.types import TIMESTAMP
+from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["InspectedTable", "inspect_table"]
 
 _ENDS = 50  # chunks from each end whose rows are described
 _OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
 # Columns beside those of the table, by names that no table of MySQL has: they end in a space.
-_CHANGE_TYPE, _PARTITION, _COMMIT_TS = "change_type ", "partition ", "commit_ts "
+_CHANGE_TYPE, _PARTITION, _COMMIT_TS, _RUN = "change_type ", "partition ", "commit_ts ", "run "
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +79,7 @@ def inspect_table(
     sample: Sample,
     options: Options,
     declared: Mapping[str, TypeVersions],
+    evidence: Evidence,
 ) -> InspectedTable:
     """Describe a table, and decode all its events.
 
@@ -86,6 +89,7 @@ def inspect_table(
         sample: the sample that has them, and all DDL events.
         options: the options that the user gave.
         declared: the types that DDL texts give its columns.
+        evidence: counts what the events show of the changefeed.
     """
     decoder = sample.decoder
     load = _load_schema(parts, sample, declared, options)
@@ -98,14 +102,21 @@ def inspect_table(
         report.keys = [column.name for column in report.columns if column.key]
         report.schema = ", ".join(hint_of(item.name, item.type) for item in load.fields)
         findings += _uncertain_types(report, sample)
-    rows, failed = _decoded(parts, _plan(load), sample)
+    rows, failed = _decoded(parts, _plan(load), sample, evidence)
     kinds = Counter(rows[_CHANGE_TYPE].to_pylist())
     report.insert, report.update, report.delete = kinds[INSERT], kinds[UPDATE_POSTIMAGE], kinds[DELETE]
     bounds = pc.min_max(rows[_COMMIT_TS])
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = utc(report.first_commit_ts), utc(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
-    report.sent_again = _sent_again(changed, report.keys)
+    keys = [name for name in report.keys if name in rows.column_names]
+    if any(pa.types.is_nested(rows.schema.field(name).type) for name in keys):
+        keys = []  # such values are not compared
+    report.sent_again = _sent_again(changed, keys)
+    evidence.updates += report.update
+    evidence.old_rows += kinds[UPDATE_PREIMAGE]
+    if not any(removes_rows_of(event, table) for event in sample.ddl):
+        evidence.rewritten += _rewritten(changed, keys)
     is_in_zone = False
     if not decoder.facts.zoned_timestamps:
         shifted, is_in_zone = _shifted(table, changed, options)
@@ -123,10 +134,26 @@ def inspect_table(
 
 def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
     """Return how many changes have the kind, key and commit-ts of another one before them."""
-    columns = [name for name in keys if name in rows.column_names]
-    if not columns or any(pa.types.is_nested(rows.schema.field(name).type) for name in columns):
+    if not keys:
         return 0
-    return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *columns]).aggregate([]).num_rows)
+    return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *keys]).aggregate([]).num_rows)
+
+
+def _rewritten(rows: pa.Table, keys: Sequence[str]) -> int:
+    """Return how many rows were inserted again, and not deleted in between: updates that look like inserts.
+
+    Between two runs of records some were not read, and a delete may be among them.
+    """
+    if not keys:
+        return 0
+    is_insert, is_delete = (pc.equal(rows[_CHANGE_TYPE], kind) for kind in (INSERT, DELETE))
+    inserted = pc.if_else(is_insert, rows[_COMMIT_TS], pa.scalar(None, pa.int64()))
+    columns = [*map(rows.column, keys), rows[_RUN], inserted, is_delete.cast(pa.int32())]
+    events = pa.table(columns, names=[*keys, _RUN, "in ", "out "])
+    by_run = events.group_by([*keys, _RUN]).aggregate([("in ", "count_distinct"), ("out ", "sum")])
+    by_key = by_run.group_by(list(keys)).aggregate([("in _count_distinct", "max"), ("out _sum", "sum")])
+    more = pc.greater(by_key["in _count_distinct_max"], pc.add(by_key["out _sum_sum"], 1))
+    return int(more.to_pylist().count(True))
 
 
 class _Load(NamedTuple):
@@ -232,15 +259,21 @@ def _plan(load: _Load) -> Plan:
     return replace(read_spec(load.schema, load.options, context).plan, known_columns=None)
 
 
-def _decoded(parts: Sequence[TableEvents], plan: Plan, sample: Sample) -> tuple[pa.Table, list[Corrupt]]:
-    """Return the row images of all events with partition and commit-ts, and the events that cannot be read.
+def _decoded(
+    parts: Sequence[TableEvents], plan: Plan, sample: Sample, evidence: Evidence
+) -> tuple[pa.Table, list[Corrupt]]:
+    """Return the row images of all events with partition, commit-ts and run, and the events that cannot be read.
 
-    Images of messages that do not fit the plan have no columns, so NULLs.
+    Images of messages that do not fit the plan have no columns, so NULLs. A run has chunks without a gap between them.
     """
     decoder, learned = sample.decoder, Learned(native=plan.native_path, definitions=sample.definitions)
     tables, failed = [], []
     names = [item.name for item in plan.fields]
+    run = 0
+    last: Chunk | None = None
     for events in parts:
+        run += last is not None and not _follows(events.chunk, last)
+        last = events.chunk
         try:
             decoded, used = decoder.decode(events, plan, learned), names
         except SchemaError:  # kinds and times need no columns
@@ -250,13 +283,20 @@ def _decoded(parts: Sequence[TableEvents], plan: Plan, sample: Sample) -> tuple[
             _CHANGE_TYPE: decoded.change_types,
             _PARTITION: pa.repeat(pa.scalar(events.chunk.partition, pa.int32()), count),
             _COMMIT_TS: decoded.commit_ts.take(decoded.events),
+            _RUN: pa.repeat(run, count),
         }
+        evidence.add_events(events, decoded)
         tables.append(pa.table({**columns, **{name: decoded.columns[name] for name in used}}))
         failed += [
             Corrupt(events.positions[event], events.indexes[event], error.at(events.address(event)))
             for event, error in decoded.failures.items()
         ]
     return pa.concat_tables(tables, promote_options="default"), failed
+
+
+def _follows(chunk: Chunk, last: Chunk) -> bool:
+    """Return whether no record is between two chunks; the events of one may come in several pieces."""
+    return chunk is last or (chunk.partition == last.partition and chunk.offsets[0] == last.offsets[-1] + 1)
 
 
 def _shifted(table: TableName, rows: pa.Table, options: Options) -> tuple[list[Finding], bool]:

@@ -10,25 +10,18 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.inspection import AvroSettings
 from ticdc_source.protocols.avro.names import renamed_tables
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
-from ticdc_source.protocols.canal_json.inspection import CanalJSONSettings
-from ticdc_source.protocols.changefeed import SettingsFinder
 from ticdc_source.protocols.compression import Compression, looks_compressed
 from ticdc_source.protocols.csv.decoder import CSV
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
-from ticdc_source.protocols.debezium.avro_inspection import DebeziumAvroSettings
 from ticdc_source.protocols.debezium.decoder import Debezium
-from ticdc_source.protocols.debezium.inspection import DebeziumSettings
 from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
-from ticdc_source.protocols.open_protocol.inspection import OpenProtocolSettings
 from ticdc_source.protocols.simple.decoder import Simple
-from ticdc_source.protocols.simple.inspection import SimpleSettings
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import WireFormats
 from ticdc_source.sources.storage.file_format import FileSettings
@@ -37,7 +30,6 @@ __all__ = [
     "DECODERS",
     "FORMATS",
     "PROTOCOLS",
-    "SETTINGS_FINDERS",
     "checked_protocol",
     "decoder_of",
     "describe_unknown",
@@ -48,27 +40,15 @@ __all__ = [
     "with_likely_protocol",
 ]
 
-# Of each wire format its decoder, and what finds a changefeed's settings; None if it comes in no topic.
 # A record is taken for the first that recognizes it: what looks at the first bytes comes before what looks for members,
 # which may be names of columns too.
-DECODERS: dict[type[RowDecoder], type[SettingsFinder] | None] = {
-    OpenProtocol: OpenProtocolSettings,
-    Simple: SimpleSettings,
-    CanalJSON: CanalJSONSettings,
-    Debezium: DebeziumSettings,
-    DebeziumAvro: DebeziumAvroSettings,
-    Avro: AvroSettings,
-    CSV: None,
-}
+DECODERS: tuple[type[RowDecoder], ...] = (OpenProtocol, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV)
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
-SETTINGS_FINDERS: dict[str, type[SettingsFinder]] = {
-    decoder.facts.name: finder for decoder, finder in DECODERS.items() if finder is not None
-}
 # What sources must know of them.
 FORMATS = WireFormats(
-    in_topics=frozenset(SETTINGS_FINDERS),
+    in_topics=frozenset(name for name, decoder in PROTOCOLS.items() if decoder.facts.in_topics),
     in_files={name: files for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None},
 )
 
@@ -178,7 +158,7 @@ def with_likely_protocol(corrupt: Corrupt, chunk: Chunk, decoder: Decoder) -> Co
         return corrupt
     key, value = chunk.keys[corrupt.position], chunk.values[corrupt.position]
     name = None if decoder.facts.recognizes(key, value) else recognized(key, value)
-    if name not in SETTINGS_FINDERS:
+    if name not in FORMATS.in_topics:
         return corrupt
     error = corrupt.error
     msg = f"{error.reason}. It looks like {name}: if all messages do, set protocol={name}, or leave 'protocol' out"

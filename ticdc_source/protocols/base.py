@@ -1,4 +1,4 @@
-"""The contracts of a wire format: its facts, its decoder, and what only inspection asks.
+"""The contracts of a wire format: its facts, and its decoder.
 
 Facts hold whatever the options say. A decoder has six verbs, of which `split`, `describe` and `decode` are stages of
 docs/design/0001. It keeps no state: what a read learns of its messages is in one object, `Learned`, which the reader
@@ -26,6 +26,7 @@ from ticdc_source.sources.chunk import Chunk
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
+    from ticdc_source.options.registry import RegistrySettings
     from ticdc_source.sources.storage.file_format import FileFormat
 
 __all__ = [
@@ -65,7 +66,7 @@ class Decoded:
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that the general path parsed, one by one.
         empty: number of events without any row. TiCDC writes them if no column is selected.
-        claimed: number of events that were read from claim-check storage.
+        claimed: number of events whose row lies in claim-check storage.
         key_only: number of events that have their key columns only, because they were too large.
         verified: number of events whose checksum was verified.
         suspect: what is wrong with the checksums of events that are returned, by event.
@@ -239,6 +240,12 @@ class ProtocolFacts:
         files: how a storage sink writes it; None if it does not.
         has_checksums: whether rows may have the checksum that TiDB computed of them.
         commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
+        old_rows_need: the TiCDC setting without which updates have no old row; None if they always have it.
+        shows_extension: whether a row message of TiCDC, given where schemas are, has what `enable-tidb-extension=true`
+            adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
+            `messages.MALFORMED`. None if the setting adds nothing to rows.
+        text_start: where the first text that TiCDC may compress begins in a Kafka value.
+        in_topics: whether a Kafka sink writes it.
     """
 
     name: str
@@ -255,6 +262,10 @@ class ProtocolFacts:
     files: FileFormat | None = None
     has_checksums: bool = False
     commit_ts_needs: str | None = None
+    old_rows_need: str | None = None
+    shows_extension: Callable[[bytes, RegistrySettings], bool | None] | None = None
+    text_start: int = 0
+    in_topics: bool = True
 
 
 class Decoder(ABC):

@@ -75,7 +75,10 @@ class LargeMessages:
                     "onHandleKeyOnly=null reads the others as NULL; with claim-check nothing would be missing"
                 )
                 raise DecodeError(msg)
-            parsed.key_only += 1
+            if address:
+                parsed.claimed += 1
+            else:
+                parsed.key_only += 1
         return None
 
     def _claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:

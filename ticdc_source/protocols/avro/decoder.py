@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.wire import Wire
+from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
 from ticdc_source.protocols.avro.names import column_order, original_table, sanitized
@@ -62,6 +63,11 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
     return has_header(value) or value.startswith(b'\x01{"query":') or (len(value) == _SHORT and has_header(key))
 
 
+def _shows_extension(value: bytes, registry: RegistrySettings) -> bool | None:
+    """Look at the row's schema. A delete without a row does not tell."""
+    return None if _has_no_row(value) else COMMIT_TS in row_schema_of(registry, body_of(value).schema_id).own
+
+
 @dataclass(frozen=True)
 class Avro(RowDecoder):
     """The avro decoder. It has no large messages, and no start-ts."""
@@ -75,6 +81,8 @@ class Avro(RowDecoder):
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         lacks_commit_ts=True,
         has_checksums=True,
+        old_rows_need="avro-include-before-value=true",
+        shows_extension=_shows_extension,
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002

@@ -104,6 +104,11 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
     return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
 
 
+def _shows_extension(message: JSONObject) -> bool | None:
+    is_official = message.get("id") or "gtid" in message  # TiCDC writes 0, and no gtid
+    return None if is_official else bool(message.get("_tidb"))
+
+
 @dataclass(frozen=True)
 class CanalJSON(RowDecoder):
     """The canal-json decoder."""
@@ -118,6 +123,7 @@ class CanalJSON(RowDecoder):
         watermarks_need="enable-tidb-extension=true",
         commit_ts_needs="TiCDC writes it with enable-tidb-extension=true",
         files=FILES,
+        shows_extension=lambda value, _: _shows_extension(parse_object(value)),
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:

@@ -95,6 +95,7 @@ class CSV(RowDecoder):
         ddl_partition=0,
         definitions=definitions_of,
         files=_FILES,
+        in_topics=False,
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of
+from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import DECIMAL
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
@@ -29,7 +29,7 @@ from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.registries.lookup import SchemaId
 
-__all__ = ["DebeziumAvro", "message_of", "names_in_key"]
+__all__ = ["DebeziumAvro"]
 
 # Avro's name of a type → Kafka Connect's.
 _CONNECT = {"int": "int32", "long": "int64"}
@@ -70,6 +70,8 @@ class DebeziumAvro(Debezium):
         types_in_ddl=Debezium.facts.types_in_ddl,
         commit_ts_needs=Debezium.facts.commit_ts_needs,
         zoned_timestamps=True,
+        old_rows_need=Debezium.facts.old_rows_need,
+        shows_extension=lambda value, registry: shows_extension(_message_of(registry, value)),
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
@@ -113,16 +115,16 @@ class DebeziumAvro(Debezium):
         return general(events, None)
 
     def _message(self, value: bytes, parse: Parse = parse_object) -> JSONObject:  # noqa: ARG002 (it is no JSON)
-        return message_of(self.settings.registry, value)
+        return _message_of(self.settings.registry, value)
 
     def _members(self, key: bytes | None) -> frozenset[str]:
         try:
-            return names_in_key(self.settings.registry, key)
+            return _names_in_key(self.settings.registry, key)
         except MALFORMED:
             return frozenset()
 
 
-def message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
+def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
     """Return a message in the form of the JSON.
 
     Args:
@@ -146,11 +148,11 @@ def message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
     return {"payload": payload, "schema": schema}
 
 
-def names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
+def _names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
     """Return the names of the columns in a Kafka key; none if there is no key.
 
     Raises:
-        ValueError, DecodeError, SchemaRegistryUnavailableError: as `message_of`.
+        ValueError, DecodeError, SchemaRegistryUnavailableError: as `_message_of`.
     """
     if not key:
         return frozenset()

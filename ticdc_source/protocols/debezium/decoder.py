@@ -59,7 +59,7 @@ from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Debezium", "add_event", "commit_ts_of", "row_fields"]
+__all__ = ["Debezium", "add_event", "commit_ts_of", "shows_extension"]
 
 Said = TypeVar("Said")
 
@@ -104,6 +104,13 @@ def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVe
     return type_versions([(start, columns) for start, columns in changes if columns])
 
 
+def shows_extension(message: JSONObject) -> bool | None:
+    """Return whether a row's schema has TiDB's types; None if it has no schema, or TiCDC did not write it."""
+    is_native = payload_of(message)["source"].get("connector") not in _TICDC
+    fields = None if is_native else row_fields(message)
+    return None if fields is None else any("tidb_type" in field for field in fields)
+
+
 @dataclass(frozen=True)
 class Debezium(RowDecoder):
     """The debezium decoder. It has no large messages."""
@@ -118,6 +125,8 @@ class Debezium(RowDecoder):
         types_in_ddl=_types_in_ddl,
         commit_ts_needs="TiCDC writes it, and Debezium's own connectors do not",
         zoned_timestamps=True,
+        old_rows_need="debezium.output-old-value=true",
+        shows_extension=lambda value, _: shows_extension(parse_object(value)),
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:

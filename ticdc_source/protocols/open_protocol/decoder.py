@@ -79,6 +79,8 @@ class OpenProtocol(RowDecoder):
         recognizes=_recognizes,
         kernels=KERNELS,
         chunk_records=500,  # a record holds several events
+        old_rows_need="open.output-old-value=true",
+        text_start=8,  # behind its length
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (the key has the addresses)
