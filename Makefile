@@ -108,8 +108,8 @@ wheels: $(VENV)/.wheels  ## Build wheels of both packages for any Linux on x86_6
 	for wheel in dist/*manylinux*.whl; do $(PY) -m auditwheel show $$wheel || exit 1; done
 
 sdist: $(VENV)/.wheels  ## Build the sdists of both packages into dist, with the sources of all crates: they build without a network
-	$(PY) native/extension.py --vendor
 	cd lakehouse && "$(CURDIR)/$(PY)" -m hatchling build --target sdist --directory ../dist
+	$(PY) native/extension.py --vendor
 	$(PY) -m hatchling build --target sdist --directory dist; code=$$?; rm -rf native/vendor; exit $$code
 
 sbom: $(VENV)/.wheels  ## Write what the wheel of this machine in dist depends on, with licences: packages (CycloneDX) and crates

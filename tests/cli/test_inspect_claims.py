@@ -109,6 +109,18 @@ def test_a_gap_between_two_writes_of_a_row_proves_nothing() -> None:
     assert ["no-old-rows" in codes for codes in reports] == [True, False]
 
 
+@pytest.mark.parametrize("option", [{"preimages": "false"}, {"operations": "insert"}, {"columns": "v,id"}])
+def test_options_of_a_read_accuse_no_changefeed(option: dict[str, str]) -> None:
+    """Rows that the user left out are not missing in the messages, and a part of a key identifies no row."""
+    both = [row(after, u={"id": cell(3, 1, KEY), "id2": cell(3, after, KEY), "v": cell(3, 0)}) for after in (0, 2)]
+    messages = both if "columns" in option else [insert(0), updated(2), deleted(4), insert(6)]
+
+    report = of_messages(*messages, **option)
+
+    assert "no-old-rows" not in {each.code for each in report.findings}
+    assert report.topics[0].protocols[0].tables[0].sent_again == 0
+
+
 @pytest.mark.parametrize("by_key", [True, False])
 def test_others_have_no_changefeed(*, by_key: bool) -> None:
     """Messages of official Canal and of native Debezium show no setting of TiCDC, however they lie in partitions."""

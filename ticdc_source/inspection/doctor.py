@@ -16,7 +16,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
 
-from ticdc_source.errors import OptionError, SchemaRegistryUnavailableError, TiCDCSourceError, counted
+from ticdc_source.errors import (
+    AccessRefusedError,
+    OptionError,
+    SchemaRegistryUnavailableError,
+    TiCDCSourceError,
+    counted,
+)
 from ticdc_source.inspection import environment
 from ticdc_source.inspection.report import Check, Diagnosis, Outcome
 from ticdc_source.options.kafka_client import client_settings
@@ -284,7 +290,7 @@ def _greet(connection: _Connection, server: str) -> Outcome:
 def _log_in(connection: _Connection) -> Outcome:
     try:
         connection.cluster.brokers()
-    except OptionError as error:
+    except AccessRefusedError as error:
         return Outcome.failed(str(error), "correct user, password and mechanism (kafka.sasl.*)")
     if connection.protocol.startswith("SASL"):
         return Outcome.ok(f"accepted, by {connection.mechanism}")

@@ -38,6 +38,7 @@ _ENDS = 50  # chunks from each end whose rows are described
 _OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
 # Columns beside those of the table, by names that no table of MySQL has: they end in a space.
 _CHANGE_TYPE, _PARTITION, _COMMIT_TS, _RUN = "change_type ", "partition ", "commit_ts ", "run "
+_EVERY_OPERATION = frozenset({"insert", "update", "delete"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,14 +110,18 @@ def inspect_table(
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = utc(report.first_commit_ts), utc(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
-    keys = [name for name in report.keys if name in rows.column_names]
+    keys = report.keys if set(report.keys) <= set(rows.column_names) else []  # a part of a key identifies no row
     if any(pa.types.is_nested(rows.schema.field(name).type) for name in keys):
         keys = []  # such values are not compared
-    report.sent_again = _sent_again(changed, keys)
-    evidence.updates += report.update
-    evidence.old_rows += kinds[UPDATE_PREIMAGE]
-    if not any(removes_rows_of(event, table) for event in sample.ddl):
-        evidence.rewritten += _rewritten(changed, keys)
+    keyed = changed
+    for name in keys:  # an older row lacks the column of a newer key
+        keyed = keyed.filter(keyed[name].is_valid())
+    report.sent_again = _sent_again(keyed, keys)
+    if options.preimages and options.operations == _EVERY_OPERATION:
+        evidence.updates += report.update
+        evidence.old_rows += kinds[UPDATE_PREIMAGE]
+        if decoder.facts.updates_as_inserts and not any(removes_rows_of(event, table) for event in sample.ddl):
+            evidence.rewritten += _rewritten(keyed, keys)
     is_in_zone = False
     if not decoder.facts.zoned_timestamps:
         shifted, is_in_zone = _shifted(table, changed, options)

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from ticdc_lakehouse import SyncConfig
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import spark_session
 from ticdc_lakehouse.syncs.spark_session import _preload_workers, session_of
 from ticdc_source.errors import OptionError
@@ -109,6 +111,19 @@ def test_a_secret_that_spark_needs_at_its_start_is_refused(monkeypatch: pytest.M
     with pytest.raises(OptionError, match=r"\[spark\] spark\.driver\.password: .*spark-defaults\.conf") as caught:
         session_of(config)
     assert "hush" not in str(caught.value)
+
+
+def test_a_spark_that_does_not_start_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Java, or without the jars, PySpark says that its gateway has exited."""
+
+    def fail(_: Builder) -> Builder:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(Builder, "getOrCreate", fail)
+    monkeypatch.setattr(spark_session, "SparkSession", SimpleNamespace(builder=Builder()))
+
+    with pytest.raises(TargetError, match="Spark did not start; the lines above say why"):
+        session_of(config_of(monkeypatch, **{"spark.jars": "x.jar"}))
 
 
 def test_a_pattern_of_jars_becomes_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ _SUBMITTED = ("jars", "packages")
 _REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _NO_JVM = (
     "Spark did not start; the lines above say why. If they say 'unresolved dependency' or 'download failed', its "
-    "packages could not be fetched, or ~/.m2 has the description of a jar without the jar: see 'Questions and errors' "
-    "in the documentation"
+    "packages could not be fetched, or ~/.m2 has the description of a jar without the jar: see 'Questions and "
+    "errors of syncs' in the documentation"
 )
 # Spark logs the error that ends a query with two tracebacks of Java; the command says it in one line.
 _ENDS_OF_QUERIES = (
@@ -143,7 +143,7 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVAUNDER_SPARK_SUBMIT_EXITED":
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise TargetError(_NO_JVM) from None
 

@@ -81,7 +81,6 @@ class Avro(RowDecoder):
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         lacks_commit_ts=True,
         has_checksums=True,
-        old_rows_need="avro-include-before-value=true",
         shows_extension=_shows_extension,
     )
 

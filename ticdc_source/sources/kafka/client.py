@@ -20,7 +20,6 @@ from ticdc_source.sources.kafka.patience import Patience
 __all__ = [
     "BrokerFacts",
     "Client",
-    "ClientFacts",
     "Connect",
     "LogTruncatedError",
     "OffsetOutOfRangeError",
@@ -28,18 +27,6 @@ __all__ = [
     "Topic",
     "UnknownPartitionsError",
 ]
-
-
-class ClientFacts(NamedTuple):
-    """Which client library reads, for `metricsPath`.
-
-    Attributes:
-        client: its name and version; None before the first connection.
-        fallback: which of its private parts are not built as expected, so that a slower way is taken; None if all are.
-    """
-
-    client: str | None = None
-    fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def installed() -> str:
     """
     try:
         version = str(importlib.import_module("kafka").__version__)
-    except (ImportError, AttributeError) as error:  # the latter: another package of this name
+    except Exception as error:  # noqa: BLE001 (another package of this name may raise anything)
         reason = f"it cannot be imported ({error})"
     else:
         numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
