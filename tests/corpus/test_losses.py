@@ -220,6 +220,7 @@ def test_two_moments_share_what_the_wire_says(scenario: str) -> None:
     assert len(set(cells.values())) == 1
 
 
+@pytest.mark.slow("reads whole streams")
 @pytest.mark.parametrize("missing", MISSING_IN_CORPUS, ids=lambda missing: f"{missing.protocol} {missing.name}")
 def test_old_rows_are_not_on_the_wire(missing: Any) -> None:
     """With such a setting, no update has its old row."""

@@ -90,6 +90,7 @@ def damaged(cell: Any) -> Any:
     return cell[:at] + other + cell[at + 1 :]
 
 
+@pytest.mark.slow("each cell of each row")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_one_damaged_character_in_any_cell_is_found(scenario: str) -> None:
     """Whatever the type and the image, another value has another checksum; so has NULL."""

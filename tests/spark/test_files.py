@@ -73,6 +73,7 @@ def test_a_stream_reads_what_ticdc_writes_while_it_runs(
     )
 
 
+@pytest.mark.slow("a dozen queries")
 def test_tables_of_records(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
     """`outputFormat=record` and `tables` give the rows of each table, and the checkpoint-ts as resolved ts."""
     sink.write(ops.records)

@@ -73,6 +73,7 @@ def test_equal_rows_have_the_checksums_of_tidb(
     assert ours.buckets() == theirs.buckets()
 
 
+@pytest.mark.slow("jobs of Spark on both sides")
 def test_what_differs_is_found(spark: "SparkSession", comparison: "Comparison", rows: "DataFrame") -> None:
     """A changed, a missing and a doubled row are found, with the cell that differs, and no other bucket is read."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -106,6 +107,7 @@ def test_columns_of_other_letters_are_the_same(spark: "SparkSession", rows: "Dat
     assert SparkSide(other, compared_here).total() == RecordedSide(spark, compared_here).total()
 
 
+@pytest.mark.slow("jobs of Spark on both sides")
 def test_rows_that_changed_since_are_left_out(
     spark: "SparkSession", comparison: "Comparison", rows: "DataFrame"
 ) -> None:
