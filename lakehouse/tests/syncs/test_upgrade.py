@@ -175,14 +175,16 @@ def test_a_sync_goes_on_after_an_upgrade(
     config = sync.config.read_text()  # `--conf` refuses a `metricsPath`, which may be a secret
     sync.config.write_text(config.replace("[source]", f'[source]\nmetricsPath = "{tmp_path}/metrics"'))
 
-    life = sync.start("--json", LIMIT)
+    reports = []
+    for _ in range(2):  # before PySpark 4.2, the first run only repeats the micro-batch of the kill
+        life = sync.start("--json", LIMIT)
+        assert life.end(SECONDS) == 0, life.log
+        reports += [json.loads(line) for line in life.log.splitlines() if line.startswith('{"batch_id"')]
 
-    assert life.end(SECONDS) == 0, life.log
     assert [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)] == planned
     after = State.of(sync.checkpoint)
     batches = list(range(before.committed + 1, after.committed + 1))
     assert after.committed == after.planned > before.planned
-    reports = [json.loads(line) for line in life.log.splitlines() if line.startswith('{"batch_id"')]
     assert [report["batch_id"] for report in reports] == batches
 
     # Where each micro-batch began and ended, as the tasks that read it say.
