@@ -41,13 +41,13 @@ help:  ## Show the targets
 demo: $(READY)  ## See it work: a broker, messages of TiCDC, Spark reading them
 	$(RUN) $(PY) -m examples.demo
 
-test: $(READY)  ## Run what a commit needs, in 7 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
+test: $(READY)  ## Run what a commit needs, in 6 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS))
 
-test-slow: $(READY)  ## Run what CI runs after `make test`, in 45 minutes: the tests marked slow, without the long ones
+test-slow: $(READY)  ## Run what CI runs after `make test`, in 37 minutes: the tests marked slow, without the long ones
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "slow and not long" $(PYTEST_ARGS))
 
-test-all: $(READY)  ## Run all tests, in 40 minutes; `make test test-all` runs none twice
+test-all: $(READY)  ## Run all tests, in two hours; `make test test-all` runs none twice
 	$(call timed,$(PY) -m pytest $(SPREAD) $(if $(filter test,$(MAKECMDGOALS)),-m slow) $(PYTEST_ARGS))
 
 test-core: $(READY)  ## Run the part of `make test` that needs neither a broker nor Spark: no Java, a minute

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.errors import TargetError
@@ -38,6 +38,12 @@ class DeltaTarget(SqlTarget):
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
     }
+
+    def renew(self) -> None:
+        """Delta's sessions see what others write."""
+
+    def refresh(self, spark: SparkSession) -> None:
+        """As `renew`."""
 
     def undone(self) -> list[CommitFacts]:
         """Return nothing: RESTORE restores the properties too."""

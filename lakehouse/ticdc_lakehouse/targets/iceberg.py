@@ -18,7 +18,7 @@ from ticdc_lakehouse.spark_sql.verbatim import run_sql
 from ticdc_lakehouse.targets.sql_target import SqlTarget, is_missing, last_of
 from ticdc_lakehouse.targets.statements import text_in_sql
 from ticdc_lakehouse.targets.target import APP_ID, BATCH_ID, Commit, CommitFacts, LastBatch, Merged, quoted
-from ticdc_lakehouse.targets.target_names import bare, deleted_keys_of, parts_of
+from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of
 from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
 
@@ -82,9 +82,7 @@ class IcebergTarget(SqlTarget):
 
     def _call(self, procedure: str, *arguments: str) -> None:
         """Call a procedure of the catalog of the table."""
-        parts = parts_of(self.name)
-        named = len(parts) > 1 and self.spark.conf.get(f"spark.sql.catalog.{bare(parts[0])}", None) is not None
-        catalog = parts[0] if named else quoted(self.spark.catalog.currentCatalog())
+        catalog = quoted(catalog_of(self.spark, self.name))
         given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
         check_permission()
         run_sql(self.spark, f"CALL {catalog}.system.{procedure}({given})").collect()

@@ -11,7 +11,7 @@ from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.remembered import REMEMBERED
 from ticdc_lakehouse.targets.sql_target import schema_of
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.target_names import check_name, is_path, parts_of
+from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
 
 __all__ = ["ENGINES", "existing_target", "open_target"]
 
@@ -88,9 +88,5 @@ def _provider_of(spark: SparkSession, name: str) -> str:
 def _engine_of_catalog(spark: SparkSession, name: str) -> str | None:
     if is_path(name):
         return "delta"
-    first, *more = parts_of(name)
-    kind: str | None = spark.conf.get(f"spark.sql.catalog.{first.strip('`')}", None) if more else None
-    if kind is None:
-        current = spark.catalog.currentCatalog()
-        kind = spark.conf.get(f"spark.sql.catalog.{current}", None)
+    kind = spark.conf.get(f"spark.sql.catalog.{catalog_of(spark, name)}", None)
     return next((engine for engine in ENGINES if engine in (kind or "").lower()), None)

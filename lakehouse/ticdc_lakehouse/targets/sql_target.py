@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import ClassVar, TypeVar
@@ -27,7 +28,7 @@ __all__ = ["SqlTarget", "is_missing", "last_of", "not_opened", "schema_of"]
 _Own = TypeVar("_Own", bound="SqlTarget")
 
 
-class SqlTarget:
+class SqlTarget(ABC):
     """What both engines do by the same SQL."""
 
     engine = ""
@@ -42,6 +43,7 @@ class SqlTarget:
         self._is_own = False  # whether this process has made its last version
         self._properties: dict[str, str] | None = None
 
+    @abstractmethod
     def renew(self) -> None:
         """Forget what the catalog of the session has kept of the table."""
 
@@ -160,12 +162,13 @@ class SqlTarget:
             return LastBatch(last.facts)
         return self.recorded_batch(app_id)
 
+    @abstractmethod
     def refresh(self, spark: SparkSession) -> None:
-        """Delta's sessions see what others write."""
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
 
+    @abstractmethod
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer, by the commits that the engine still knows."""
-        raise NotImplementedError
 
     def version(self) -> str | None:
         """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
@@ -176,9 +179,9 @@ class SqlTarget:
         except Exception:  # noqa: BLE001 (of another release of the engine: the commits are read then)
             return None
 
+    @abstractmethod
     def version_of_engine(self) -> str | None:
         """Return what the engine itself calls the version of the table now."""
-        raise NotImplementedError
 
     def follows(self, _version: str, _before: str, _facts: CommitFacts) -> bool:
         """Return whether a version is that of a commit with facts, and nobody else has committed since another one."""
@@ -199,9 +202,9 @@ class SqlTarget:
             if self.follows(version, before, facts):
                 REMEMBERED.put(self.spark, self.name, facts.app_id, RememberedBatch(facts, version))
 
+    @abstractmethod
     def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
         """Return what a MERGE did, by its answer and by what its commit records."""
-        raise NotImplementedError
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
         """Run a statement whose commit records facts."""
@@ -209,9 +212,9 @@ class SqlTarget:
         with configured(self.spark, self.recording(facts)):
             return run_sql(self.spark, statement).collect()
 
+    @abstractmethod
     def recording(self, facts: CommitFacts) -> dict[str, str]:
         """Return the settings of the session with which a commit records facts."""
-        raise NotImplementedError
 
 
 # Delta says the last also of a folder with no table: CREATE takes an empty one, and refuses one with files.

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.errors import TargetError
 
-__all__ = ["bare", "check_name", "check_session_catalog", "deleted_keys_of", "is_path", "parts_of"]
+__all__ = ["bare", "catalog_of", "check_name", "check_session_catalog", "deleted_keys_of", "is_path", "parts_of"]
 
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -61,6 +61,13 @@ def check_name(name: str) -> None:
         raise TargetError(msg)
 
 
+def catalog_of(spark: SparkSession, name: str) -> str:
+    """Return the catalog of a table, without quotes: the one in its name, or the current one."""
+    first, *more = map(bare, parts_of(name))
+    is_named = more and spark.conf.get(f"spark.sql.catalog.{first}", None) is not None
+    return first if is_named else spark.catalog.currentCatalog()
+
+
 def check_session_catalog(spark: SparkSession, name: str) -> None:
     """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created.
 
@@ -70,10 +77,7 @@ def check_session_catalog(spark: SparkSession, name: str) -> None:
     parts = [bare(part) for part in parts_of(name)]
     if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
         return
-    first = parts[0] if len(parts) > 1 else None
-    named = first is not None and spark.conf.get(f"spark.sql.catalog.{first}", None) is not None
-    catalog = first if named else spark.catalog.currentCatalog()
-    if catalog == _SESSION_CATALOG:
+    if catalog_of(spark, name) == _SESSION_CATALOG:
         msg = (
             f"The target {name} cannot be created: the catalog {_SESSION_CATALOG} takes names of letters, digits and _ "
             "only. Give such a name"

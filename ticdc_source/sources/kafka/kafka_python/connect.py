@@ -14,7 +14,7 @@ __all__ = ["REQUIRED", "connect", "installed"]
 
 # As in pyproject.toml, which pip need not have followed: packages are also unpacked by hand, or come with a platform.
 REQUIRED = "kafka-python>=3.0.12,<3.1"
-_LEAST, _BELOW = (3, 0, 12), (3, 1)
+_LEAST, _BELOW = (tuple(map(int, bound.split("."))) for bound in re.findall(r"[\d.]+", REQUIRED))
 
 
 def installed() -> str:
