@@ -71,12 +71,14 @@ class MaintenanceScenario:
         if self.engine == "iceberg":  # Delta keeps its log, and loses the files of old versions
             recorded = [one.facts.batch_id for one in commits_of(self.spark, target) if one.facts.batch_id is not None]
             self.equal(recorded, list(range(OLD + NEW, OLD - 1, -1)))
-        again = self._merge(target, [("update_postimage", 300, 1, "again")], OLD + NEW)
+        last = OLD + NEW
+        again = self._merge(target, [("update_postimage", 200 + last, n, f"{n}-{last}") for n in range(3)], last)
         self.equal(again.repeated, True)
         self.equal(self._rows(target, "_is_deleted"), [(7, "7-5")])
         maintain(self.spark, target, keep=timedelta(0), purge_before=108)
         self.equal(self._rows(target, "_is_deleted"), [])
-        again = self._merge(target, [("update_postimage", 300, 1, "again")], OLD + NEW)
+        last = OLD + NEW
+        again = self._merge(target, [("update_postimage", 200 + last, n, f"{n}-{last}") for n in range(3)], last)
         self.equal(again.repeated, True)
         self._merge(target, [("update_postimage", 301, 1, "new")], OLD + NEW + 1)
         self.equal((1, "new") in self._rows(target), True)
