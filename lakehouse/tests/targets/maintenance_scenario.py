@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse import MergeReport, append_log, commits_of, maintain, merge_into, resolved_ts_of
 from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
 from ticdc_source.pipeline.metadata import SEQUENCE
@@ -58,12 +59,12 @@ class MaintenanceScenario:
         rows, files = self._rows(target), self._files(target)
         kept = [one.version for one in commits_of(self.spark, target) if (one.facts.resolved_ts or 0) >= 1000 + OLD]
         self.equal(len(kept), NEW + 1)
-        shown = {version: self._rows(f"{target} VERSION AS OF {version}") for version in kept}
+        shown = {version: self._rows_at(target, version) for version in kept}
 
         for _ in range(2):  # the second one finds nothing to do
             maintain(self.spark, target, keep=timedelta(seconds=time.monotonic() - began))
             self.equal(self._rows(target), rows)
-            self.equal({one: self._rows(f"{target} VERSION AS OF {one}") for one in kept}, shown)
+            self.equal({one: self._rows_at(target, one) for one in kept}, shown)
             self.equal(resolved_ts_of(self.spark, target), 1000 + OLD + NEW)
         left = self._files(target)
         print(f"files {files} -> {left}; commits {len(commits_of(self.spark, target))}")  # noqa: T201 (a figure)
@@ -166,6 +167,9 @@ class MaintenanceScenario:
     def _rows(self, table: str, where: str = "true", columns: Sequence[str] = ("id", "v")) -> list[tuple[Any, ...]]:
         frame = self.spark.sql(f"SELECT * FROM {table}").where(where)  # noqa: S608 (names of this scenario)
         return sorted(tuple(row) for row in frame.select(*columns).collect())
+
+    def _rows_at(self, target: str, version: int) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in open_target(self.spark, target).frame_at(version).select("id", "v").collect())
 
     def _files(self, target: str) -> int:
         """Return how many data files of a target there are on disk, whether a version needs them or not."""

@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.merge_sessions import configured
+from ticdc_lakehouse.targets.merge_sessions import configured, frame_in, own_session
 from ticdc_lakehouse.targets.sql_target import SqlTarget, last_of
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn
 from ticdc_lakehouse.targets.widening import delta_can_widen
@@ -26,6 +26,7 @@ __all__ = ["DeltaTarget"]
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
 _OF_HISTORY = ("version", "operation", "operationParameters", "userMetadata")
+_REFUSE_OLDER = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
 
@@ -48,6 +49,16 @@ class DeltaTarget(SqlTarget):
     def undone(self) -> list[CommitFacts]:
         """Return nothing: RESTORE restores the properties too."""
         return []
+
+    def frame_at(self, version: int) -> DataFrame:
+        """Return the rows of a version whose files are there.
+
+        From 4.1 on, Delta refuses a version that was committed before its retention of deleted files. Such a version
+        may have been the newest one within this time, and then VACUUM left its files.
+        """
+        with own_session(self.spark) as own, configured(own, {_REFUSE_OLDER: "false"}):
+            frame = run_sql(own, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608 (both are ours)
+        return frame_in(frame, self.spark)
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
         """Append rows; if there are none, the commit records its facts all the same."""
