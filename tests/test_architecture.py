@@ -139,7 +139,8 @@ Sources = Mapping[str, str]
 Guard = Callable[[Sources], Iterator[str]]
 
 
-def modules() -> dict[str, str]:
+@cache
+def modules() -> Sources:
     """Read both packages: source text by dotted module name; a package is its `__init__`."""
     return {
         ".".join(path.relative_to(place).with_suffix("").parts): path.read_text(encoding="utf-8")
@@ -264,11 +265,10 @@ def unnamed(sources: Sources) -> Iterator[str]:
     """Report names of wire formats outside their own folder and the registry."""
     for module, source in sources.items():
         found = [
-            (number, match[0])
+            (source.count("\n", 0, match.start()) + 1, match[0])
             for wire_folder, names in WIRE_FORMATS
             if module != REGISTRY and not module.startswith(f"{PACKAGE}.protocols.{wire_folder}.")
-            for number, line in enumerate(source.splitlines(), 1)
-            for match in names.finditer(line)
+            for match in names.finditer(source)
         ]
         if module not in MAY_NAME_A_WIRE_FORMAT:
             for number, name in found:
@@ -336,7 +336,9 @@ def sql_as_written(sources: Sources) -> Iterator[str]:
 def json_of_any_depth(sources: Sources) -> Iterator[str]:
     """Report JSON that is parsed past `json_text.loads`, which knows what is nested too deep for Python's parser."""
     for module, source in sources.items():
-        if module != f"{PACKAGE}.schema.json_text" and any(ast.unparse(node) == "json.loads" for node in nodes(source)):
+        if module == f"{PACKAGE}.schema.json_text" or "json.loads" not in source:
+            continue
+        if any(isinstance(node, ast.Attribute) and ast.unparse(node) == "json.loads" for node in nodes(source)):
             yield f"{module} calls json.loads: json_text.loads raises ValueError for JSON of any depth"
 
 
