@@ -35,13 +35,16 @@ class StreamCheckpoint:
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
         self.folder = folder
+        self._query_id: str | None = None
 
     def query_id(self) -> str | None:
         """Return the id of the query, which is as old as the checkpoint; None if there is no checkpoint."""
-        try:
-            return str(loads(self._text("metadata") or "")["id"])
-        except (KeyError, TypeError, ValueError):  # Spark creates the file, and then writes it
-            return None
+        if self._query_id is None:  # it never changes
+            try:
+                self._query_id = str(loads(self._text("metadata") or "")["id"])
+            except (KeyError, TypeError, ValueError):  # Spark creates the file, and then writes it
+                return None
+        return self._query_id
 
     def committed(self) -> int:
         """Return the number of the last micro-batch that has ended; -1 if none has."""
