@@ -12,7 +12,7 @@ import ticdc_source
 from benchmarks.results import FOLDER, caption
 from tests.generate_docs import DOCS as ALL_DOCS
 from tests.generate_docs import PARTS, documents, generated, parts_of
-from tests.support.pages import README, anchors, blocks, code_of, design, guides, without_code
+from tests.support.pages import README, anchors, code_of, design, without_code
 from tests.support.paths import ROOT
 from tests.versions.environments import dependencies, extras
 from ticdc_source.options.options import OPTIONS
@@ -20,7 +20,6 @@ from ticdc_source.protocols import PROTOCOLS
 
 DOCS, LAKEHOUSE = ALL_DOCS
 WIRE = DOCS / "wire.md"
-GLOSSARY = DOCS / "glossary.md"
 DOCUMENTS = pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -109,14 +108,6 @@ def test_a_chart_shows_the_figures_of_the_table(chart: Path) -> None:
     assert any(f"![{title}]" in read(folder / "performance.md") for folder in ALL_DOCS)
 
 
-def test_a_recipe_that_starts_at_a_time_reads_a_partition_without_newer_records() -> None:
-    """Code of the pages that sets `startingTimestamp` says what happens in a partition that has no later record."""
-    recipes = [block.text for path in guides() for block in blocks(path) if '"startingTimestamp"' in block.text]
-
-    assert recipes
-    assert not [text for text in recipes if '"startingOffsetsByTimestampStrategy", "latest"' not in text]
-
-
 @DOCUMENTS
 def test_links_lead_somewhere(path: Path) -> None:
     """A link to a file of the project, or to a heading, has a target."""
@@ -130,50 +121,6 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_one_pattern_reads_a_topic_per_table_and_the_topic_of_the_uri() -> None:
-    """The topics that the pages set up are those that the guides to many tables read."""
-    (pattern,) = set(re.findall(r'"subscribePattern", "([^"]+)"', read(DOCS / "guides/tables.md")))
-    settings = [
-        read(DOCS / "guides/changefeed.md"),
-        *(read(DOCS / f"protocols/{name}.md") for name in PROTOCOLS if name != "csv"),
-    ]  # in files only
-    topics = [re.findall(r'topic = "([^"]+)"', text)[0].format(schema="shop", table="orders") for text in settings]
-    defaults = [re.findall(r"kafka://broker:9092/([^?]+)", text)[0] for text in settings]
-
-    assert f"subscribePattern={pattern}" in settings[0]
-    assert f'regular expressions such as "{pattern}"' in read(LAKEHOUSE / "sync.md")
-    assert not [topic for topic in (*topics, *defaults) if not re.fullmatch(pattern, topic)]
-
-
-# Settings of a changefeed that change messages of other protocols only, or leave changes out.
-_EXPRESSIONS = ("insert", "update-old", "update-new", "delete")
-_FILTERS = {"ignore-event", "ignore-sql", "ignore-update-only-columns", "ignore-txn-start-ts"} | {
-    f"ignore-{name}-value-expr" for name in _EXPRESSIONS
-}
-_AVRO = {f"avro-{name}" for name in ("decimal-handling-mode", "bigint-unsigned-handling-mode", "include-before-value")}
-_OF_OTHERS = {"encoding-format", "output-row-key", "avro-enable-watermark"} | _AVRO
-
-
-def test_settings_that_make_a_copy_differ_are_told_from_those_that_do_not() -> None:
-    """The page has each filter of TiCDC's changefeeds, and each setting that changes nothing for this source."""
-    page = read(DOCS / "guides/changefeed.md")
-    filters, others = (
-        set(re.findall(r"`([a-z-]+)(?: = [^`]*)?`", "".join(re.findall(r"^\| (`.*?) \|", part, re.MULTILINE))))
-        for part in page.partition("## Filters that")[2].split("## Settings that")
-    )
-
-    assert filters == _FILTERS
-    assert others == _OF_OTHERS
-
-
-def test_how_long_the_first_look_takes_is_said_alike() -> None:
-    """README, the overview of the pages and the navigation name the same number of minutes."""
-    (readme,) = re.findall(r"The first command takes (\w+) minutes", read(README))
-
-    assert f"shows it at work in {readme} minutes" in read(DOCS / "index.md")
-    assert f"- In {readme} minutes: repository/README.md" in read(ROOT / "mkdocs.yml")
-
-
 def test_every_page_is_in_the_navigation() -> None:
     """`nav` of mkdocs.yml has each page of both packages once; the design notes come by themselves."""
     nav = read(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
@@ -182,15 +129,6 @@ def test_every_page_is_in_the_navigation() -> None:
     there = [path.relative_to(DOCS) for path in DOCS.rglob("*.md") if not design(path)]
     there += [Path("lakehouse") / path.relative_to(LAKEHOUSE) for path in LAKEHOUSE.rglob("*.md") if not design(path)]
     assert sorted(listed) == sorted(map(str, there))
-
-
-def test_the_glossary_has_terms_of_the_pages() -> None:
-    """Each term has one entry, and another page uses it."""
-    terms = [term.lower() for term in re.findall(r"\*\*([^*]+)\*\*", read(GLOSSARY))]
-    pages = " ".join(" ".join(read(path) for path in documents() if path != GLOSSARY).split()).lower()
-
-    assert len(terms) == len(set(terms))
-    assert not [term for term in terms if term not in pages]
 
 
 def texts() -> Iterator[tuple[Path, str]]:
@@ -229,13 +167,6 @@ def test_citations_of_the_wire_resolve() -> None:
     ]
 
 
-def test_the_page_of_errors_says_why_spark_finds_no_format() -> None:
-    """Under `DATA_SOURCE_NOT_FOUND` are three causes: the release of PySpark, the workers' Python, other packages."""
-    section = read(DOCS / "guides/questions.md").partition("### `DATA_SOURCE_NOT_FOUND`\n")[2].partition("\n###")[0]
-
-    assert [name for name in ("PySpark 3.5", "decode", "PYSPARK_PYTHON", "`pyspark_`") if name not in section] == []
-
-
 def messages(path: Path) -> Iterator[str]:
     """Yield the texts of a module that are no docstrings, those of f-strings with their parts joined."""
     tree = ast.parse(read(path))
@@ -270,14 +201,6 @@ def test_no_text_names_a_page_that_is_not_there() -> None:
     assert not [
         pair for pair in named if not (ROOT / pair[1]).exists() and not (ROOT / pair[0].parent / pair[1]).exists()
     ]
-
-
-def test_no_message_says_see_the_docs() -> None:
-    """What sends a reader to the documentation names the page."""
-    sources = [(path, text) for path, text in texts() if str(path).startswith(PACKAGES)]
-
-    assert sources
-    assert not [path for path, text in sources if re.search(r"see the doc", unwrapped(text), re.IGNORECASE)]
 
 
 def test_design_pages_have_numbers_of_their_own() -> None:
