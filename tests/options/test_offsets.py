@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.support.seeds import each_seed
 from ticdc_source.errors import OptionError
 from ticdc_source.options.offsets import (
     OffsetRange,
@@ -43,7 +44,7 @@ def assert_covers(pieces: list[OffsetRange], ranges: list[OffsetRange]) -> None:
     assert remaining == []
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each_seed(200)
 def test_pieces_cover_the_ranges_exactly(seed: int) -> None:
     """However ranges are split, the pieces contain each offset once, in order, and none is empty."""
     rng = random.Random(seed)
@@ -57,7 +58,7 @@ def test_pieces_cover_the_ranges_exactly(seed: int) -> None:
         assert all(piece.size <= max_records for piece in pieces)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@each_seed(100)
 def test_min_partitions_is_about_reached(seed: int) -> None:
     """If there are enough offsets, the number of pieces is `min_partitions`, except for rounding."""
     rng = random.Random(seed)
@@ -100,7 +101,7 @@ def test_nothing_to_split() -> None:
     assert split_ranges([], 4, 10) == []
 
 
-@pytest.mark.parametrize("seed", range(100))
+@each_seed(100)
 def test_shares_are_proportional_and_starve_none(seed: int) -> None:
     """A share is its proportion rounded down, but at least 1 unless the size is 0, and at most the size."""
     rng = random.Random(seed)
@@ -150,7 +151,7 @@ def test_clip(start: int, end: int, fitted: tuple[int, int], losses: int) -> Non
     assert all(text.startswith("t-0: ") for text in lost)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_json_round_trip(seed: int) -> None:
     """Offsets survive a round trip through JSON, and their order does not change the text."""
     rng = random.Random(seed)

@@ -5,6 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from tests.support.seeds import each_seed
 from ticdc_source.pipeline.coalesce import coalesce_batches
 
 SCHEMA = pa.schema([
@@ -35,7 +36,7 @@ def batch_of(rng: random.Random, first: int, rows: int) -> pa.RecordBatch:
     return table.slice(spare, rows)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_seed(50)
 def test_coalesced_batches_have_the_same_rows(seed: int) -> None:
     """Coalesced batches have the same rows in order, keep to the limits, and are as few as the limits allow."""
     rng = random.Random(seed)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.captured import make_options
+from tests.support.seeds import each_seed
 from ticdc_source.errors import CheckpointError, DataLossError, OptionError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
@@ -721,7 +722,7 @@ class ReplacedLog:
 
 
 @pytest.mark.parametrize("fail", [True, False])
-@pytest.mark.parametrize("seed", range(200))
+@each_seed(200)
 def test_what_was_read_is_in_the_log_or_its_loss_is_told(seed: int, *, fail: bool) -> None:
     """Random elections, limits and restarts: that a read record is gone is told, and what replaced it is read once."""
     chooser = random.Random(seed)

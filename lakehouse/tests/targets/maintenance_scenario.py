@@ -169,7 +169,9 @@ class MaintenanceScenario:
         return sorted(tuple(row) for row in frame.select(*columns).collect())
 
     def _rows_at(self, target: str, version: int) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row) for row in open_target(self.spark, target).frame_at(version).select("id", "v").collect())
+        return sorted(
+            tuple(row) for row in open_target(self.spark, target).frame_at(version).select("id", "v").collect()
+        )
 
     def _files(self, target: str) -> int:
         """Return how many data files of a target there are on disk, whether a version needs them or not."""

@@ -12,6 +12,7 @@ import kafka.errors
 import pytest
 
 from tests.support.captured import make_options
+from tests.support.seeds import each_seed
 from ticdc_source.errors import (
     AccessRefusedError,
     DataLossError,
@@ -140,7 +141,7 @@ def run(client: StubClient, offset_range: OffsetRange, config: ClientSettings = 
         return list(fetcher.fetch(offset_range))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@each_seed(300)
 def test_exactly_the_visible_records_of_the_range(seed: int) -> None:
     """Whatever the holes and however records come: those of the range, once, in order, and then the end."""
     rng = random.Random(seed)

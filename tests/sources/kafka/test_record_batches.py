@@ -30,6 +30,7 @@ from tests.support.record_batches import (
     next_offset,
     record_of,
 )
+from tests.support.seeds import each_seed
 from ticdc_source.errors import DecodeError
 from ticdc_source.pipeline.read import read
 from ticdc_source.sources.chunk import Chunk
@@ -129,7 +130,7 @@ def some_limits(rng: random.Random) -> ChunkLimits:
     return limits_of(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@each_seed(300)
 def test_both_paths_give_the_same_records(seed: int) -> None:
     """Nulls, headers, times of both kinds, holes, transactions, and a start anywhere: the same, and then the same."""
     rng = random.Random(seed)
@@ -149,7 +150,7 @@ def test_both_paths_give_the_same_records(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("native_path")
-@pytest.mark.parametrize("seed", range(30))
+@each_seed(30)
 def test_whole_record_batches_are_read_natively(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whole record batches none is read one by one, whatever their keys, values, headers, times and offsets are."""
 
@@ -167,7 +168,7 @@ def test_whole_record_batches_are_read_natively(seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("native_path")
-@pytest.mark.parametrize("seed", range(60))
+@each_seed(60)
 def test_records_that_are_declined_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the native path has found and then declines, is read one by one."""
     rng = random.Random(seed)
@@ -191,7 +192,7 @@ def test_offsets_at_the_end_of_all_numbers() -> None:
     assert len(rows) == 300
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(20)
 def test_headers_that_nobody_wants_are_passed_over(seed: int) -> None:
     """Without headers the other parts are the same."""
     rng = random.Random(seed)
@@ -203,7 +204,7 @@ def test_headers_that_nobody_wants_are_passed_over(seed: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(8)
 def test_compressed_batches(codec: str, seed: int) -> None:
     """Each codec gives what the same records give without it, wherever the pieces it comes in are cut."""
     rng = random.Random(seed)
@@ -230,7 +231,7 @@ def test_snappy_without_blocks() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("seed", range(10))
+@each_seed(10)
 def test_old_message_formats(magic: int, seed: int) -> None:
     """Formats v0 and v1, compressed or not, which old topics still hold, also before batches of format v2."""
     rng = random.Random(seed)
@@ -243,7 +244,7 @@ def test_old_message_formats(magic: int, seed: int) -> None:
     assert ours.next_fetch_offset == theirs.next_fetch_offset
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each_seed(200)
 def test_damage_is_never_read_otherwise(seed: int) -> None:
     """Of a damaged fetch both paths give the same records before they fail, and neither fails alone."""
     rng = random.Random(seed)
@@ -265,7 +266,7 @@ def attributes_of(batch: bytes) -> Iterator[int]:
         at += length
 
 
-@pytest.mark.parametrize("seed", range(400))
+@each_seed(400)
 def test_damage_inside_a_batch_that_nobody_checks(seed: int) -> None:
     """With check.crcs=false damage is an error, or the same records, as long as offsets rise."""
     rng = random.Random(seed)
@@ -340,7 +341,7 @@ def test_a_record_that_lies_is_an_error(lie: str, codec: str | None) -> None:
     assert ("Record batch at offset 15 has a record at offset " in reason) is ("offset" in lie)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_seed(60)
 def test_offsets_that_do_not_rise_are_an_error_for_all_limits(seed: int) -> None:
     """Whatever offsets the records have, and wherever a read starts: all that rise are given, and then the error."""
     rng = random.Random(seed)
