@@ -111,7 +111,9 @@ class CostScenario:
         own = StructType.fromDDL(columns)
         assert isinstance(own, StructType)
         schema = StructType([*OWN.fields, *own.fields])
-        rows = [(kind, (ts, 1, 0, offset, 0), *values) for offset, (kind, ts, *values) in enumerate(changes)]
+        rows = [
+            (kind, (ts, 1, 0, 10_000 * ts + number, 0), *values) for number, (kind, ts, *values) in enumerate(changes)
+        ]  # later changes have later offsets
         return self.spark.createDataFrame(rows, schema)
 
 
