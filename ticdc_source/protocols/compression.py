@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.sources.snappy import promised_size
+from ticdc_source.sources.snappy import uncompressed_length
 
 __all__ = ["Compression", "codec_of", "is_json", "looks_compressed", "too_large"]
 
@@ -60,12 +60,14 @@ class Compression:
                 "executors (pip install cramjam)"
             )
             raise DecodeError(msg) from None
-        if codec == "snappy" and promised_size(value) > _SNAPPY_MOST * len(value):  # cramjam would allocate that much
+        if codec == "snappy" and uncompressed_length(value) > _SNAPPY_MOST * len(
+            value
+        ):  # cramjam would allocate that much
             if guessed:
                 return value
-            msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {promised_size(value)}"
+            msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {uncompressed_length(value)}"
             raise DecodeError(msg)
-        if codec == "snappy" and promised_size(value) > self.max_bytes:
+        if codec == "snappy" and uncompressed_length(value) > self.max_bytes:
             raise DecodeError(too_large(self.max_bytes))
         try:
             if codec == "snappy":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["promised_size"]
+__all__ = ["uncompressed_length"]
 
 
 _LAST = 0x80  # below this, a byte of a varint is its last
 
 
-def promised_size(block: bytes) -> int:
+def uncompressed_length(block: bytes) -> int:
     """Return the uncompressed size in bytes that a snappy block begins with, a varint.
 
     Source: google/snappy, format_description.txt, section 1. Both Kafka's and TiCDC's compression need it, to refuse a

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.sources.snappy import promised_size
+from ticdc_source.sources.snappy import uncompressed_length
 
 __all__ = ["Decompressed"]
 
@@ -89,7 +89,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[bytes]:
 
 def _snappy(block: bytes) -> bytes:
     """Decompress one block, which begins with its decompressed size as a varint."""
-    size = promised_size(block)
+    size = uncompressed_length(block)
     if size > _SNAPPY_RATIO * len(block):
         msg = f"{size} bytes cannot have become {len(block)}"
         raise ValueError(msg)
