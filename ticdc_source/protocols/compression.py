@@ -60,14 +60,13 @@ class Compression:
                 "executors (pip install cramjam)"
             )
             raise DecodeError(msg) from None
-        if codec == "snappy" and uncompressed_length(value) > _SNAPPY_MOST * len(
-            value
-        ):  # cramjam would allocate that much
+        length = uncompressed_length(value) if codec == "snappy" else 0
+        if length > _SNAPPY_MOST * len(value):  # cramjam would allocate that much
             if guessed:
                 return value
-            msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {uncompressed_length(value)}"
+            msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {length}"
             raise DecodeError(msg)
-        if codec == "snappy" and uncompressed_length(value) > self.max_bytes:
+        if length > self.max_bytes:
             raise DecodeError(too_large(self.max_bytes))
         try:
             if codec == "snappy":
