@@ -46,9 +46,10 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.reports import BatchReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
-__all__ = ["SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
+__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
+EXAMPLE = Path(__file__).resolve().with_name("example.toml")
 _SET_ASIDE = 1
 _TERMINATED = 128 + 15  # as a shell says it of SIGTERM
 
@@ -97,10 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         1 if a table is set aside.
     """
-    from ticdc_lakehouse.syncs.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
-
     if arguments.example:
-        print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
+        print(EXAMPLE.read_text(encoding="utf-8"), end="")  # noqa: T201 (it is made for a file)
         return 0
     if arguments.script:
         print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
