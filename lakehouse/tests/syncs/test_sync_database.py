@@ -319,13 +319,6 @@ def check_states(example: Sync) -> None:
             rows = rows_in(state["files"][table])
             wrong = list(differences(feed, table, rows, truth))
             assert not wrong, f"{table} at {state['commit_ts']}: {len(wrong)} differences, {wrong[:5]}"
-        if "diff" not in state:
-            continue
-        before = feed.truth.at(state["diff"]["since"])[KEYED[0]]
-        now = truth[KEYED[0]]
-        assert state["diff"].get("insert", 0) == len(now.keys() - before.keys())
-        assert state["diff"].get("delete", 0) == len(before.keys() - now.keys())
-        assert state["diff"].get("update_preimage") == state["diff"].get("update_postimage")
     print(f"states of the database equal TiDB's: {len(known)} of {len(example.states)}")  # noqa: T201 (the evidence)
 
 
