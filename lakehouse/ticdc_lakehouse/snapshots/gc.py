@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from ticdc_source.developer_api import duration, of_ms, of_time, physical_ms, utc
-from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.developer_api import duration, of_ms, of_time, physical_ms
 
 __all__ = ["GC_SQL", "SAFE_POINT_SQL", "GCState", "gc_state"]
 
@@ -51,26 +50,6 @@ class GCState:
         if not self.enabled:
             return float("inf")
         return self.life_time - (physical_ms(self.now) - physical_ms(self.at)) / 1000
-
-    def check(self, seconds: float = 0) -> None:
-        """Refuse a snapshot that cannot be read, or that TiDB does not promise to keep for long enough.
-
-        Args:
-            seconds: for how long it will be read.
-
-        Raises:
-            TiCDCSourceError: one of these; the text has the command that raises the life time.
-        """
-        if not self.is_inside:
-            msg = (
-                f"TSO {self.at} ({utc(self.at)}) is older than TiDB's GC safe point, {utc(self.safe_point)}: row "
-                f"versions of that moment may be gone. Let TiDB keep them for longer than the load takes: {_RAISE}; "
-                "then load at a new TSO (ticdc_lakehouse.current_tso)"
-            )
-            raise TiCDCSourceError(msg)
-        if seconds > 0 and self.seconds_left < seconds:
-            msg = f"{self.advice}. The load wants {duration(seconds)}"
-            raise TiCDCSourceError(msg)
 
     @property
     def advice(self) -> str:
