@@ -112,6 +112,16 @@ def test_a_commit_ts_that_each_table_has_itself_is_a_state() -> None:
     assert _newest(loads, WRITER, committed=-1, moment=1000) == 75
     assert _newest(loads, WRITER, committed=-1, moment=74) is None
     assert _newest(loads[:1], WRITER, committed=-1, moment=74) == 30
+    empty = _History(status=status(kind=None), target=None, points={})
+    assert _newest([*loads, empty], WRITER, committed=-1, moment=1000) is None  # rows may be on their way
+
+
+def test_a_micro_batch_under_way_does_not_count() -> None:
+    """Even if each table has it already: it may have a new table that no status tells of."""
+    one = _History(status=status(), target=None, points=_points(commits(20, 60)))
+    for histories in ([one], [one, one]):
+        assert _newest(histories, WRITER, committed=0, moment=1000) == 20
+        assert _newest(histories, WRITER, committed=1, moment=1000) == 60
 
 
 def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:

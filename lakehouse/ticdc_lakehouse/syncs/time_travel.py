@@ -153,7 +153,8 @@ def _newest(histories: Sequence[_History], writer: str, committed: int, moment: 
     """Return the newest commit-ts up to a moment that all tables can have; None if there is none.
 
     It is that of a micro-batch, in which a table without a commit did not change, or one at which each table has a
-    commit, such as the TSO of a load. A micro-batch that Spark has not committed may be in some tables only.
+    commit, such as the TSO of a load. A micro-batch that Spark has not committed does not count: it may be in some
+    tables only, and may have new tables that no status tells of.
 
     Args:
         histories: the histories of the tables.
@@ -161,11 +162,14 @@ def _newest(histories: Sequence[_History], writer: str, committed: int, moment: 
         committed: the last micro-batch that Spark has committed.
         moment: the moment.
     """
-    points = [one.points for one in histories if one.points]
-    common = set.intersection(*map(set, points)) if points else set()
-    facts = [(ts, commit.facts) for each in points for ts, commit in each.items()]
-    ended = {ts for ts, its in facts if its.app_id == writer and (its.batch_id or 0) <= committed}
-    return max((ts for ts in ended | common if ts <= moment), default=None)
+    batches: set[int] = set()
+    common: list[set[int]] = []
+    for history in histories:
+        by_sync = {ts: one.facts.batch_id or 0 for ts, one in history.points.items() if one.facts.app_id == writer}
+        ended = {ts for ts, batch_id in by_sync.items() if batch_id <= committed}
+        batches |= ended
+        common.append(history.points.keys() - by_sync.keys() | ended)
+    return max((ts for ts in batches | set.intersection(*common) if ts <= moment), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
