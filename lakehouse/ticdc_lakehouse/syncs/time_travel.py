@@ -85,12 +85,10 @@ def as_of(
     identity = status_table(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
-        then = (
-            "Nothing has been applied yet since it is 'resolved': run the sync, and try again"
-            if config.consistency == "resolved"
-            else "Write consistency = 'resolved' into sync.toml: states from then on can be read"
+        msg = (
+            "No micro-batch has been applied with consistency = 'resolved' yet, and with 'latest' a version of a table "
+            "mixes several commit-ts. Write it into sync.toml and run the sync: states from then on can be read"
         )
-        msg = f"With consistency = 'latest', a version of a table mixes several commit-ts. {then}"
         raise TargetError(msg)
     histories = [_History.of(spark, status) for status in statuses]
     created = [one for one in histories if not one.is_created_after(moment)]
