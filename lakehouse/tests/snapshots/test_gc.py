@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ticdc_lakehouse.snapshots.gc import GCState, gc_state
+from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.tso import of_ms
 
 NOW = 1_767_225_600  # 2026-01-01
@@ -25,11 +26,19 @@ def test_the_life_time_is_a_duration_of_go(text: str, seconds: float) -> None:
     assert state(text).seconds_left == seconds - 60
 
 
-def test_a_moment_below_the_safe_point_is_gone() -> None:
-    """Releases write the safe point with milliseconds or without. Who may not read it takes the moment as kept."""
-    assert not state(safe_point="20260101-08:00:00.000 +0800").is_inside
-    assert state(safe_point="20251231-23:59:00 +0000").is_inside
-    assert state().is_inside
+def test_a_moment_that_is_gone_is_refused_with_the_command() -> None:
+    """A TSO below the safe point is an error with both times. Who may not read the safe point takes it as kept."""
+    gone = state(safe_point="20260101-08:00:00.000 +0800")
+    why = (
+        r"\(2025-12-31T23:59:00.000\+00:00\) is older than TiDB's GC safe point, 2026-01-01T00:00:00.*"
+        "SET GLOBAL tidb_gc_life_time = '24h'"
+    )
+
+    assert not gone.is_inside
+    with pytest.raises(TiCDCSourceError, match=why):
+        gone.check()
+    state(safe_point="20251231-23:59:00 +0000").check()
+    state("30s").check()
 
 
 def test_the_advice_has_the_command() -> None:

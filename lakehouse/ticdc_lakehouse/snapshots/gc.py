@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from ticdc_source.developer_api import duration, of_ms, of_time, physical_ms
+from ticdc_source.developer_api import duration, of_ms, of_time, physical_ms, utc
+from ticdc_source.errors import TiCDCSourceError
 
 __all__ = ["GC_SQL", "SAFE_POINT_SQL", "GCState", "gc_state"]
 
@@ -50,6 +51,20 @@ class GCState:
         if not self.enabled:
             return float("inf")
         return self.life_time - (physical_ms(self.now) - physical_ms(self.at)) / 1000
+
+    def check(self) -> None:
+        """Refuse a snapshot that cannot be read.
+
+        Raises:
+            TiCDCSourceError: it is so; the text has the command that raises the life time.
+        """
+        if not self.is_inside:
+            msg = (
+                f"TSO {self.at} ({utc(self.at)}) is older than TiDB's GC safe point, {utc(self.safe_point)}: row "
+                f"versions of that moment may be gone. Let TiDB keep them for longer than the load takes: {_RAISE}; "
+                "then load at a new TSO (ticdc_lakehouse.current_tso)"
+            )
+            raise TiCDCSourceError(msg)
 
     @property
     def advice(self) -> str:
