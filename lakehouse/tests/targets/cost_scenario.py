@@ -134,19 +134,19 @@ def counted_jobs(spark: SparkSession) -> Iterator[list[int]]:
 # Jobs and commits; the page of the design has the same numbers.
 MOST: dict[str, dict[str, Cost]] = {
     "delta": {
-        "created": Cost(7, 2),
+        "created": Cost(4, 2),
         "20 changes": Cost(10, 1),
         "two columns": Cost(11, 2),
-        "a repeat": Cost(4, 0),
+        "a repeat": Cost(2, 0),
         "log created": Cost(5, 2),
-        "log, 20 changes": Cost(6, 1),
+        "log, 20 changes": Cost(4, 1),
     },
     "iceberg": {
         "created": Cost(3, 2),
         "20 changes": Cost(7, 1),
         "two columns": Cost(7, 2),
-        "a repeat": Cost(5, 0),
-        "log created": Cost(1, 2),
+        "a repeat": Cost(2, 0),
+        "log created": Cost(4, 2),
         "log, 20 changes": Cost(4, 1),
     },
 }

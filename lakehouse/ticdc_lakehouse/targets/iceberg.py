@@ -122,10 +122,10 @@ class IcebergTarget(SqlTarget):
         is_known = self.version() is not None
         return Merged(is_commit=is_known and self.follows("", "", facts))
 
-    def version_of_engine(self) -> str | None:
-        """Return the id of the snapshot."""
+    def version_of_engine(self) -> str:
+        """Return the id of the snapshot; empty if there is none, as in a new table."""
         snapshot = self._snapshot()
-        return None if snapshot is None else snapshot[0]
+        return "" if snapshot is None else snapshot[0]
 
     def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
         """Return whether the snapshot records facts."""
