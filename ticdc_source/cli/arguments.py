@@ -15,12 +15,11 @@ from typing import NoReturn, TypeVar
 from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.names import HIDDEN, is_of_registry, refuse_unknown, without_secrets
-from ticdc_source.options.options import OPTIONS
+from ticdc_source.options.names import HIDDEN, applies_to, is_option, refuse_unknown, without_secrets
+from ticdc_source.options.option import Use
 from ticdc_source.options.parsers import LARGEST_LONG, ParseError
 
 __all__ = [
-    "EFFECTIVE",
     "WRONG_ARGUMENTS",
     "ArgumentParser",
     "add_connection",
@@ -53,27 +52,9 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 # Options whose place an argument has taken.
 _ARGUMENTS = {"subscribe": "--topic", "kafka.bootstrap.servers": "--bootstrap-servers"}
-_TOPICS = frozenset({"assign", "subscribePattern"})  # refused beside --topic
-_RECORDS = frozenset({
-    "failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs", "maxBytesPerBatch", "maxMessageBytes", "maxRowsPerBatch", "nativeCode",
-    "strictOptions",
-})  # fmt: skip
-# What `tail` does in a way of its own: where it begins, which columns it reads, and how it divides the read.
-_OWN_OF_TAIL = frozenset({
-    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "outputFormat", "includeMetadata",
-    "metadataColumnPrefix", "columnNameOfCorruptRecord", "variantJson", "minPartitions", "maxRecordsPerPartition",
-    "metricsPath",
-})  # fmt: skip
-_OF_REGISTRY = frozenset(row.name for row in OPTIONS.values() if is_of_registry(row.name))
-_EVENTS = {row.name for row in OPTIONS.values() if "event" in row.outputs and row.only != "stream"}
-# The options that have an effect, by command. `inspect` repeats all of them in the code that it prints, and `doctor`
-# checks all of them.
-EFFECTIVE: Mapping[str, frozenset[str]] = {
-    "tail": frozenset(_EVENTS - _OWN_OF_TAIL),
-    "lag": _RECORDS | _OF_REGISTRY | {"protocol", "valueCompression", "inferSchema.timeoutMs"},
-}
+# The commands that use only some options. `inspect` repeats all of them in the code that it prints, and `doctor` checks
+# all of them.
+_USES: Mapping[str, Use] = {"tail": "tail", "lag": "lag"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -286,16 +267,14 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _full(name: str) -> str:
-    """Return the name of an option in a file of properties: one of the schema registry, or else of the Kafka client."""
-    return name if name.startswith(_KAFKA) or is_of_registry(name) else _KAFKA + name
+    """Return the name of an option in a file of properties, where names of the Kafka client need no `kafka.`."""
+    return name if name.startswith(_KAFKA) or is_option(name) else _KAFKA + name
 
 
 def _has_effect(name: str, command: str) -> bool:
     """Return whether an option has an effect in a command, after a warning if it has none."""
-    lowered = name.lower()
-    ours = next((row.name for row in OPTIONS.values() if row.name.lower() == lowered), None)
-    says = _ARGUMENTS.get(lowered)
-    if says is None and (ours is None or ours in EFFECTIVE.get(command, {ours}) | _TOPICS):
+    says = _ARGUMENTS.get(name.lower())
+    if says is None and (command not in _USES or applies_to(_USES[command], name)):
         return True
     reason = "" if says is None else f": {says} says it"
     warn(f"Option '{name}' has no effect in ticdc-source {command} and is ignored{reason}")

@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias
 
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.client_setting import made, setting, settings_of
+from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
 from ticdc_source.options.secret import Secret
 from ticdc_source.options.security import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 
-__all__ = ["BY_NAME", "REFUSED", "SETTINGS", "WITHOUT_EFFECT", "ClientSettings", "client_settings"]
+__all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
 
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
@@ -90,17 +90,8 @@ class ClientSettings:
     tls: TLSSettings | None = None
 
 
-SETTINGS = (
-    *settings_of(ClientSettings),
-    *settings_of(SASLSettings, "sasl_"),
-    *settings_of(LoginTimes, "sasl_login_"),
-    *settings_of(TLSSettings, "ssl_"),
-)
-
-BY_NAME = {key: row for row in SETTINGS for key in (row.java, row.name) if key is not None}
-
 # Java settings without effect on a reader that joins no group and names its partitions, or on Python's TLS.
-WITHOUT_EFFECT = frozenset(
+_WITHOUT_EFFECT = frozenset(
     {
         "auto.commit.interval.ms",
         "exclude.internal.topics",
@@ -134,7 +125,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 
-REFUSED = {
+_REFUSED = {
     "auto.offset.reset": (
         "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' "
         "to 'earliest' or 'latest' to specify where to start. Structured Streaming manages which offsets "
@@ -166,6 +157,30 @@ REFUSED = {
     ),
 }
 
+
+def _ours(java: str, effect: Literal["none", "refused"], why: str = "") -> Option:
+    """Return the row of a setting that never comes to the client; its value may be secret."""
+    return Option(
+        name=f"kafka.{java}",
+        field=java.replace(".", "_"),
+        parse=str,
+        scope=CLIENT,
+        meaning=why,
+        secret=True,
+        effect=effect,
+    )
+
+
+SETTINGS = (
+    *rows_of(ClientSettings),
+    *rows_of(SASLSettings, "sasl_"),
+    *rows_of(LoginTimes, "sasl_login_"),
+    *rows_of(TLSSettings, "ssl_"),
+    *(_ours(java, "none") for java in sorted(_WITHOUT_EFFECT)),
+    *(_ours(java, "refused", why) for java, why in _REFUSED.items()),
+)
+SETTINGS_BY_NAME = {name: row for row in SETTINGS for name in row.names}
+
 _GROUP_ID_WARNING = (
     "Kafka option 'kafka.group.id' has been set on this query, it is not recommended to set this option. "
     "This option is unsafe to use since multiple concurrent queries or sources using the same group id will "
@@ -187,15 +202,16 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.
     """
     given: dict[str, object] = {}
-    for name, text in options.kafka.items():
-        _refuse(name)
-        row = BY_NAME.get(name)
-        if row is None:
+    for name, text in ((f"kafka.{name}", text) for name, text in options.kafka.items()):
+        row = SETTINGS_BY_NAME.get(name)
+        if row is None or row.effect == "none":
             continue  # `options.names` reports it
-        if row.name in given:
-            msg = f"Options 'kafka.{row.java}' and 'kafka.{row.name}' are the same: give one of them"
+        if row.effect == "refused":
+            raise OptionError(row.meaning)
+        if row.field in given:
+            msg = f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them"
             raise OptionError(msg)
-        given[row.name] = row.value_of(text, f"kafka.{name}")
+        given[row.field] = row.value_of(text, name)
     if driver and "group_id" in given:
         warn(_GROUP_ID_WARNING)
         if options.is_given("groupIdPrefix"):
@@ -216,12 +232,6 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
 def _client_id(prefix: str | None, *, driver: bool) -> str:
     # In Spark it is the prefix of a group id. This source joins no group, so brokers see it in the client id.
     return f"{prefix or 'ticdc-source'}-{'driver' if driver else 'executor'}"
-
-
-def _refuse(name: str) -> None:
-    reason = REFUSED.get(name.replace("_", "."))
-    if reason is not None:
-        raise OptionError(reason)
 
 
 def _with_fitting_times(settings: ClientSettings, given: Container[str]) -> ClientSettings:
