@@ -138,10 +138,6 @@ def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
 count = parsers.whole_number(1, LARGEST_LONG)
 
 
-def _servers(text: str) -> str:
-    return ",".join(parsers.servers(text))
-
-
 def _name_and_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -157,31 +153,41 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which brokers and which topics."""
-    group = parser.add_argument_group("connection")
-    group.add_argument(
-        "--bootstrap-servers",
-        "--bootstrap-server",  # of Kafka's own commands
-        type=argument(_servers, secret=True),
-        required=True,
-        metavar="HOST:PORT[,…]",
-        help="Kafka's brokers",
-    )
-    group.add_argument(
-        "--topic",
-        type=argument(_topics),
-        required=True,
-        metavar="TOPIC[,…]",
-        help="the topics",
-    )
-    _add_options(
-        group,
+    _add_source(
+        parser.add_argument_group("connection"),
         "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
         "a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
         "machine see the arguments of a command",
+        required=True,
     )
 
 
-def _add_options(group: argparse._ArgumentGroup, conf: str, properties: str) -> None:  # argparse has no public name
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
+    _add_source(
+        parser.add_argument_group("what replaces the file"),
+        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
+        "a file of Kafka client properties",
+        required=False,
+    )
+
+
+def _add_source(
+    group: argparse._ArgumentGroup,  # argparse has no public name
+    conf: str,
+    properties: str,
+    *,
+    required: bool,
+) -> None:
+    group.add_argument(
+        "--bootstrap-servers",
+        "--bootstrap-server",  # of Kafka's own commands
+        type=argument(lambda text: ",".join(parsers.servers(text)), secret=True),
+        required=required,
+        metavar="HOST:PORT[,…]",
+        help="Kafka's brokers",
+    )
+    group.add_argument("--topic", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="the topics")
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
@@ -191,19 +197,6 @@ def _add_options(group: argparse._ArgumentGroup, conf: str, properties: str) -> 
         help=conf,
     )
     group.add_argument("--properties", type=argument(file_path), metavar="FILE", help=properties)
-
-
-def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
-    group = parser.add_argument_group("what replaces the file")
-    servers = argument(_servers, secret=True)
-    group.add_argument("--bootstrap-servers", type=servers, metavar="HOST:PORT[,…]", help="Kafka's brokers")
-    group.add_argument("--topic", type=argument(_topics), metavar="TOPIC[,…]", help="the topics")
-    _add_options(
-        group,
-        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
-        "a file of Kafka client properties",
-    )
 
 
 def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:

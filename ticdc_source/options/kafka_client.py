@@ -23,10 +23,6 @@ __all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
-def _servers(text: str) -> tuple[str, ...]:
-    return tuple(parsers.servers(text))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """How to reach Kafka, and how to fetch from it.
@@ -40,7 +36,7 @@ class ClientSettings:
         tls: None without TLS.
     """
 
-    bootstrap_servers: tuple[str, ...] = setting("bootstrap.servers", _servers, default=())
+    bootstrap_servers: tuple[str, ...] = setting("bootstrap.servers", parsers.servers, default=())
     client_id: str = setting("client.id", parsers.stripped, default="ticdc-source")
     client_rack: str | None = setting("client.rack", parsers.stripped)
     client_dns_lookup: str | None = setting(
@@ -125,50 +121,31 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 
+_BY_CLIENT_ID = ": a token is asked for with a client's id and secret"
+# Settings that would change which records are read, or how; with what to say behind "is not supported".
 _REFUSED = {
     "auto.offset.reset": (
-        "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' "
-        "to 'earliest' or 'latest' to specify where to start. Structured Streaming manages which offsets "
-        "are consumed internally, rather than relying on the kafkaConsumer to do it. This will ensure that "
-        "no data is missed when new topics/partitions are dynamically subscribed. Note that "
-        "'startingoffsets' only applies when a new Streaming query is started, and that resuming will "
-        "always pick up from where the query left off. The command 'ticdc-source options' lists all options."
+        ". Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify where to start. "
+        "Structured Streaming manages which offsets are consumed internally, rather than relying on the kafkaConsumer "
+        "to do it. This will ensure that no data is missed when new topics/partitions are dynamically subscribed. Note "
+        "that 'startingoffsets' only applies when a new Streaming query is started, and that resuming will always pick "
+        "up from where the query left off. The command 'ticdc-source options' lists all options."
     ),
-    "key.deserializer": (
-        "Kafka option 'key.deserializer' is not supported as keys are read as bytes; see the option 'includeMetadata'."
-    ),
-    "value.deserializer": (
-        "Kafka option 'value.deserializer' is not supported as values are read as bytes and decoded by "
-        "protocol; see the option 'protocol'."
-    ),
-    "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
-    "sasl.login.class": "Kafka option 'sasl.login.class' is not supported: it names a class of Java",
-    "sasl.oauthbearer.assertion.file": (
-        "Kafka option 'sasl.oauthbearer.assertion.file' is not supported: a token is asked for with a client's id and "
-        "secret"
-    ),
-    "sasl.oauthbearer.assertion.private.key.file": (
-        "Kafka option 'sasl.oauthbearer.assertion.private.key.file' is not supported: a token is asked for with a "
-        "client's id and secret"
-    ),
-    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
-    "allow.auto.create.topics": (
-        "Kafka option 'allow.auto.create.topics' is not supported: reading never creates a topic"
-    ),
+    "key.deserializer": " as keys are read as bytes; see the option 'includeMetadata'.",
+    "value.deserializer": " as values are read as bytes and decoded by protocol; see the option 'protocol'.",
+    "enable.auto.commit": "",
+    "sasl.login.class": ": it names a class of Java",
+    "sasl.oauthbearer.assertion.file": _BY_CLIENT_ID,
+    "sasl.oauthbearer.assertion.private.key.file": _BY_CLIENT_ID,
+    "interceptor.classes": "",
+    "allow.auto.create.topics": ": reading never creates a topic",
 }
 
 
-def _ours(java: str, effect: Literal["none", "refused"], why: str = "") -> Option:
-    """Return the row of a setting that never comes to the client; its value may be secret."""
-    return Option(
-        name=f"kafka.{java}",
-        field=java.replace(".", "_"),
-        parse=str,
-        scope=CLIENT,
-        meaning=why,
-        secret=True,
-        effect=effect,
-    )
+def _not_passed_on(java: str, effect: Literal["none", "refused"], meaning: str = "") -> Option:
+    # Its value may be secret: nobody has looked at it.
+    name, field = f"kafka.{java}", java.replace(".", "_")
+    return Option(name=name, field=field, parse=str, scope=CLIENT, meaning=meaning, secret=True, effect=effect)
 
 
 SETTINGS = (
@@ -176,8 +153,11 @@ SETTINGS = (
     *rows_of(SASLSettings, "sasl_"),
     *rows_of(LoginTimes, "sasl_login_"),
     *rows_of(TLSSettings, "ssl_"),
-    *(_ours(java, "none") for java in sorted(_WITHOUT_EFFECT)),
-    *(_ours(java, "refused", why) for java, why in _REFUSED.items()),
+    *(_not_passed_on(java, "none") for java in sorted(_WITHOUT_EFFECT)),
+    *(
+        _not_passed_on(java, "refused", f"Kafka option '{java}' is not supported{why}")
+        for java, why in _REFUSED.items()
+    ),
 )
 SETTINGS_BY_NAME = {name: row for row in SETTINGS for name in row.names}
 
@@ -217,7 +197,9 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         if options.is_given("groupIdPrefix"):
             msg = "Option 'groupIdPrefix' will be ignored as option 'kafka.group.id' has been set."
             warn(msg)
-    settings = made(ClientSettings, {"client_id": _client_id(options.group_id_prefix, driver=driver), **given})
+    # In Spark it is the prefix of a group id. This source joins no group, so brokers see it in the client id.
+    client_id = f"{options.group_id_prefix or 'ticdc-source'}-{'driver' if driver else 'executor'}"
+    settings = made(ClientSettings, {"client_id": client_id, **given})
     protocol = settings.security_protocol
     sasl, times = made(SASLSettings, given, "sasl_"), made(LoginTimes, given, "sasl_login_")
     return replace(
@@ -227,11 +209,6 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         tls=made(TLSSettings, given, "ssl_") if protocol.endswith("SSL") else None,
         broker_timeout_ms=options.broker_timeout_ms if options.is_stream else None,
     )
-
-
-def _client_id(prefix: str | None, *, driver: bool) -> str:
-    # In Spark it is the prefix of a group id. This source joins no group, so brokers see it in the client id.
-    return f"{prefix or 'ticdc-source'}-{'driver' if driver else 'executor'}"
 
 
 def _with_fitting_times(settings: ClientSettings, given: Container[str]) -> ClientSettings:

@@ -180,12 +180,8 @@ _SHORTENED = [(_shortened(row.name), row.name) for row in OPTIONS]
 
 def _nearest(name: str) -> str | None:
     distances = {other: edit_distance(name, other) for other in _NAMES if abs(len(other) - len(name)) <= _MISSPELT}
-    near = [(distance, other) for other, distance in distances.items() if distance <= _most_letters(other)]
+    near = [(far, other) for other, far in distances.items() if far <= (_MISSPELT if len(other) > _SHORT else 1)]
     return _NAMES[min(near)[1]] if near else None
-
-
-def _most_letters(name: str) -> int:
-    return _MISSPELT if len(name) > _SHORT else 1
 
 
 def edit_distance(first: str, second: str) -> int:

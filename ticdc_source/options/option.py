@@ -1,6 +1,7 @@
 """The rows of the table of options: those of the source, and the settings of the Kafka client.
 
-A row is the metadata of a dataclass field: `Scope.option` declares one of the source, `setting` one of the client.
+A row is the metadata of a dataclass field: `Scope.option` and `Scope.optional` declare one of the source, `setting` one
+of the client.
 """
 
 from __future__ import annotations
@@ -104,40 +105,25 @@ class Scope(NamedTuple):
     uses: frozenset[Use]
     outputs: tuple[Output, ...] = ALL_OUTPUTS
 
-    @overload
     def option(
+        self, name: str, parse: Callable[[str], Value], meaning: str, *, default: str, only: OneKind | None = None
+    ) -> Value:
+        """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
+        row = Option(name=name, parse=parse, scope=self, default=default, meaning=meaning, only=only)
+        return dataclasses.field(default=parse(default), metadata={"option": row})
+
+    def optional(
         self,
         name: str,
         parse: Callable[[str], Value],
         meaning: str,
         *,
-        only: OneKind | None = ...,
-        secret: bool = ...,
-    ) -> Value | None: ...
-    @overload
-    def option(
-        self,
-        name: str,
-        parse: Callable[[str], Value],
-        meaning: str,
-        *,
-        default: str,
-        only: OneKind | None = ...,
-        secret: bool = ...,
-    ) -> Value: ...
-    def option(
-        self,
-        name: str,
-        parse: Callable[[str], Value],
-        meaning: str,
-        *,
-        default: str = "",
         only: OneKind | None = None,
         secret: bool = False,
     ) -> Value | None:
-        """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
-        row = Option(name=name, parse=parse, scope=self, default=default, meaning=meaning, only=only, secret=secret)
-        return dataclasses.field(default=parse(default) if default else None, metadata={"option": row})
+        """Declare a field that is None unless the option is given."""
+        row = Option(name=name, parse=parse, scope=self, meaning=meaning, only=only, secret=secret)
+        return dataclasses.field(default=None, metadata={"option": row})
 
 
 # How records are fetched from topics.

@@ -64,16 +64,16 @@ class Options:
 
     # What to read
 
-    assign: PartitionLists | None = CLIENT.option(
+    assign: PartitionLists | None = CLIENT.optional(
         "assign", parsers.partition_lists, 'topic partitions to read, as JSON, for example `{"topicA":[0,1]}`'
     )
-    subscribe: str | None = CLIENT.option("subscribe", parsers.text, "topics to read, comma-separated")
-    subscribe_pattern: str | None = CLIENT.option(
+    subscribe: str | None = CLIENT.optional("subscribe", str, "topics to read, comma-separated")
+    subscribe_pattern: str | None = CLIENT.optional(
         "subscribePattern",
-        parsers.text,
+        str,
         "regular expression for the topics to read; it must match the whole name of a topic",
     )
-    path: str | None = PLAN.option(
+    path: str | None = PLAN.optional(
         "path",
         parsers.folder,
         "instead of topics: folder of a changefeed with a storage sink, a path or a URL that fsspec supports, for "
@@ -86,7 +86,7 @@ class Options:
         "`protocol` of the changefeed; `auto` detects it from the messages, and fails if they use several protocols",
         default="auto",
     )
-    tables: tuple[tuple[str, str], ...] | None = TABLES.option(
+    tables: tuple[tuple[str, str], ...] | None = TABLES.optional(
         "tables",
         parsers.table_patterns,
         "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
@@ -112,12 +112,12 @@ class Options:
         "-2 means earliest, -1 latest. The default of a stream is `latest`. Batch reads do not accept `latest`",
         default="earliest",
     )
-    starting_timestamp: int | None = TOPICS.option(
+    starting_timestamp: int | None = TOPICS.optional(
         "startingTimestamp",
         parsers.time_ms,
         "start at the first record at or after this time, in milliseconds since the epoch",
     )
-    starting_offsets_by_timestamp: PartitionNumbers | None = TOPICS.option(
+    starting_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "startingOffsetsByTimestamp",
         parsers.times,
         'the start time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
@@ -136,24 +136,24 @@ class Options:
         default="latest",
         only="batch",
     )
-    ending_timestamp: int | None = TOPICS.option(
+    ending_timestamp: int | None = TOPICS.optional(
         "endingTimestamp",
         parsers.time_ms,
         "end before the first record at or after this time, in milliseconds since the epoch",
         only="batch",
     )
-    ending_offsets_by_timestamp: PartitionNumbers | None = TOPICS.option(
+    ending_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "endingOffsetsByTimestamp",
         parsers.times,
         'the end time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
         only="batch",
     )
-    starting_commit_ts: int | None = ROWS.option(
+    starting_commit_ts: int | None = ROWS.optional(
         "startingCommitTs",
         parsers.integer(0),
         "keep only events with this commit-ts or a later one; applied after decoding",
     )
-    ending_commit_ts: int | Literal["resolved"] | None = ROWS.option(
+    ending_commit_ts: int | Literal["resolved"] | None = ROWS.optional(
         "endingCommitTs",
         parsers.resolved_or_integer,
         "keep only events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the "
@@ -168,13 +168,13 @@ class Options:
 
     # How Spark divides the read
 
-    max_offsets_per_trigger: int | None = PLAN.option(
+    max_offsets_per_trigger: int | None = PLAN.optional(
         "maxOffsetsPerTrigger",
         parsers.integer(1),
         "maximum number of offsets in a micro-batch, divided among partitions in proportion to their backlog",
         only="stream",
     )
-    min_offsets_per_trigger: int | None = PLAN.option(
+    min_offsets_per_trigger: int | None = PLAN.optional(
         "minOffsetsPerTrigger",
         parsers.integer(1),
         "minimum number of new offsets for which a micro-batch starts",
@@ -187,12 +187,12 @@ class Options:
         default="15m",
         only="stream",
     )
-    min_partitions: int | None = PLAN.option(
+    min_partitions: int | None = PLAN.optional(
         "minPartitions",
         parsers.integer(1),
         "minimum number of Spark input partitions; offset ranges are split to reach about this number",
     )
-    max_records_per_partition: int | None = TOPICS.option(
+    max_records_per_partition: int | None = TOPICS.optional(
         "maxRecordsPerPartition",
         parsers.integer(1),
         "maximum number of offsets in a Spark input partition; larger offset ranges are split",
@@ -213,7 +213,7 @@ class Options:
         "keep only rows of these operations, comma-separated",
         default="insert,update,delete",
     )
-    columns: tuple[str, ...] | None = TYPED_ROWS.option(
+    columns: tuple[str, ...] | None = TYPED_ROWS.optional(
         "columns", parsers.names, "read only these table columns, comma-separated"
     )
     include_metadata: Literal["core", "kafka", "all"] = COLUMNS.option(
@@ -231,7 +231,7 @@ class Options:
     )
     metadata_column_prefix: str = OUTPUT.option(
         "metadataColumnPrefix",
-        parsers.text,
+        str,
         "prefix of metadata column names, instead of the underscore",
         default="_",
     )
@@ -256,20 +256,20 @@ class Options:
         "maximum time to scan for these rows and for DDL events, in milliseconds",
         default="10000",
     )
-    schema_hints: str | None = TYPED_ROWS.option(
+    schema_hints: str | None = TYPED_ROWS.optional(
         "schemaHints",
-        parsers.text,
+        str,
         "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`",
     )
-    table_ddl: str | None = MESSAGES.option(
+    table_ddl: str | None = MESSAGES.optional(
         "tableDDL",
-        parsers.text,
+        str,
         "`CREATE TABLE` statements, as printed by `SHOW CREATE TABLE`; they supply precisions, labels and lengths that "
         "the messages do not carry, and names that avro cannot spell",
     )
-    unspecified_decimal: str | None = TYPED_ROWS.option(
+    unspecified_decimal: str | None = TYPED_ROWS.optional(
         "unspecifiedDecimal",
-        parsers.text,
+        str,
         "type of DECIMAL columns whose precision is not known, for example `decimal(20,4)` or `string`",
     )
     variant_json: bool = COLUMNS.option(
@@ -312,7 +312,7 @@ class Options:
     )
     column_name_of_corrupt_record: str = COLUMNS.option(
         "columnNameOfCorruptRecord",
-        parsers.text,
+        str,
         "name of the column that `mode=PERMISSIVE` adds",
         default="_corrupt_record",
     )
@@ -323,9 +323,9 @@ class Options:
         "in the rescued column, and also values that do not fit the type of their column",
         default="fail",
     )
-    rescued_data_column: str | None = TYPED_ROWS.option(
+    rescued_data_column: str | None = TYPED_ROWS.optional(
         "rescuedDataColumn",
-        parsers.text,
+        str,
         "name of the rescued column; `_rescued_data` if only `onSchemaDrift=rescue` is set. The column also keeps the "
         "bytes of text that is not UTF-8",
     )
@@ -353,7 +353,7 @@ class Options:
         "(`txn-entry-size-limit`), twice in an update, and up to 6 bytes in JSON for each byte",
         default="72m",
     )
-    claim_check_location: str | None = ROWS.option(
+    claim_check_location: str | None = ROWS.optional(
         "claimCheckLocation",
         parsers.folder,
         "folder of TiCDC's claim-check files: a path, or a URL that fsspec supports",
@@ -373,7 +373,7 @@ class Options:
         default="off",
     )
 
-    debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.option(
+    debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.optional(
         "debezium.binaryHandlingMode",
         parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
         "`debezium-binary-handling-mode` of the changefeed: how debezium's texts hold binary values, which no message "
@@ -382,7 +382,7 @@ class Options:
 
     # Files of a storage sink
 
-    terminator: str | None = MESSAGES.option(
+    terminator: str | None = MESSAGES.optional(
         "terminator",
         parsers.delimiter,
         "`terminator` of the sink, which ends a row in a file of `path`. By default `\\r\\n`, and in JSON also `\\n`",
@@ -393,13 +393,11 @@ class Options:
     csv_quote: str = MESSAGES.option(
         "csv.quote", parsers.quote, "`quote` of the sink's CSV, around text; may be empty", default='"'
     )
-    csv_null: str = MESSAGES.option(
-        "csv.null", parsers.text, "`null` of the sink's CSV, which stands for NULL", default="\\N"
-    )
+    csv_null: str = MESSAGES.option("csv.null", str, "`null` of the sink's CSV, which stands for NULL", default="\\N")
     csv_include_commit_ts: bool = MESSAGES.option(
         "csv.includeCommitTs", parsers.boolean, "`include-commit-ts` of the sink's CSV", default="true"
     )
-    csv_output_old_value: bool | None = MESSAGES.option(
+    csv_output_old_value: bool | None = MESSAGES.optional(
         "csv.outputOldValue",
         parsers.boolean,
         "`output-old-value` of the sink's CSV; by default the rows tell it, unless `csv.quote` is empty",
@@ -413,39 +411,39 @@ class Options:
 
     # The schema registry, of Avro messages
 
-    schema_registry_url: tuple[str, ...] | None = MESSAGES.option(
+    schema_registry_url: tuple[str, ...] | None = MESSAGES.optional(
         "schema.registry.url",
         parsers.registry_urls,
         "URLs of a schema registry with Confluent's API, comma-separated, for example `http://registry:8081`; a user "
         "and a password may be in them",
         secret=True,
     )
-    basic_auth_user_info: Secret | None = MESSAGES.option(
+    basic_auth_user_info: Secret | None = MESSAGES.optional(
         "basic.auth.user.info", parsers.user_info, "`user:password` for the schema registry", secret=True
     )
-    bearer_auth_token: Secret | None = MESSAGES.option(
+    bearer_auth_token: Secret | None = MESSAGES.optional(
         "bearer.auth.token", parsers.secret, "bearer token for the schema registry", secret=True
     )
-    schema_registry_ssl_truststore_location: str | None = MESSAGES.option(
+    schema_registry_ssl_truststore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.location",
         parsers.stripped,
         "file with the certificates that the schema registry's is checked against: PEM, PKCS #12 or JKS",
     )
-    schema_registry_ssl_truststore_password: Secret | None = MESSAGES.option(
+    schema_registry_ssl_truststore_password: Secret | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.password", Secret, "password of that file", secret=True
     )
-    schema_registry_ssl_keystore_location: str | None = MESSAGES.option(
+    schema_registry_ssl_keystore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.keystore.location",
         parsers.stripped,
         "file with the certificate and the key by which the schema registry knows this client",
     )
-    schema_registry_ssl_keystore_password: Secret | None = MESSAGES.option(
+    schema_registry_ssl_keystore_password: Secret | None = MESSAGES.optional(
         "schema.registry.ssl.keystore.password", Secret, "password of that file", secret=True
     )
-    schema_registry_ssl_key_password: Secret | None = MESSAGES.option(
+    schema_registry_ssl_key_password: Secret | None = MESSAGES.optional(
         "schema.registry.ssl.key.password", Secret, "password of the key in that file", secret=True
     )
-    proxy_host: str | None = MESSAGES.option(
+    proxy_host: str | None = MESSAGES.optional(
         "proxy.host",
         parsers.stripped,
         "HTTP proxy for the schema registry; by default that of the environment (`HTTPS_PROXY`, `NO_PROXY`)",
@@ -463,12 +461,12 @@ class Options:
         "time that the schema registry has for an answer, in milliseconds",
         default="10000",
     )
-    glue_region: str | None = MESSAGES.option(
+    glue_region: str | None = MESSAGES.optional(
         "glue.region",
         parsers.stripped,
         "region of AWS Glue Schema Registry, if AWS's own configuration does not say it",
     )
-    glue_endpoint: str | None = MESSAGES.option(
+    glue_endpoint: str | None = MESSAGES.optional(
         "glue.endpoint", parsers.stripped, "URL of AWS Glue, instead of that of the region"
     )
 
@@ -504,9 +502,9 @@ class Options:
         default="300000",
         only="stream",
     )
-    group_id_prefix: str | None = CLIENT.option(
+    group_id_prefix: str | None = CLIENT.optional(
         "groupIdPrefix",
-        parsers.text,
+        str,
         "prefix of the client id that brokers see; there is no group id, as the source joins no consumer group",
     )
 
@@ -529,7 +527,7 @@ class Options:
         default="false",
         only="stream",
     )
-    metrics_path: str | None = PLAN.option(
+    metrics_path: str | None = PLAN.optional(
         "metricsPath",
         parsers.metrics_folder,
         "path, or URI such as `s3://…`, of a folder: one JSON line of counters per topic partition and micro-batch",
