@@ -52,9 +52,8 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 # Options whose place an argument has taken.
 _ARGUMENTS = {"subscribe": "--topic", "kafka.bootstrap.servers": "--bootstrap-servers"}
-# The commands that use only some options. `inspect` repeats all of them in the code that it prints, and `doctor` checks
-# all of them.
-_USES: Mapping[str, Use] = {"tail": "tail", "lag": "lag"}
+# The commands that use only some options. `inspect` repeats all in the code that it prints, and `doctor` checks all.
+_SELECTIVE: Mapping[str, Use] = {"tail": "tail", "lag": "lag"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -267,7 +266,7 @@ def _full(name: str) -> str:
 def _has_effect(name: str, command: str) -> bool:
     """Return whether an option has an effect in a command, after a warning if it has none."""
     says = _ARGUMENTS.get(name.lower())
-    if says is None and (command not in _USES or applies_to(_USES[command], name)):
+    if says is None and (command not in _SELECTIVE or applies_to(_SELECTIVE[command], name)):
         return True
     reason = "" if says is None else f": {says} says it"
     warn(f"Option '{name}' has no effect in ticdc-source {command} and is ignored{reason}")

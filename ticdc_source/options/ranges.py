@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import OptionError, warn
-from ticdc_source.options.options import Options
+from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.parsers import PartitionNumbers
 from ticdc_source.options.topics import Assign, TopicPartition, listed, topic_choice
 from ticdc_source.schema import tso
@@ -98,14 +98,10 @@ def validate(options: Options, *, streaming: bool) -> None:
     chosen = topic_choice(options) if options.path is None else None
     start = start_spec(options, streaming=streaming)
     if streaming:
-        for name, unit in (
-            ("endingOffsets", "offset"),
-            ("endingOffsetsByTimestamp", "timestamp"),
-            ("endingTimestamp", "timestamp"),
-        ):
-            if options.is_given(name):
-                msg = f"ending {unit} not valid in streaming queries (option '{name}')"
-                raise OptionError(msg)
+        for name in (row.name for row in OPTIONS if row.only == "batch" and options.is_given(row.name)):
+            unit = "timestamp" if "Timestamp" in name else "offset"
+            msg = f"ending {unit} not valid in streaming queries (option '{name}')"
+            raise OptionError(msg)
     else:
         end = end_spec(options)
         _refuse_in_batch(start, LATEST, "starting offset", "startingOffsets")
