@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -26,12 +27,13 @@ from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.secret import Secret
-from ticdc_source.options.security import EndpointLogin, LoginTimes
+from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
 from ticdc_source.sources.kafka.kafka_python import sasl
 from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
 from ticdc_source.sources.kafka.logins.oauth import fetch_token
 from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenPool, TokenUnavailableError
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+from ticdc_source.sources.tls.context import endpoint_context
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once
@@ -302,12 +304,14 @@ def test_the_logins_of_the_guide_are_read() -> None:
 
 
 @contextmanager
-def answering(*parts: bytes, pause: float = 0.0) -> Iterator[EndpointLogin]:
+def answering(*parts: bytes, pause: float = 0.0, tls: ssl.SSLContext | None = None) -> Iterator[EndpointLogin]:
     """A token endpoint that sends these bytes, with pauses; yields a login there."""
     ended = threading.Event()
 
     def serve() -> None:
         connected, _ = listening.accept()
+        if tls is not None:
+            connected = tls.wrap_socket(connected, server_side=True)
         with connected, suppress(OSError):
             connected.recv(1 << 16)
             for part in parts:
@@ -340,12 +344,37 @@ def whole(status: str, body: bytes) -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-@pytest.mark.parametrize("part", [b" ", b"X: y\r\n"], ids=["body", "headers"])
-def test_an_answer_in_drops_is_given_up(part: bytes) -> None:
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [(b"200 OK\r\n\r\n", b" "), (b"200 OK\r\n", b"X: y\r\n"), (b"400 Bad Request\r\n\r\n", b" ")],
+    ids=["body", "headers", "error"],
+)
+def test_an_answer_in_drops_is_given_up(head: bytes, part: bytes) -> None:
     """Each byte comes in time, and the answer never ends: the request ends when its time is over."""
-    head = b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if part == b" " else b"")
-    with answering(head, *[part] * 1000, pause=0.05) as login, pytest.raises(TokenUnavailableError, match="no answer"):
-        fetch_token(login, ssl.create_default_context, 0.5)
+    began = time.monotonic()
+    with answering(b"HTTP/1.1 " + head, *[part] * 1000, pause=0.05) as login:
+        with pytest.raises(TokenUnavailableError, match="no answer"):
+            fetch_token(login, ssl.create_default_context, 0.5)
+        assert time.monotonic() - began < DEADLINE
+
+
+@pytest.mark.parametrize("is_proxy", [False, True], ids=["answer", "tunnel"])
+def test_an_answer_in_drops_over_tls_is_given_up(
+    is_proxy: bool, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TLS, and while a proxy connects, the time ends too."""
+    context = None if is_proxy else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if context is not None:
+        context.load_cert_chain(certificates / "broker.pem")
+    began = time.monotonic()
+    with answering(b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n"] * 1000, pause=0.05, tls=context) as login:
+        if is_proxy:
+            monkeypatch.setenv("https_proxy", login.endpoint)
+            monkeypatch.setenv("no_proxy", "")
+        secure = replace(login, endpoint=login.endpoint.replace("http:", "https:"))
+        with pytest.raises(TokenUnavailableError, match="no answer"):
+            fetch_token(secure, lambda: endpoint_context(TLSSettings(cafile=str(certificates / "ca.pem"))), 0.5)
+        assert time.monotonic() - began < DEADLINE
 
 
 @pytest.mark.parametrize(
