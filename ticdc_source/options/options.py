@@ -427,7 +427,7 @@ class Options:
     schema_registry_ssl_truststore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.location",
         parsers.stripped,
-        "file with the certificates that the schema registry's is checked against: PEM, PKCS #12 or JKS",
+        "file with the certificates that the schema registry's is checked against: PEM or PKCS #12",
     )
     schema_registry_ssl_truststore_password: Secret | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.password", Secret, "password of that file", secret=True

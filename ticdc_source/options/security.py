@@ -36,26 +36,19 @@ __all__ = [
 
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
 _JAAS = "kafka.sasl.jaas.config"
-_FLAGS = ("required", "requisite", "sufficient", "optional")
 _FORM = '<login module> required <name>="…" <name>="…";, such as <login module> required username="…" password="…";'
-
-_TOKEN = re.compile(
-    r"""\s*(?:"((?:[^"\\\n]|\\.)*)"  # 1: text in double quotes
-    |'((?:[^'\\\n]|\\.)*)'           # 2: or in single quotes
-    |([=;])                          # 3: a sign
-    |([^\s"'=;]+))                   # 4: or a word""",
-    re.VERBOSE,
+_WORD = r"""[^\s"'=;]+"""
+_VALUE = rf"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|{_WORD}(?=[\s;]|$))"""
+_ENTRY = rf"\s*({_WORD})\s*=\s*({_VALUE})"
+_MODULE = re.compile(
+    rf"({_WORD})\s+(?:required|requisite|sufficient|optional)(?=[\s;])((?:\s*{_WORD}\s*=\s*{_VALUE})*)\s*;",
+    re.IGNORECASE,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class _LoginModule(NamedTuple):
-    """A login module of Java, with its entries.
-
-    Attributes:
-        name: its class without the package: platforms rename that (`kafkashaded.org.apache.kafka…`).
-        entries: values by name.
-    """
+    """A login module of Java: its class without the package, which platforms rename, and its entries."""
 
     name: str
     entries: Mapping[str, str]
@@ -163,13 +156,7 @@ class SASLSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordLogin:
-    """A login by a user's name and password.
-
-    Attributes:
-        mechanism: PLAIN, or one of SCRAM.
-        username: the user.
-        password: the password.
-    """
+    """A login by a user's name and password."""
 
     mechanism: str
     username: str
@@ -182,13 +169,11 @@ class EndpointLogin:
 
     Attributes:
         endpoint: its URL, or `file:` and a path.
-        client_id: the client's name at the endpoint; "" for a file.
-        client_secret: the client's secret.
+        client_id: "" for a file.
         scope: what the token is for, if the endpoint wants to know it.
         extensions: SASL extensions, by name.
         encodes_header: whether id and secret are URL-encoded before they become a header.
         tls: the settings of TLS at the endpoint, from the entries `ssl.…` of the login module; None for those of Kafka.
-        times: how long to wait.
     """
 
     mechanism: ClassVar[str] = "OAUTHBEARER"
@@ -205,16 +190,7 @@ class EndpointLogin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MSKLogin:
-    """A login at Amazon MSK with IAM.
-
-    Attributes:
-        profile: the profile of AWS's configuration; None for the default credentials.
-        role_arn: the role to assume; None for none.
-        role_session: the name of the role's session.
-        external_id: what the role's owner asks for; None for nothing.
-        sts_region: where the role is assumed; None for where AWS's configuration says.
-        times: how long to wait.
-    """
+    """A login at Amazon MSK with IAM; None leaves a choice to AWS's configuration."""
 
     mechanism: ClassVar[str] = "OAUTHBEARER"  # brokers take both names of it (docs/design/0015)
 
@@ -232,9 +208,7 @@ class KerberosLogin:
 
     Attributes:
         principal: who logs in; None for the one of the keytab or the ticket cache.
-        keytab: the file with the principal's keys; None for the ticket cache.
-        ticket_cache: the ticket cache; None for Kerberos' own default.
-        service: the name of the brokers' service.
+        ticket_cache: None for Kerberos' own default.
         domain: the brokers' host in the service's principal; None for the one that is connected to.
     """
 
@@ -259,16 +233,17 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "IAMLoginModule": ("AWS_MSK_IAM",),
     "Krb5LoginModule": ("GSSAPI",),
 }
-# Java's classes that ask for tokens and sign them: what they do is done here too.
-_OAUTH_HANDLER, _MSK_OAUTH_HANDLER, _MSK_HANDLER = (
-    "OAuthBearerLoginCallbackHandler",
-    "IAMOAuthBearerLoginCallbackHandler",
-    "IAMClientCallbackHandler",
-)
-_RETRIEVERS = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
-_LOGIN_HANDLERS: Mapping[str, tuple[str, ...]] = {"OAUTHBEARER": (_OAUTH_HANDLER, _MSK_OAUTH_HANDLER)}
-_CLIENT_HANDLERS: Mapping[str, tuple[str, ...]] = {"AWS_MSK_IAM": (_MSK_HANDLER,)}
-_JWT_RETRIEVERS: Mapping[str, tuple[str, ...]] = {"OAUTHBEARER": _RETRIEVERS}
+# Java's classes that ask for tokens and sign them, by setting and mechanism: what they do is done here too.
+_MSK_HANDLER = "IAMOAuthBearerLoginCallbackHandler"
+_CLASSES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("login.callback.handler.class", "OAUTHBEARER"): ("OAuthBearerLoginCallbackHandler", _MSK_HANDLER),
+    ("client.callback.handler.class", "AWS_MSK_IAM"): ("IAMClientCallbackHandler",),
+    ("oauthbearer.jwt.retriever.class", "OAUTHBEARER"): (
+        "DefaultJwtRetriever",
+        "ClientCredentialsJwtRetriever",
+        "FileJwtRetriever",
+    ),
+}
 _USER_FORM = '<login module> required username="…" password="…";'
 _OAUTH_FORM = 'OAuthBearerLoginModule required clientId="…" clientSecret="…" scope="…";'
 
@@ -310,36 +285,32 @@ def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
         )
         raise OptionError(msg)
     handler = given.login_callback_handler_class
-    for option, name, classes in (
-        ("login.callback.handler.class", handler, _LOGIN_HANDLERS),
-        ("client.callback.handler.class", given.client_callback_handler_class, _CLIENT_HANDLERS),
-        ("oauthbearer.jwt.retriever.class", given.oauthbearer_jwt_retriever_class, _JWT_RETRIEVERS),
+    for option, name in (
+        ("login.callback.handler.class", handler),
+        ("client.callback.handler.class", given.client_callback_handler_class),
+        ("oauthbearer.jwt.retriever.class", given.oauthbearer_jwt_retriever_class),
     ):
-        _check_class(option, name, classes.get(mechanism, ()), mechanism)
+        classes = _CLASSES.get((option, mechanism), ())
+        if name is not None and _last(name) not in classes:
+            choice = f"there is only {' or '.join(classes)} here" if classes else "leave it out"
+            msg = (
+                f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
+                f"{choice}"
+            )
+            raise OptionError(msg)
     module = None if given.jaas_config is None else _parse_jaas(given.jaas_config.reveal())
     _check_module(module, mechanism)
     if mechanism in _WITH_PASSWORD:
         return _password(module, given, mechanism)
     if mechanism == "GSSAPI":
         return _kerberos(module, given)
-    if mechanism == "AWS_MSK_IAM" or (handler is not None and _last(handler) == _MSK_OAUTH_HANDLER):
+    if mechanism == "AWS_MSK_IAM" or (handler is not None and _last(handler) == _MSK_HANDLER):
         return _msk(module, protocol, times)
     return _oauth(module, given, times)
 
 
 def _last(name: str) -> str:
     return name.strip().rpartition(".")[2]
-
-
-def _check_class(option: str, name: str | None, classes: tuple[str, ...], mechanism: str) -> None:
-    """Refuse a class of Java, unless what it does is done here too."""
-    if name is not None and _last(name) not in classes:
-        choice = f"there is only {' or '.join(classes)} here" if classes else "leave it out"
-        msg = (
-            f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
-            f"{choice}"
-        )
-        raise OptionError(msg)
 
 
 def _check_module(module: _LoginModule | None, mechanism: str) -> None:
@@ -481,32 +452,14 @@ def _unknown_entry(name: str, names: Iterable[str]) -> OptionError:
 
 
 def _parse_jaas(text: str) -> _LoginModule:
-    """Parse the text.
-
-    Raises:
-        OptionError: it is not of the form that Java's client reads.
-    """
-    tokens, start, text = [], 0, text.strip()
-    while start < len(text):
-        match = _TOKEN.match(text, start)
-        if match is None:
-            raise _malformed()
-        double, single, sign, word = match.groups()
-        quoted = double if double is not None else single
-        tokens.append((sign, word if quoted is None else _unescape(quoted)))
-        start = match.end()
-    signs = [sign for sign, _ in tokens]
-    words = [word for _, word in tokens]
-    entries = len(tokens) - 3
-    expected = [None, None, *[None, "=", None] * (entries // 3), ";"]
-    if entries < 0 or signs != expected or words[1].lower() not in _FLAGS:
-        raise _malformed()
-    return _LoginModule(words[0].rpartition(".")[2], dict(zip(words[2:-1:3], words[4:-1:3], strict=True)))
+    match = _MODULE.fullmatch(text.strip())
+    if match is None:
+        msg = f"Option '{_JAAS}' is not of the form: {_FORM}"
+        raise OptionError(msg)
+    return _LoginModule(_last(match[1]), {name: _unquoted(value) for name, value in re.findall(_ENTRY, match[2])})
 
 
-def _malformed() -> OptionError:
-    return OptionError(f"Option '{_JAAS}' is not of the form: {_FORM}")
-
-
-def _unescape(quoted: str) -> str:
-    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), quoted)
+def _unquoted(value: str) -> str:
+    if value[0] not in "\"'":
+        return value
+    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), value[1:-1])

@@ -56,6 +56,7 @@ SIGNATURES = {
     f"{FETCHER}._on_partition_records_drain": "self partition_records",
     f"{FETCHER}._fetchable_partitions": "self",
     "kafka.record.legacy_records:LegacyRecordBatch.__init__": "self buffer magic",
+    "kafka.net.sasl.gssapi:SaslMechanismGSSAPI.receive": "self auth_bytes",
 }
 # What else is used of a class or a table of settings.
 MEMBERS = {
@@ -111,6 +112,14 @@ def test_what_objects_hold_is_there() -> None:
     assert [name for one, names in held for name in names.split() if not hasattr(one, name)] == []
     assert named("kafka.record:MemoryRecords")(b"bytes")._buffer == b"bytes"
     client.close()
+
+
+def test_what_our_kerberos_sets_is_used() -> None:
+    """Its constructor, which takes the place of kafka-python's, sets these attributes; without gssapi none can run."""
+    source = inspect.getsource(named("kafka.net.sasl.gssapi:SaslMechanismGSSAPI"))
+    names = ("auth_id", "_is_done", "_is_authenticated", "_client_ctx", "_next_token")
+
+    assert [name for name in names if f"self.{name} = " not in source] == []
 
 
 def names_of_the_page() -> set[str]:

@@ -18,9 +18,7 @@ from kafka.net.sasl.oauth import SaslMechanismOAuth
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.sources.kafka.kafka_python import sasl
-from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
-from ticdc_source.sources.kafka.logins.token_renewal import TokenPool
+from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession, token_of
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
@@ -64,7 +62,7 @@ def test_the_signature_is_that_of_aws() -> None:
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """AWS's configuration is this folder's, nothing is asked for elsewhere, and no token is left of another test."""
-    monkeypatch.setattr(sasl, "TOKENS", TokenPool())
+    token_of.cache_clear()
     for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -94,11 +92,7 @@ def config(entries: str = "", servers: str = BROKER) -> ClientSettings:
 def sent(settings: ClientSettings) -> tuple[str, dict[str, str]]:
     """Return what goes to the broker: the host and the query of the signed URL."""
     patience = Patience("b", "waiting", Limit(5_000, "an option", ends_early=True))
-    session = LoginSession(settings, patience)
-    try:
-        message = SaslMechanismOAuth(**session.settings).auth_bytes()
-    finally:
-        session.close()
+    message = SaslMechanismOAuth(**LoginSession(settings, patience).settings).auth_bytes()
     token, end = message.removeprefix(b"n,,\x01auth=Bearer ").split(b"\x01", 1)
     assert end == b"\x01"
     url = urlsplit(base64.urlsafe_b64decode(token + b"=" * (-len(token) % 4)).decode())

@@ -3,6 +3,7 @@
 import logging
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster
+from ticdc_source.sources.tls.context import tls_context
 
 pytestmark = pytest.mark.broker
 
@@ -213,24 +215,23 @@ class TestTLS:
         with pytest.raises(OptionError, match="the key cannot be loaded"):  # and nobody is asked for it
             ranges(options(tls_broker, **given))
 
-    def stores(self, folder: Path, suffix: str, **other: Any) -> dict[str, str]:
-        """The options for Java's stores, whose type nobody names: the key of a JKS store has its own password."""
+    def stores(self, folder: Path, **other: Any) -> dict[str, str]:
+        """The options for PKCS12 stores, whose type nobody names."""
         return {
             "security_protocol": "SSL",
-            "ssl_truststore_location": str(folder / f"trust.{suffix}"),
+            "ssl_truststore_location": str(folder / "trust.p12"),
             "ssl_truststore_password": STORE_PASSWORD,
-            "ssl_keystore_location": str(folder / f"client.{suffix}"),
+            "ssl_keystore_location": str(folder / "client.p12"),
             "ssl_keystore_password": STORE_PASSWORD,
-            **({"ssl_key_password": KEY_PASSWORD} if suffix == "jks" else {}),
             **other,
         }
 
-    @pytest.mark.parametrize(("suffix", "other"), [("jks", {}), ("p12", {}), ("p12", {"ssl_keystore_type": "JKS"})])
+    @pytest.mark.parametrize("other", [{}, {"ssl_keystore_type": "JKS"}])
     @pytest.mark.slow("a broker of its own")
-    def test_stores_of_java(
-        self, tls_broker: str, certificates: Path, suffix: str, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    def test_pkcs12_stores(
+        self, tls_broker: str, certificates: Path, other: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """JKS and PKCS12 stores let us in; the key is on disk only encrypted, only for us, and not for long."""
+        """PKCS12 stores let us in; the key is on disk only encrypted, only for us, and not for long."""
         seen: list[Path] = []
         load = ssl.SSLContext.load_cert_chain
 
@@ -243,48 +244,53 @@ class TestTLS:
 
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_cert_chain)
 
-        assert ranges(options(tls_broker, **self.stores(certificates, suffix, **other))) == [OffsetRange("t", 0, 0, 1)]
+        assert ranges(options(tls_broker, **self.stores(certificates, **other))) == [OffsetRange("t", 0, 0, 1)]
         assert seen
         assert not [file for file in seen if file.exists()]
 
-    @pytest.mark.parametrize(
-        ("suffix", "password"),
-        [
-            ("jks", "ssl_truststore_password"),
-            ("jks", "ssl_keystore_password"),
-            ("jks", "ssl_key_password"),
-            ("p12", "ssl_truststore_password"),
-            ("p12", "ssl_keystore_password"),
-        ],
-    )
-    def test_stores_with_a_wrong_password(self, certificates: Path, suffix: str, password: str) -> None:
+    @pytest.mark.parametrize("store", ["trust", "client"])
+    def test_a_jks_store_has_the_line_that_converts_it(self, certificates: Path, store: str, tmp_path: Path) -> None:
+        """The error names the option and the file, and no password; its `keytool` line makes a store that is read."""
+        option = "keystore" if store == "client" else "truststore"
+        jks = str(certificates / f"{store}.jks")
+        with pytest.raises(OptionError, match=rf"kafka\.ssl\.{option}\.location.*{jks} is a JKS store") as caught:
+            ranges(options("127.0.0.1:1", **self.stores(certificates, **{f"ssl_{option}_location": jks})))
+        assert STORE_PASSWORD not in repr(caught.value)
+
+        line = str(caught.value).partition("(keytool ")[2].partition(")")[0]
+        passwords = ["-srcstorepass", STORE_PASSWORD, "-deststorepass", STORE_PASSWORD]
+        command = ["keytool", *line.split(), *passwords]
+        subprocess.run(command, input=KEY_PASSWORD.encode(), cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+        made = self.stores(certificates, **{f"ssl_{option}_location": str(tmp_path / f"{store}.p12")})
+        tls = client_settings(options("127.0.0.1:1", **made), driver=True).tls
+        assert tls is not None
+        assert tls_context(tls).get_ca_certs()
+
+    @pytest.mark.parametrize("store", ["truststore", "keystore"])
+    def test_stores_with_a_wrong_password(self, certificates: Path, store: str) -> None:
         """It is an error that names the option, before anything is connected; no password is in it."""
-        option = password.removesuffix("_password").replace("_", r"\.")
-        with pytest.raises(OptionError, match=rf"{option}.*password is wrong") as caught:
-            ranges(options("127.0.0.1:1", **self.stores(certificates, suffix, **{password: "wr0ng"})))
-        assert not {word for word in ("wr0ng", KEY_PASSWORD, STORE_PASSWORD) if word in repr(caught.value)}
+        given = self.stores(certificates, **{f"ssl_{store}_password": "wr0ng"})
+        with pytest.raises(OptionError, match=rf"ssl\.{store}\.location.*the password of .* is wrong") as caught:
+            ranges(options("127.0.0.1:1", **given))
+        assert not {word for word in ("wr0ng", STORE_PASSWORD) if word in repr(caught.value)}
 
     def test_stores_that_lack_something(self, certificates: Path) -> None:
-        """A trust store without a certificate, a key store without a key and a damaged store are errors."""
-        (certificates / "damaged.jks").write_bytes((certificates / "trust.jks").read_bytes()[:-30])
+        """A key store without a key and a damaged store are errors."""
+        (certificates / "damaged.p12").write_bytes((certificates / "trust.p12").read_bytes()[:-30])
         for other, message in (
-            ({"ssl_truststore_location": str(certificates / "client.jks")}, "has no trusted certificate"),
             ({"ssl_keystore_location": str(certificates / "trust.p12")}, "has no key with a certificate"),
-            ({"ssl_truststore_location": str(certificates / "damaged.jks")}, "or it is damaged"),
-            ({"ssl_truststore_type": "PEM"}, r"ssl\.truststore\.location.*cannot be loaded"),
+            ({"ssl_truststore_location": str(certificates / "damaged.p12")}, "or it is damaged"),
         ):
             with pytest.raises(OptionError, match=message):
-                ranges(options("127.0.0.1:1", **self.stores(certificates, "p12", **other)))
+                ranges(options("127.0.0.1:1", **self.stores(certificates, **other)))
 
     def test_stores_without_the_package(self, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Without `cryptography`, the error says how to install it and how to convert; a JKS trust store needs none."""
+        """Without `cryptography`, the error says how to install it and how to convert."""
         monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-        for suffix, option, kind in (("p12", "truststore", "PKCS12"), ("jks", "keystore", "JKS")):
-            message = (
-                rf"ssl\.{option}\.location.*only PEM, and this is a {kind} store.*pip install cryptography.*keytool"
-            )
-            with pytest.raises(OptionError, match=message):
-                ranges(options("127.0.0.1:1", **self.stores(certificates, suffix)))
+        message = r"ssl\.truststore\.location.*is a PKCS12 store.*pip install cryptography.*openssl pkcs12 -in"
+        with pytest.raises(OptionError, match=message):
+            ranges(options("127.0.0.1:1", **self.stores(certificates)))
 
     @pytest.mark.slow("a broker of its own")
     def test_an_untrusted_broker_is_told_at_once(self, tls_broker: str, certificates: Path) -> None:

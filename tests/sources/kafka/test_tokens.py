@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -26,21 +27,21 @@ from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.secret import Secret
-from ticdc_source.options.security import EndpointLogin, LoginTimes
-from ticdc_source.sources.kafka.kafka_python import sasl
-from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
+from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
+from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession, token_of
 from ticdc_source.sources.kafka.logins.oauth import fetch_token
-from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenPool, TokenUnavailableError
+from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenUnavailableError
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+from ticdc_source.sources.tls.context import endpoint_context
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once
 
 
 @pytest.fixture(autouse=True)
-def own_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_tokens() -> Iterator[None]:
     """Each test has tokens of its own, and leaves no thread that renews one."""
-    monkeypatch.setattr(sasl, "TOKENS", TokenPool())
+    token_of.cache_clear()
     yield
     eventually(lambda: not [one for one in threading.enumerate() if one.name == "ticdc-login"])
 
@@ -73,21 +74,15 @@ def config(server: TokenServer, **more: str) -> ClientSettings:
     )
 
 
-@contextmanager
-def session(settings: ClientSettings) -> Iterator[LoginSession]:
-    """Log in, for as long as the block runs."""
-    opened = LoginSession(settings, patience())
-    try:
-        yield opened
-    finally:
-        opened.close()
+def session(settings: ClientSettings) -> LoginSession:
+    """Log in."""
+    return LoginSession(settings, patience())
 
 
 def test_what_the_broker_is_sent(server: TokenServer) -> None:
     """The first message has the token and the extensions, as RFC 7628 writes them."""
     jaas = server.jaas(more=' extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2"')
-    with session(config(server, sasl_jaas_config=jaas)) as opened:
-        message = SaslMechanismOAuth(**opened.settings).auth_bytes()
+    message = SaslMechanismOAuth(**session(config(server, sasl_jaas_config=jaas)).settings).auth_bytes()
 
     (token,) = server.tokens
     assert message == f"n,,\x01auth=Bearer {token}\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01".encode()
@@ -95,10 +90,9 @@ def test_what_the_broker_is_sent(server: TokenServer) -> None:
 
 def test_one_token_for_each_login(server: TokenServer) -> None:
     """Clients of a process share the token of their login; another scope is another login."""
-    with session(config(server)), session(config(server)), session(config(server)):
-        pass
-    with session(config(server, sasl_oauthbearer_scope="other")):
-        pass
+    for _ in range(3):
+        session(config(server))
+    session(config(server, sasl_oauthbearer_scope="other"))
 
     assert [request["scope"] for request in server.requests] == ["read write", "other"]
 
@@ -107,7 +101,7 @@ def test_the_header_can_be_url_encoded(server: TokenServer) -> None:
     """`sasl.oauthbearer.header.urlencode` writes id and secret as RFC 6749 wants them, which not all endpoints do."""
     encoded = f"{CLIENT}:{quote_plus(CLIENT_SECRET)}"
     with pytest.raises(OptionError, match="refuses the login"):  # this endpoint does not
-        LoginSession(config(server, sasl_oauthbearer_header_urlencode="true"), patience())
+        session(config(server, sasl_oauthbearer_header_urlencode="true"))
 
     assert [request["user"] for request in server.requests] == [encoded]
 
@@ -116,8 +110,9 @@ def test_a_proxy(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An endpoint is asked through the proxy that the environment names."""
     monkeypatch.setenv("http_proxy", server.url.removesuffix("/oauth2/token"))
     monkeypatch.setenv("no_proxy", "")
-    with session(config(server, sasl_oauthbearer_token_endpoint_url="http://login.invalid/oauth2/token")):
-        assert len(server.tokens) == 1
+    session(config(server, sasl_oauthbearer_token_endpoint_url="http://login.invalid/oauth2/token"))
+
+    assert len(server.tokens) == 1
 
 
 def test_a_secret_that_is_repeated_is_not_shown(server: TokenServer) -> None:
@@ -125,7 +120,7 @@ def test_a_secret_that_is_repeated_is_not_shown(server: TokenServer) -> None:
     wrong = "wr0ng/s3cr3t"
     server.answer = 400, json.dumps({"error": "invalid_scope", "error_description": f"{wrong} may not"}).encode()
     with pytest.raises(OptionError, match=r"HTTP 400 Bad Request: invalid_scope - \*\*\* may not"):
-        LoginSession(config(server, sasl_jaas_config=server.jaas(wrong)), patience())
+        session(config(server, sasl_jaas_config=server.jaas(wrong)))
 
 
 def jwt(**claims: float) -> str:
@@ -160,7 +155,7 @@ def renewed(fetch: Callable[[float], Token], **times: int) -> RenewedToken:
 
 
 def test_a_token_is_renewed_before_it_expires() -> None:
-    """While a client is there, a new token comes when 80 to 85 percent of the old one's time are over."""
+    """Who uses a token gets a new one when 80 to 85 percent of the old one's time are over."""
     asked: list[float] = []
 
     def fetch(_: float) -> Token:
@@ -168,15 +163,57 @@ def test_a_token_is_renewed_before_it_expires() -> None:
         return Token(Secret(f"token {len(asked)}"), 2.0)
 
     token = renewed(fetch)
-    token.open(patience())
+    token.wait(patience())
     values: set[str] = set()
     while len(values) < 2:
         values.add(token.value())  # never without one
         time.sleep(0.01)
-    token.close()
 
     assert values == {"token 1", "token 2"}
     assert asked[1] - asked[0] >= 0.8 * 2.0
+
+
+def test_a_token_that_expired_unused_is_replaced_at_once() -> None:
+    """A client that connects after a long while gets a new token, and waits only for that."""
+    tokens = [Token(Secret("a"), 0.01), Token(Secret("b"), float("inf"))]
+    token = renewed(lambda _: tokens.pop(0))
+    token.wait(patience())
+    time.sleep(0.05)
+
+    assert [token.value() for _ in range(3)] == ["b"] * 3
+
+
+def test_an_endpoint_that_hangs_holds_nobody_up() -> None:
+    """While the next token is asked for, the old one is used."""
+    ended = threading.Event()
+    tokens = [Token(Secret("a"), float("inf"))]
+
+    def fetch(_: float) -> Token:
+        if not tokens:
+            ended.wait(2 * DEADLINE)
+            raise TokenUnavailableError(Cause("no answer"))
+        return tokens.pop()
+
+    token = renewed(fetch)
+    token.wait(patience())
+    token._ask_at = 0.0  # as if most of its time were over
+    began = time.monotonic()
+    values = [token.value() for _ in range(3)]
+    seconds = time.monotonic() - began
+    ended.set()
+
+    assert values == ["a"] * 3
+    assert seconds < DEADLINE / 2
+
+
+def test_a_new_token_that_brokers_refuse_is_dropped() -> None:
+    """Another one would be refused too, so there is none for this client; the next use asks again."""
+    tokens = [Token(Secret("a"), 60.0), Token(Secret("b"), 60.0)]
+    token = renewed(lambda _: tokens.pop(0))
+    token.wait(patience())
+
+    assert not token.replace(patience())
+    assert token.value() == "b"
 
 
 def test_an_outage_during_a_read() -> None:
@@ -198,13 +235,12 @@ def test_an_outage_during_a_read() -> None:
             return str(error)
 
     token = renewed(fetch, retry_backoff_ms=10, retry_backoff_max_ms=50)
-    token.open(patience())
+    token.wait(patience())
     first = value()
     down.set()
     eventually(lambda: value() == "no token from the endpoint: ECONNREFUSED")
     down.clear()
     eventually(lambda: value().startswith("token") and value() != first)
-    token.close()
 
     assert first == "token 1"
 
@@ -217,7 +253,7 @@ def test_the_first_token_is_waited_for() -> None:
 
     message = r"no token for the login at Kafka: the endpoint: HTTP 503 .*tries\). Check the options"
     with pytest.raises(KafkaUnavailableError, match=message):
-        renewed(fetch, retry_backoff_ms=10).open(patience(300))
+        renewed(fetch, retry_backoff_ms=10).wait(patience(300))
 
 
 @pytest.fixture(scope="module")
@@ -241,19 +277,21 @@ class TestTLS:
 
     def test_the_brokers_authority_is_trusted(self, secure: TokenServer, certificates: Path) -> None:
         """The certificate may be signed by an authority in Kafka's trust store."""
-        with session(config(secure, ssl_truststore_location=str(certificates / "ca.pem"))):
-            assert len(secure.tokens) == 1
+        session(config(secure, ssl_truststore_location=str(certificates / "ca.pem")))
+
+        assert len(secure.tokens) == 1
 
     def test_an_authority_of_its_own(self, secure: TokenServer, certificates: Path) -> None:
         """`ssl.truststore.location` in the login module is the endpoint's."""
         jaas = secure.jaas(more=f' ssl.truststore.location="{certificates / "ca.pem"}"')
-        with session(config(secure, sasl_jaas_config=jaas)):
-            assert len(secure.tokens) == 1
+        session(config(secure, sasl_jaas_config=jaas))
+
+        assert len(secure.tokens) == 1
 
     def test_an_authority_that_nobody_trusts(self, secure: TokenServer) -> None:
         """It is an error at once, and no secret is sent."""
         with pytest.raises(OptionError, match=r"certificate of the token endpoint https.*not trusted.*ssl\.truststore"):
-            LoginSession(config(secure), patience())
+            session(config(secure))
         assert secure.requests == []
 
 
@@ -284,7 +322,7 @@ def test_packages_that_are_missing(
     """A login that needs a package says which, and how to install it."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(OptionError, match=message):
-        LoginSession(config(server, **given), patience())
+        session(config(server, **given))
 
 
 def test_the_logins_of_the_guide_are_read() -> None:
@@ -302,12 +340,14 @@ def test_the_logins_of_the_guide_are_read() -> None:
 
 
 @contextmanager
-def answering(*parts: bytes, pause: float = 0.0) -> Iterator[EndpointLogin]:
+def answering(*parts: bytes, pause: float = 0.0, tls: ssl.SSLContext | None = None) -> Iterator[EndpointLogin]:
     """A token endpoint that sends these bytes, with pauses; yields a login there."""
     ended = threading.Event()
 
     def serve() -> None:
         connected, _ = listening.accept()
+        if tls is not None:
+            connected = tls.wrap_socket(connected, server_side=True)
         with connected, suppress(OSError):
             connected.recv(1 << 16)
             for part in parts:
@@ -340,12 +380,37 @@ def whole(status: str, body: bytes) -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-@pytest.mark.parametrize("part", [b" ", b"X: y\r\n"], ids=["body", "headers"])
-def test_an_answer_in_drops_is_given_up(part: bytes) -> None:
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [(b"200 OK\r\n\r\n", b" "), (b"200 OK\r\n", b"X: y\r\n"), (b"400 Bad Request\r\n\r\n", b" ")],
+    ids=["body", "headers", "error"],
+)
+def test_an_answer_in_drops_is_given_up(head: bytes, part: bytes) -> None:
     """Each byte comes in time, and the answer never ends: the request ends when its time is over."""
-    head = b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if part == b" " else b"")
-    with answering(head, *[part] * 1000, pause=0.05) as login, pytest.raises(TokenUnavailableError, match="no answer"):
-        fetch_token(login, ssl.create_default_context, 0.5)
+    began = time.monotonic()
+    with answering(b"HTTP/1.1 " + head, *[part] * 1000, pause=0.05) as login:
+        with pytest.raises(TokenUnavailableError, match="no answer"):
+            fetch_token(login, ssl.create_default_context, 0.5)
+        assert time.monotonic() - began < DEADLINE
+
+
+@pytest.mark.parametrize("is_proxy", [False, True], ids=["answer", "tunnel"])
+def test_an_answer_in_drops_over_tls_is_given_up(
+    is_proxy: bool, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TLS, and while a proxy connects, the time ends too."""
+    context = None if is_proxy else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if context is not None:
+        context.load_cert_chain(certificates / "broker.pem")
+    began = time.monotonic()
+    with answering(b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n"] * 1000, pause=0.05, tls=context) as login:
+        if is_proxy:
+            monkeypatch.setenv("https_proxy", login.endpoint)
+            monkeypatch.setenv("no_proxy", "")
+        secure = replace(login, endpoint=login.endpoint.replace("http:", "https:"))
+        with pytest.raises(TokenUnavailableError, match="no answer"):
+            fetch_token(secure, lambda: endpoint_context(TLSSettings(cafile=str(certificates / "ca.pem"))), 0.5)
+        assert time.monotonic() - began < DEADLINE
 
 
 @pytest.mark.parametrize(
@@ -375,18 +440,6 @@ def test_an_endpoint_that_repeats_the_header_shows_no_secret() -> None:
     assert header not in str(caught.value)
 
 
-@pytest.mark.parametrize("seconds", [float("inf"), 1e13])
-def test_a_token_that_is_valid_for_ever_is_kept(seconds: float) -> None:
-    """The thread waits for no longer than a thread can."""
-    token = RenewedToken(lambda _: Token(Secret("a"), seconds), "s", "a", LoginTimes())
-    token.open(patience())
-    thread = next(one for one in threading.enumerate() if one.name == "ticdc-login")
-    thread.join(0.2)
-
-    assert thread.is_alive()
-    token.close()
-
-
 def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a request raises once, the next one is made; its text, which may hold a secret, is not logged."""
     answers: list[Token | Exception] = [Token(Secret("a"), 0.2), RuntimeError("hush"), Token(Secret("b"), 60.0)]
@@ -397,11 +450,9 @@ def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureF
             raise found
         return found
 
-    token = RenewedToken(fetch, "s", "a", LoginTimes(retry_backoff_ms=1))
-    token.open(patience())
-    eventually(lambda: not answers)
+    token = renewed(fetch, retry_backoff_ms=1)
+    token.wait(patience())
     eventually(lambda: value_of(token) == "b")
-    token.close()
 
     assert "RuntimeError" in caplog.text
     assert "hush" not in caplog.text
@@ -409,15 +460,15 @@ def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureF
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_process_renews_its_own_tokens() -> None:
-    """A fork copies tokens without the threads that renew them: the child has none of them."""
+    """A fork copies tokens without a thread that renews one: the child has none of them."""
     code = """
 import os
-from ticdc_source.sources.kafka.logins.token_renewal import TOKENS
-kept = TOKENS.of("login", lambda: object())
-TOKENS._lock.acquire()
+from ticdc_source.options.security import MSKLogin
+from ticdc_source.sources.kafka.kafka_python.sasl import token_of
+kept = token_of(MSKLogin(), (), None)
 child = os.fork()
 if child == 0:
-    os._exit(0 if TOKENS.of("login", lambda: "new") == "new" else 1)
+    os._exit(0 if token_of(MSKLogin(), (), None) is not kept else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60).stdout == b"0\n"

@@ -7,9 +7,7 @@ confluent_schema_registry.go).
 from __future__ import annotations
 
 import base64
-import http.client
 import ssl
-import urllib.error
 import urllib.request
 from functools import lru_cache
 
@@ -19,16 +17,14 @@ from ticdc_source.options.security import TLSSettings
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.registries.answers import NoAnswerError, schema_in, unknown_schema
 from ticdc_source.sources.tls.context import tls_context
-from ticdc_source.sources.tls.requests import Times, failure, fetch
+from ticdc_source.sources.tls.requests import Answer, NotAnsweredError, Times, fetch
 
 __all__ = ["schema_by_id"]
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _NOT_FOUND = 404
 _REFUSALS = frozenset({401, 403, 407})
-_TRANSIENT = frozenset({408, 425, 429})
-_SERVER_ERROR = 500
-_MOST_SHOWN = 200  # letters of what the registry says
+_SUCCESS = range(200, 300)
 
 
 def schema_by_id(settings: RegistrySettings, schema_id: int) -> str:
@@ -63,20 +59,18 @@ def _schema_of(url: str, settings: RegistrySettings, schema_id: int) -> str:
     try:
         context = _context(settings.tls) if url.startswith("https") else None
         answer = fetch(request, times, context, proxies)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(error, url, schema_id, settings) from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(reason, ssl.SSLCertVerificationError):
+    except NotAnsweredError as error:
+        if error.is_untrusted:
             msg = (
-                f"The certificate of the schema registry {url} is not trusted: {reason.verify_message}. Check "
+                f"The certificate of the schema registry {url} is not trusted: {error}. Check "
                 "schema.registry.ssl.truststore.location"
             )
             raise SchemaRegistryUnavailableError(msg) from None
-        raise NoAnswerError(failure(error)[0]) from None
+        raise NoAnswerError(str(error)) from None
+    if answer.status not in _SUCCESS:
+        raise _refusal(answer, url, schema_id, settings)
     try:
-        content = loads(answer)
+        content = loads(answer.body)
         kind, references = content.get("schemaType", "AVRO"), content.get("references")
     except (ValueError, AttributeError):
         msg = f"{url} answers, but not as a schema registry. Check schema.registry.url: is it the URL of the API?"
@@ -102,33 +96,32 @@ def _context(tls: TLSSettings) -> ssl.SSLContext:
 
 
 def _refusal(
-    error: urllib.error.HTTPError, url: str, schema_id: int, settings: RegistrySettings
+    answer: Answer, url: str, schema_id: int, settings: RegistrySettings
 ) -> DecodeError | SchemaRegistryUnavailableError | NoAnswerError:
     """Return the error for an answer that is no success."""
-    status = f"HTTP {error.code} {http.client.responses.get(error.code, '')}".strip()
-    if error.code == _NOT_FOUND and _is_of_registry(error):
+    if answer.status == _NOT_FOUND and _is_of_registry(answer):
         return unknown_schema(schema_id, f"the schema registry {url}")
-    if error.code in _REFUSALS:
+    if answer.status in _REFUSALS:
         given = "the login" if _login(settings) else "a request without a login"
         return SchemaRegistryUnavailableError(
-            f"The schema registry {url} refuses {given} ({status}), asked for schema {schema_id}. Check "
+            f"The schema registry {url} refuses {given} ({answer.status_text}), asked for schema {schema_id}. Check "
             "basic.auth.user.info or bearer.auth.token"
         )
-    if error.code in _TRANSIENT or error.code >= _SERVER_ERROR:
-        return NoAnswerError(status)
+    if answer.is_transient:
+        return NoAnswerError(answer.status_text)
     return SchemaRegistryUnavailableError(
-        f"{url} does not answer as a schema registry ({status}), asked for schema {schema_id}. Check "
+        f"{url} does not answer as a schema registry ({answer.status_text}), asked for schema {schema_id}. Check "
         "schema.registry.url"
     )
 
 
-def _is_of_registry(error: urllib.error.HTTPError) -> bool:
+def _is_of_registry(answer: Answer) -> bool:
     """Return whether an answer says that there is no such schema, and not that there is no such page.
 
     Confluent's REST API has codes of its own for what is not found, such as 40403. Code 404 is that of a wrong path.
     """
     try:
-        code = loads(error.read(_MOST_SHOWN * 100))["error_code"]
-        return type(code) is int and code != _NOT_FOUND
-    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
+        code = loads(answer.body)["error_code"]
+    except (ValueError, TypeError, KeyError):
         return False
+    return type(code) is int and code != _NOT_FOUND

@@ -1,16 +1,37 @@
-"""The TLS context of a connection to brokers, to a token endpoint, or to a schema registry."""
+"""The TLS context of a connection to brokers, to a token endpoint or to a schema registry, from PEM and PKCS #12.
+
+The first bytes of a file say what it is, whatever its name and `ssl.…store.type` are: Java, too, reads a PKCS #12 file
+as "JKS".
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import re
+import secrets
+import shlex
 import ssl
 import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ticdc_source.errors import AccessRefusedError
+from ticdc_source.options.secret import Secret
 from ticdc_source.options.security import TLSSettings
-from ticdc_source.sources.tls.stores import StoreError, certificates_of, is_java, key_of
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, PKCS12KeyAndCertificates
 
 __all__ = ["endpoint_context", "tls_context"]
+
+_ONLY_JAVAS = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
+_PKCS12 = re.compile(rb"\x30[\x80-\x84]")  # a sequence whose length takes more than a byte
+
+
+class _StoreError(ValueError):
+    """A store cannot be read; the message has no secret."""
 
 
 def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
@@ -23,9 +44,18 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
     Raises:
         AccessRefusedError: a certificate or key cannot be loaded, or a package is missing that reads its store.
     """
-    context = _context(tls, prefix)
-    if not (tls.cafile or tls.truststore_pem):
-        context.load_default_certs()
+    context = _new_context()
+    context.check_hostname = tls.check_hostname
+    _load_trusted(context, tls, prefix)
+    with _naming(f"{prefix}ssl.keystore.{'location' if tls.certfile else 'key'}, {prefix}ssl.key.password"):
+        _load_key(context, tls)
+    with _naming("kafka.ssl_crlfile"):
+        if tls.crlfile:
+            context.load_verify_locations(tls.crlfile)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    with _naming("kafka.ssl_ciphers"):
+        if tls.ciphers:
+            context.set_ciphers(tls.ciphers)
     return context
 
 
@@ -38,70 +68,117 @@ def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
     Raises:
         AccessRefusedError: as for `tls_context`.
     """
-    brokers = tls or TLSSettings()
-    context = _context(
-        TLSSettings(
-            truststore_type=brokers.truststore_type,
-            cafile=brokers.cafile,
-            truststore_password=brokers.truststore_password,
-            truststore_pem=brokers.truststore_pem,
-        )
-    )
+    context = _new_context()
+    if tls is not None:
+        _load_trusted(context, tls, "kafka.")
     context.load_default_certs()
     return context
 
 
-def _context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
+def _new_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = tls.check_hostname
-    option = f"{prefix}ssl.truststore.location (or .certificates)"
+    return context
+
+
+@contextlib.contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Say in errors which option is wrong."""
     try:
-        _load_trusted(context, tls)
-        option = f"{prefix}ssl.keystore.location (or .key), {prefix}ssl.key.password"
-        _load_key(context, tls)
-        option = "kafka.ssl_crlfile"
-        if tls.crlfile:
-            context.load_verify_locations(tls.crlfile)
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        option = "kafka.ssl_ciphers"
-        if tls.ciphers:
-            context.set_ciphers(tls.ciphers)
-    except AccessRefusedError:  # a ValueError
-        raise
-    except (OSError, ValueError, StoreError) as error:  # ssl.SSLError is an OSError
-        reason = str(error) if isinstance(error, StoreError) else "not PEM"
+        yield
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = str(error) if isinstance(error, _StoreError) else "not PEM"
         if isinstance(error, OSError):
             reason = error.strerror or type(error).__name__
         msg = f"{option}: the certificates or the key cannot be loaded: {reason}"
         raise AccessRefusedError(msg) from None
-    return context
 
 
-def _load_trusted(context: ssl.SSLContext, tls: TLSSettings) -> None:
+def _load_trusted(context: ssl.SSLContext, tls: TLSSettings, prefix: str) -> None:
     file, text = tls.cafile, tls.truststore_pem
-    if file and tls.truststore_type != "PEM" and is_java(file):
-        text = certificates_of(file, tls.truststore_password)
-        file = None
-    if file or text:
-        context.load_verify_locations(cafile=file, cadata=text)
+    with _naming(f"{prefix}ssl.truststore.{'location' if file else 'certificates'}"):
+        if file and _is_pkcs12(file):
+            store = _read(file, tls.truststore_password)
+            # Beside a key, the store's own certificate is the client's.
+            own = [store.cert] if store.cert and not store.key else []
+            file, text = None, _pem([*own, *store.additional_certs]).decode()
+            if not text:
+                msg = "the store has no trusted certificate"
+                raise _StoreError(msg)
+        if file or text:
+            context.load_verify_locations(cafile=file, cadata=text)
+        else:
+            context.load_default_certs()
 
 
 def _load_key(context: ssl.SSLContext, tls: TLSSettings) -> None:
-    own, password = tls.certfile, tls.password
+    file, password, pem = tls.certfile, tls.password, None
+    if tls.keystore_key_pem is not None:
+        pem = f"{tls.keystore_key_pem.reveal()}\n{tls.keystore_chain_pem}\n".encode()
+    elif file and _is_pkcs12(file):
+        password = Secret(secrets.token_urlsafe(32))
+        pem = _key_of(_read(file, tls.keystore_password), password)
     with contextlib.ExitStack() as stack:
-        pem = None
-        if tls.keystore_key_pem is not None:
-            pem = f"{tls.keystore_key_pem.reveal()}\n{tls.keystore_chain_pem}\n".encode()
-        elif own and tls.keystore_type != "PEM" and is_java(own):
-            pem, password = key_of(own, tls.keystore_password, password)
         if pem is not None:
             # Only a file can be loaded: one that nobody else may read (mode 0600), and only for this moment. The key of
             # a store is encrypted in it, the one given as text is as it was given.
-            file = stack.enter_context(tempfile.NamedTemporaryFile("wb"))
-            file.write(pem)
-            file.flush()
-            own = file.name
-        if own:
+            written = stack.enter_context(tempfile.NamedTemporaryFile("wb"))
+            written.write(pem)
+            written.flush()
+            file = written.name
+        if file:
             # A password is always passed, if need be an empty one: else OpenSSL asks on the terminal.
-            context.load_cert_chain(own, tls.keyfile, "" if password is None else password.reveal())
+            context.load_cert_chain(file, tls.keyfile, "" if password is None else password.reveal())
+
+
+def _is_pkcs12(path: str) -> bool:
+    """Return whether a file is a PKCS #12 store, and not PEM; a store in one of Java's own formats is an error."""
+    with Path(path).open("rb") as file:
+        start = file.read(4)
+    kind = _ONLY_JAVAS.get(start)
+    if kind is not None:
+        store, made = shlex.quote(path), shlex.quote(f"{Path(path).stem}.p12")
+        msg = (
+            f"{path} is a {kind} store, which only Java reads. Make PKCS12 of it (keytool -importkeystore -srckeystore "
+            f"{store} -srcstoretype {kind} -destkeystore {made} -deststoretype PKCS12), and set the option to that file"
+        )
+        raise _StoreError(msg)
+    return _PKCS12.match(start) is not None
+
+
+def _read(path: str, password: Secret | None) -> PKCS12KeyAndCertificates:
+    if importlib.util.find_spec("cryptography") is None:
+        store, made = shlex.quote(path), shlex.quote(f"{Path(path).stem}.pem")
+        msg = (
+            f"{path} is a PKCS12 store, which the package cryptography reads. Install it where the driver and the "
+            "executors run (pip install cryptography), or make PEM of the store (openssl pkcs12 -in "
+            f"{store} -out {made}), and set the option to that file"
+        )
+        raise _StoreError(msg)
+    from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 (an optional package)
+
+    data = Path(path).read_bytes()
+    try:
+        return pkcs12.load_pkcs12(data, None if password is None else password.reveal().encode())
+    except Exception as error:
+        msg = f"the password of {path} is wrong, or it is damaged"
+        raise _StoreError(msg) from error
+
+
+def _key_of(store: PKCS12KeyAndCertificates, password: Secret) -> bytes:
+    """Return the key, encrypted with a password, and its certificates as PEM."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    chain = _pem([*([store.cert] if store.cert else []), *store.additional_certs])
+    if not store.key or not chain:
+        msg = "the store has no key with a certificate"
+        raise _StoreError(msg)
+    encryption = serialization.BestAvailableEncryption(password.reveal().encode())
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return store.key.private_bytes(encoding, form, encryption) + chain
+
+
+def _pem(certificates: Iterable[PKCS12Certificate]) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415
+
+    return b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates)

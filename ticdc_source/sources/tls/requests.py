@@ -1,4 +1,7 @@
-"""HTTP requests that end in time: however slowly an answer comes, and whether or not it is over TLS."""
+"""HTTP requests that end in time, however slowly an answer comes.
+
+Python's time-outs, and so those of urllib3, are for each read of a socket: a byte now and then passes them for ever.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,53 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["Times", "failure", "fetch"]
+__all__ = ["Answer", "NotAnsweredError", "Times", "fetch"]
 
 _MOST_BYTES = 1 << 24
+_TRANSIENT = frozenset({408, 425, 429})
+_SERVER_ERROR, _UNSUPPORTED = 500, frozenset({501, 505})
 
 
 class Times(NamedTuple):
-    """How long a request may take, in seconds.
-
-    Attributes:
-        connect: to connect.
-        read: between two parts of the answer.
-        whole: all of it.
-    """
+    """How long a request may take, in seconds: to connect, between two parts of the answer, and as a whole."""
 
     connect: float
     read: float
     whole: float
+
+
+class Answer(NamedTuple):
+    """What an endpoint answers."""
+
+    status: int
+    body: bytes
+
+    @property
+    def status_text(self) -> str:
+        """The status for people, such as `HTTP 404 Not Found`."""
+        return f"HTTP {self.status} {http.client.responses.get(self.status, '')}".strip()
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether another try may have another answer."""
+        return self.status in _TRANSIENT or (self.status >= _SERVER_ERROR and self.status not in _UNSUPPORTED)
+
+
+class NotAnsweredError(Exception):
+    """There is no answer; the text says why, and has no secret.
+
+    Attributes:
+        is_permanent: whether another try is likely to be in vain.
+        is_untrusted: whether the endpoint's certificate is the reason.
+    """
+
+    def __init__(self, text: str, *, is_permanent: bool = False, is_untrusted: bool = False) -> None:
+        super().__init__(text)
+        self.is_permanent, self.is_untrusted = is_permanent, is_untrusted
 
 
 def fetch(
@@ -36,8 +65,8 @@ def fetch(
     times: Times,
     context: ssl.SSLContext | None = None,
     proxies: Mapping[str, str] | None = None,
-) -> bytes:
-    """Return what an endpoint answers to a request. A redirection is an error: it would send secrets elsewhere.
+) -> Answer:
+    """Return what an endpoint answers, whatever the status. It follows no redirection, which would send secrets on.
 
     Args:
         request: the request.
@@ -46,117 +75,76 @@ def fetch(
         proxies: by scheme, the URL of the proxy; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
-        urllib.error.HTTPError: the answer is no success. The caller closes it.
-        OSError, http.client.HTTPException: there is no answer; TimeoutError if the time is over.
+        NotAnsweredError: there is no answer in time.
     """
-    limit = _Limit(times)
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _HTTP(limit)]
-    if context is not None:
-        handlers.append(_HTTPS(limit, context))
-    if proxies is not None:
-        handlers.append(urllib.request.ProxyHandler(dict(proxies)))
-    opener = urllib.request.build_opener(*handlers)
-    timer = threading.Timer(times.whole, limit.end)
+    handler = _Handler(times.read, context)
+    opener = urllib.request.OpenerDirector()
+    opener.add_handler(urllib.request.ProxyHandler(None if proxies is None else dict(proxies)))
+    opener.add_handler(handler)
+    timer = threading.Timer(times.whole, handler.end)
     timer.daemon = True
     timer.start()
     try:
-        with opener.open(request, timeout=times.connect) as response:
-            answer: bytes = response.read(_MOST_BYTES)
-        if limit.is_over:
-            raise TimeoutError
-    except urllib.error.HTTPError:
-        raise
+        with opener.open(request, timeout=min(times.connect, times.whole)) as response:
+            answer = Answer(response.status, response.read(_MOST_BYTES))
     except (OSError, http.client.HTTPException) as error:  # urllib.error.URLError is an OSError
-        if limit.is_over:
-            raise TimeoutError from error
-        raise
+        raise _failure(TimeoutError() if handler.is_over else error) from error
     finally:
         timer.cancel()
+    if handler.is_over:  # the end of the connection looks like the end of the answer
+        raise _failure(TimeoutError())
     return answer
 
 
-def failure(error: OSError | http.client.HTTPException) -> tuple[str, bool]:
-    """Return why there was no answer, for people, and whether trying again is likely to be in vain.
+class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Opens the connection of a request, and ends it when the time is over."""
 
-    Args:
-        error: what `fetch` has raised, and no `HTTPError`.
-    """
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, ssl.SSLError):
-        return f"no TLS: {reason.reason or type(reason).__name__}", True
-    if isinstance(reason, socket.gaierror):
-        return "no such host" if reason.errno == socket.EAI_NONAME else str(reason.strerror), True
-    if isinstance(reason, ConnectionRefusedError):
-        return "ECONNREFUSED (nothing listens there)", True
-    if isinstance(reason, TimeoutError):
-        return "no answer", False
-    text = reason.strerror if isinstance(reason, OSError) else None
-    return text or type(reason).__name__, False
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes a redirection an error."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-class _Limit:
-    """Ends a request whose answer comes too slowly: each single byte of it may come in time."""
-
-    def __init__(self, times: Times) -> None:
-        self.connect, self._read = times.connect, times.read
+    def __init__(self, read_seconds: float, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self._read_seconds = read_seconds
+        self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None  # the connection forgets it when the body of the answer begins
         self.is_over = False
-        self._socket: socket.socket | None = None
 
-    def watch(self, connected: socket.socket) -> None:
-        """Set the time-out of reads, and end the connection when the time is over."""
-        connected.settimeout(self._read)
-        self._socket = connected
-        if self.is_over:
-            self.end()
+    def do_open(
+        self, http_class: Callable[..., Any], req: urllib.request.Request, **arguments: Any
+    ) -> http.client.HTTPResponse:
+        """Open a connection of urllib's class that has a time-out of its own for reads."""
+        handler = self
+
+        class Connection(http_class):  # type: ignore[misc,valid-type]  # HTTPConnection or HTTPSConnection
+            def connect(self) -> None:
+                handler._connection = self
+                super().connect()
+                handler._socket = self.sock
+                self.sock.settimeout(handler._read_seconds)
+                if handler.is_over:
+                    raise TimeoutError
+
+        return super().do_open(Connection, req, **arguments)
 
     def end(self) -> None:
         """End the connection: what reads from it finds its end."""
         self.is_over = True
-        if self._socket is not None:
+        connected = self._socket or (self._connection and self._connection.sock)
+        if connected:
             with suppress(OSError):
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+                socket.socket.shutdown(
+                    connected, socket.SHUT_RDWR
+                )  # an SSLSocket's own would confuse who reads from it
 
 
-class _HTTP(urllib.request.HTTPHandler):
-    """Opens connections with one time-out to connect, and another one to read."""
-
-    def __init__(self, limit: _Limit) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        limit = self._limit
-
-        class Connection(http.client.HTTPConnection):
-            def connect(self) -> None:
-                self.timeout = limit.connect
-                super().connect()
-                limit.watch(self.sock)
-
-        return self.do_open(Connection, request)
-
-
-class _HTTPS(urllib.request.HTTPSHandler):
-    """Does the same over TLS."""
-
-    def __init__(self, limit: _Limit, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._limit, self._tls = limit, context
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        limit = self._limit
-
-        class Connection(http.client.HTTPSConnection):
-            def connect(self) -> None:
-                self.timeout = limit.connect
-                super().connect()
-                limit.watch(self.sock)
-
-        return self.do_open(Connection, request, context=self._tls)
+def _failure(error: OSError | http.client.HTTPException) -> NotAnsweredError:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return NotAnsweredError(str(reason.verify_message), is_permanent=True, is_untrusted=True)
+    if isinstance(reason, ssl.SSLError):
+        return NotAnsweredError(f"no TLS: {reason.reason or type(reason).__name__}", is_permanent=True)
+    if isinstance(reason, socket.gaierror):
+        text = "no such host" if reason.errno == socket.EAI_NONAME else str(reason.strerror)
+        return NotAnsweredError(text, is_permanent=True)
+    if isinstance(reason, ConnectionRefusedError):
+        return NotAnsweredError("ECONNREFUSED (nothing listens there)", is_permanent=True)
+    if isinstance(reason, TimeoutError):
+        return NotAnsweredError("no answer")
+    return NotAnsweredError((reason.strerror if isinstance(reason, OSError) else None) or type(reason).__name__)

@@ -16,7 +16,6 @@ from typing import Protocol
 
 import kafka.errors
 from kafka.net.sasl import register_sasl_mechanism
-from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
 from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError
@@ -25,7 +24,6 @@ from ticdc_source.sources.kafka.patience import Cause, Patience
 
 __all__ = ["KerberosSession"]
 
-_AUTHENTICATION_ONLY = b"\x01"  # of the security layers: Kafka has no other
 _PAUSE_SECONDS = 0.5
 _UNREACHABLE = frozenset({2529639068, 2529639132})  # KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE: negative, in 32 bits
 _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.conf and the clocks"
@@ -106,7 +104,7 @@ def _gssapi() -> ModuleType:
         raise AccessRefusedError(msg) from None
 
 
-def _mechanism(**config: object) -> SaslMechanism:
+def _mechanism(**config: object) -> SaslMechanismGSSAPI:
     """Make the mechanism of a connection; other users of kafka-python in this process get its own."""
     session = config.get("sasl_kerberos_name")
     if not isinstance(session, KerberosSession):
@@ -114,54 +112,29 @@ def _mechanism(**config: object) -> SaslMechanism:
     return _Kerberos(session, str(config.get("host", "")))
 
 
-class _Kerberos(SaslMechanism):  # type: ignore[misc]  # kafka-python has no types
+class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
+    """kafka-python's mechanism, with the credentials of a session."""
+
     def __init__(self, session: KerberosSession, host: str) -> None:
-        gssapi = session.gssapi
+        gssapi, login = session.gssapi, session.login
+        self.auth_id = ""  # whoever has the ticket, and nobody else
+        self._is_done = self._is_authenticated = False
         self._errors: type[Exception] = gssapi.exceptions.GSSError
-        self._is_last = self._is_done = False
-        self._answer: bytes | None = None
         try:
-            name = gssapi.Name(
-                f"{session.login.service}@{session.login.domain or host}", gssapi.NameType.hostbased_service
-            )
-            self._context = gssapi.SecurityContext(
+            name = gssapi.Name(f"{login.service}@{login.domain or host}", gssapi.NameType.hostbased_service)
+            self._client_ctx = gssapi.SecurityContext(
                 name=name, creds=session.credentials(), mech=gssapi.MechType.kerberos, usage="initiate"
             )
-            self._answer = self._context.step(None)
+            self._next_token = self._client_ctx.step(None)
         except self._errors as error:
             raise _failed(error) from None
-
-    def auth_bytes(self) -> bytes:
-        """Return what to send next."""
-        self._is_done = self._is_last
-        return self._answer or b""
 
     def receive(self, auth_bytes: bytes) -> None:
         """Take what the broker has sent."""
-        if self._is_last:
-            return  # it has taken the last message
         try:
-            if not self._context.complete:
-                self._answer = self._context.step(bytes(auth_bytes))
-                return
-            layers = self._context.unwrap(bytes(auth_bytes)).message
-            # The broker's largest message, and no name: whoever has the ticket.
-            self._answer = self._context.wrap(_AUTHENTICATION_ONLY + layers[1:4], False).message  # noqa: FBT003
+            super().receive(bytes(auth_bytes))
         except self._errors as error:
             raise _failed(error) from None
-        self._is_last = True
-
-    def is_done(self) -> bool:
-        """Return whether the last message has been made."""
-        return self._is_done
-
-    def is_authenticated(self) -> bool:
-        """Return whether the broker is who it says; it has answered the last message."""
-        return self._is_last
-
-    def auth_details(self) -> str:
-        """Return a line for the log."""
-        return f"Authenticated as {self._context.initiator_name} via SASL / GSSAPI"
 
 
 def _is_unreachable(error: Exception) -> bool:

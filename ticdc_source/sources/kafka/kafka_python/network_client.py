@@ -89,9 +89,7 @@ class NetworkClient:
             with our_errors(self.servers):
                 self._net.start()
                 self._find_brokers(patience)
-        except BaseException as error:
-            if isinstance(error, OptionError):
-                self._login.forget()
+        except BaseException:
             self.close()
             raise
 
@@ -110,7 +108,6 @@ class NetworkClient:
         # Not KafkaConsumer.close(): all it adds is leaving a group and committing, and waiting for both.
         self._client.close()
         self._manager.close_sockets()
-        self._login.close()
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
         """Return a reader; see `Client.reader`."""

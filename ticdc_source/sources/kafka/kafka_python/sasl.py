@@ -1,28 +1,29 @@
 """Logins → kafka-python's settings, one branch for each kind of login in `options.security`.
 
-kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the token is there before it is
-needed (`logins.token_renewal`). kafka-python logs in again before the time that a broker gives a login is over
-(KIP-368, `connections.max.reauth.ms`).
+kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the first token is there before
+a client connects. kafka-python logs in again before the time that a broker gives a login is over (KIP-368,
+`connections.max.reauth.ms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from functools import lru_cache
 
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.options.security import EndpointLogin, KerberosLogin, MSKLogin, PasswordLogin
+from ticdc_source.options.security import EndpointLogin, KerberosLogin, MSKLogin, PasswordLogin, TLSSettings
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import NoTokenError
 from ticdc_source.sources.kafka.logins import msk, oauth
-from ticdc_source.sources.kafka.logins.token_renewal import TOKENS, RenewedToken, Token, TokenUnavailableError
+from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenUnavailableError
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.tls.context import endpoint_context, tls_context
 
-__all__ = ["LoginSession"]
+__all__ = ["LoginSession", "token_of"]
 
 
 class LoginSession:
-    """A client's login, for as long as the client lives.
+    """A client's login.
 
     Args:
         settings: of the client.
@@ -51,15 +52,13 @@ class LoginSession:
 
             self.settings["sasl_kerberos_name"] = KerberosSession(login, patience)
         else:
-            # All that the token depends on, also what the certificate of the endpoint is checked with.
-            token = TOKENS.of((login, settings.bootstrap_servers, settings.tls), lambda: _renewed(login, settings))
-            token.open(patience)
-            self._token = token
+            self._token = token_of(login, settings.bootstrap_servers, settings.tls)
+            self._token.wait(patience)
             extensions = dict(login.extensions) if isinstance(login, EndpointLogin) else {}
-            self.settings["sasl_oauth_token_provider"] = _provider(token, extensions)
+            self.settings["sasl_oauth_token_provider"] = _provider(self._token, extensions)
 
     def replace_token(self, patience: Patience) -> bool:
-        """Get another token if brokers refuse one that is not new; return whether there is another one.
+        """Get another token, as brokers refuse this one; return whether another try may help.
 
         Raises:
             OptionError: the login is refused.
@@ -67,32 +66,32 @@ class LoginSession:
         """
         return self._token is not None and self._token.replace(patience)
 
-    def forget(self) -> None:
-        """Get a new token next time: brokers refused this one."""
-        if self._token is not None:
-            self._token.forget()
 
-    def close(self) -> None:
-        """End the renewal of the token; safe to repeat."""
-        token, self._token = self._token, None
-        if token is not None:
-            token.close()
+@lru_cache(maxsize=16)
+def token_of(login: EndpointLogin | MSKLogin, servers: tuple[str, ...], tls: TLSSettings | None) -> RenewedToken:
+    """Return the token of a login, one for all clients of a process: a worker makes many.
 
-
-def _renewed(login: EndpointLogin | MSKLogin, settings: ClientSettings) -> RenewedToken:
+    Args:
+        login: whose.
+        servers: the bootstrap servers.
+        tls: the settings of TLS at the brokers.
+    """
     if isinstance(login, MSKLogin):
-        servers = settings.bootstrap_servers
         return RenewedToken(lambda seconds: msk.sign_token(login, servers, seconds), "AWS", msk.ADVICE, login.times)
 
     def fetch(seconds: float) -> Token:
         return oauth.fetch_token(
-            login, lambda: endpoint_context(settings.tls) if login.tls is None else tls_context(login.tls), seconds
+            login, lambda: endpoint_context(tls) if login.tls is None else tls_context(login.tls), seconds
         )
 
     return RenewedToken(fetch, f"the token endpoint {oauth.shown(login.endpoint)}", oauth.ADVICE, login.times)
 
 
-def _provider(token: RenewedToken, extensions: Mapping[str, str]) -> object:
+if hasattr(os, "register_at_fork"):  # a thread that renews a token stays in the parent
+    os.register_at_fork(after_in_child=token_of.cache_clear)
+
+
+def _provider(token: RenewedToken, extensions: dict[str, str]) -> object:
     """Return what kafka-python asks for the token there is, and for SASL extensions."""
     # Imported here: only such a login needs it.
     from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415
@@ -105,6 +104,6 @@ def _provider(token: RenewedToken, extensions: Mapping[str, str]) -> object:
                 raise NoTokenError(str(error)) from None
 
         def extensions(self) -> dict[str, str]:
-            return dict(extensions)
+            return extensions
 
     return Provider()

@@ -43,14 +43,9 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
     try:
         import botocore.session  # noqa: PLC0415 (optional packages)
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415
+        from botocore import exceptions as failures  # noqa: PLC0415
         from botocore.config import Config  # noqa: PLC0415
         from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415
-        from botocore.exceptions import (  # noqa: PLC0415
-            BotoCoreError,
-            ClientError,
-            ConnectionError,  # noqa: A004 (its name there)
-            HTTPClientError,
-        )
     except ImportError:
         msg = (
             f"A login with AWS's IAM needs the package {_PACKAGE} where the driver and the executors run (pip install "
@@ -86,12 +81,12 @@ def sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token
                 return credentials.get_frozen_credentials()
 
         signed, _ = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Provider())
-    except (ConnectionError, HTTPClientError) as error:
+    except (failures.ConnectionError, failures.HTTPClientError) as error:
         raise TokenUnavailableError(Cause(f"AWS does not answer ({type(error).__name__})")) from None
-    except (BotoCoreError, ClientError, ValueError) as error:
+    except (failures.BotoCoreError, failures.ClientError, ValueError) as error:
         if isinstance(error, AccessRefusedError):
             raise
-        code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
+        code = error.response.get("Error", {}).get("Code") if isinstance(error, failures.ClientError) else None
         msg = f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {ADVICE}"
         raise AccessRefusedError(msg) from None
     return Token(Secret(signed), _SECONDS)

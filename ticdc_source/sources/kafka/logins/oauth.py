@@ -7,14 +7,11 @@ which answers another try is in vain.
 from __future__ import annotations
 
 import base64
-import http.client
 import math
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from ticdc_source.errors import AccessRefusedError
@@ -23,7 +20,7 @@ from ticdc_source.options.security import EndpointLogin
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.sources.kafka.patience import Cause
-from ticdc_source.sources.tls.requests import Times, failure, fetch
+from ticdc_source.sources.tls.requests import NotAnsweredError, Times, fetch
 
 __all__ = ["ADVICE", "fetch_token", "shown"]
 
@@ -32,11 +29,8 @@ ADVICE = "kafka.sasl.oauthbearer.token.endpoint.url and the network"
 _CREDENTIALS = (
     "the client's id, secret and scope (kafka.sasl.jaas.config, or kafka.sasl.oauthbearer.client.credentials.…)"
 )
-# As `HttpJwtRetriever.UNRETRYABLE_HTTP_CODES`.
-_FINAL = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505})
+_SUCCESS = range(200, 300)
 _REFUSALS = frozenset({400, 401, 403})
-_REDIRECTIONS = range(300, 400)
-_MOST_BYTES = 1 << 20
 _MOST_SHOWN = 200  # letters of what the endpoint says
 _UNKNOWN_LIFETIME = 300.0  # seconds, if neither the answer nor the token says
 
@@ -61,19 +55,29 @@ def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], sec
     """
     if login.endpoint.startswith("file:"):
         return _read(login)
-    request = _request(login)
     name = shown(login.endpoint)
-    connect, read = (
-        min(ms / 1000, max(seconds, 0.001)) for ms in (login.times.connect_timeout_ms, login.times.read_timeout_ms)
-    )
+    connect, read = login.times.connect_timeout_ms / 1000, login.times.read_timeout_ms / 1000
     try:
         tls = context() if login.endpoint.startswith("https") else None
-        return _token(fetch(request, Times(connect, read, max(seconds, 0.001)), tls), name)
-    except urllib.error.HTTPError as error:
-        with error:
-            _raise_status(error.code, _said(error, login), name)
-    except (OSError, http.client.HTTPException) as error:  # urllib.error.URLError is an OSError
-        _raise_failure(error, name)
+        answer = fetch(_request(login), Times(connect, read, max(seconds, 0.001)), tls)
+    except NotAnsweredError as error:
+        if error.is_untrusted:
+            msg = (
+                f"The certificate of the token endpoint {name} is not trusted: {error}. Check "
+                "kafka.ssl.truststore.location"
+            )
+            raise AccessRefusedError(msg) from error
+        raise TokenUnavailableError(Cause(str(error), error.is_permanent)) from error
+    if answer.status in _SUCCESS:
+        return _token(answer.body, name)
+    what = answer.status_text + _said(answer.body, login)
+    if answer.is_transient:
+        raise TokenUnavailableError(Cause(what))
+    if answer.status in _REFUSALS:
+        msg = f"The token endpoint {name} refuses the login ({what}). Check {_CREDENTIALS}"
+        raise AccessRefusedError(msg)
+    msg = f"The token endpoint {name} does not answer as one ({what}). Check {ADVICE}"
+    raise AccessRefusedError(msg)
 
 
 def _request(login: EndpointLogin) -> urllib.request.Request:
@@ -146,12 +150,12 @@ def _read(login: EndpointLogin) -> Token:
     return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
 
 
-def _said(error: urllib.error.HTTPError, login: EndpointLogin) -> str:
+def _said(body: bytes, login: EndpointLogin) -> str:
     """Return what the endpoint says of an error: RFC 6749 gives it no secret, but some echo what they were sent."""
     try:
-        content = loads(error.read(_MOST_BYTES))
+        content = loads(body)
         parts = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
-    except (OSError, http.client.HTTPException, ValueError, AttributeError):
+    except (ValueError, AttributeError):
         return ""
     said = " - ".join(parts)
     secret = login.client_secret.reveal()
@@ -160,26 +164,3 @@ def _said(error: urllib.error.HTTPError, login: EndpointLogin) -> str:
     for form in {secret, quote_plus(secret), *headers}:
         said = said.replace(form, "***") if form else said
     return f": {said[:_MOST_SHOWN]}" if said else ""
-
-
-def _raise_status(status: int, said: str, name: str) -> NoReturn:
-    what = f"HTTP {status} {http.client.responses.get(status, '')}".strip() + said
-    if status in _REFUSALS:
-        msg = f"The token endpoint {name} refuses the login ({what}). Check {_CREDENTIALS}"
-        raise AccessRefusedError(msg) from None
-    if status in _FINAL or status in _REDIRECTIONS:
-        msg = f"The token endpoint {name} does not answer as one ({what}). Check {ADVICE}"
-        raise AccessRefusedError(msg) from None
-    raise TokenUnavailableError(Cause(what)) from None
-
-
-def _raise_failure(error: OSError | http.client.HTTPException, name: str) -> NoReturn:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        msg = (
-            f"The certificate of the token endpoint {name} is not trusted: {reason.verify_message}. Check "
-            "kafka.ssl.truststore.location"
-        )
-        raise AccessRefusedError(msg) from error
-    text, is_permanent = failure(error)
-    raise TokenUnavailableError(Cause(text, is_permanent)) from error
