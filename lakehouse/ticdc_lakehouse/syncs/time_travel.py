@@ -25,7 +25,6 @@ from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, status_table
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
 from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.retyping import MOVED
 from ticdc_lakehouse.targets.target import Commit, Target, quoted
 from ticdc_source.developer_api import loads, of_ms, of_time, parse_table, utc
 from ticdc_source.errors import OptionError
@@ -392,7 +391,7 @@ def _rows(target: Target, version: int) -> DataFrame:
     if LOG in properties:
         return frame
     prefix = properties[PREFIX]
-    own = {f"{prefix}sequence", *(one["aside"] for one in loads(properties.get(MOVED) or "[]"))}
+    own = {f"{prefix}sequence"}
     if properties.get(DELETES) == "soft":
         frame = frame.where(f"NOT {quoted(f'{prefix}is_deleted')}")
         own.add(f"{prefix}is_deleted")
