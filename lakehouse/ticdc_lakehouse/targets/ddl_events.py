@@ -243,8 +243,7 @@ class DDLReader:
         what = f"makes column {change.column} {change.type}, which was {text or 'of an unknown type'}"
         if not self._takes(there, old, change.type):
             self._refuse(event, what, column, there)
-        is_shown_otherwise = old is not None and old.name == "time" and isinstance(there, StringType)
-        if old is None or not holds_all(change.type, old) or (is_shown_otherwise and old != change.type):
+        if old is None or not holds_all(change.type, old):
             self.doubts(
                 f"{_shown(event)} of {event.table} {what}, and TiDB may have converted its values; older rows of "
                 f"{self.target.name} keep the values from before"
@@ -267,8 +266,10 @@ class DDLReader:
         natural = self._natural(new)
         if natural is None:  # such values cannot be read
             return True
-        if old is not None and old.name != new.name and "time" in (old.name, new.name):
-            return False  # what the target has of a TIME is a number of microseconds, or its text
+        if old is not None and "time" in (old.name, new.name):  # which a target has as microseconds, or as its text
+            is_text = isinstance(there, StringType) and not self.is_log
+            if old.name != new.name or (is_text and (old.length or 0) != (new.length or 0)):
+                return False
         wide = common_type(there, natural)
         if wide is not None:
             return wide == there or self.target.can_widen(there, wide)

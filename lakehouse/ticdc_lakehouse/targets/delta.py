@@ -34,7 +34,7 @@ class DeltaTarget(SqlTarget):
     """A Delta table."""
 
     engine = "delta"
-    own_properties: ClassVar[Mapping[str, str]] = {  # so that columns can be widened, renamed, and be DATETIME later
+    own_properties: ClassVar[Mapping[str, str]] = {  # so that columns can be widened, dropped, and be DATETIME later
         "delta.enableTypeWidening": "true",
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
