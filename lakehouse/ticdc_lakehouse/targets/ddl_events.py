@@ -76,8 +76,12 @@ class DestructiveDDL(Enum):
         return self in (DestructiveDDL.WARN, DestructiveDDL.IGNORE)
 
 
-def doubts_of(word: str) -> Callable[[str], None]:
+def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Callable[[str], None]:
     """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`.
+
+    Args:
+        word: `fail` or `warn`.
+        policy: what is done about events that remove rows; `FAIL` means the same here.
 
     Raises:
         OptionError: there is no such policy.
@@ -85,7 +89,7 @@ def doubts_of(word: str) -> Callable[[str], None]:
     if word not in ("fail", "warn"):
         msg = f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'"
         raise OptionError(msg)
-    return _refuse if word == "fail" else warn
+    return _refuse if word == "fail" or policy is DestructiveDDL.FAIL else warn
 
 
 def _refuse(what: str) -> NoReturn:
@@ -217,7 +221,7 @@ class DDLReader:
             return assignment
         old = _parsed(dict(state.types).get(column))
         is_its_own = old is not None and self._natural(old) == natural  # a change with it has come before the event
-        fits = self._takes(there, old, change.type) if self.is_log else common_type(there, natural) == there
+        fits = self._takes(column, there, old, change.type) if self.is_log else common_type(there, natural) == there
         if not is_its_own and not fits:
             self._refuse(event, f"adds column {column} {change.type}", column, there)
         return assignment
@@ -241,7 +245,7 @@ class DDLReader:
         text = dict(state.types).get(column)
         old = _parsed(text)
         what = f"makes column {change.column} {change.type}, which was {text or 'of an unknown type'}"
-        if not self._takes(there, old, change.type):
+        if not self._takes(change.column, there, old, change.type):
             self._refuse(event, what, column, there)
         if old is None or not holds_all(change.type, old):
             self.doubts(
@@ -261,8 +265,15 @@ class DDLReader:
             return None if is_over else there
         return None if ts <= state.truncated_ts or self.is_emptied(state.truncated_ts) else there
 
-    def _takes(self, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
-        """Return whether a column of the target can have the values of a type."""
+    def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
+        """Return whether the target can have the values of a type in a column.
+
+        Args:
+            column: the column, by its name after the event.
+            there: its type in the target; that of the column that it was before, if it is renamed.
+            old: its MySQL type; None if that is not known.
+            new: its MySQL type after the event.
+        """
         natural = self._natural(new)
         if natural is None:  # such values cannot be read
             return True
@@ -272,7 +283,8 @@ class DDLReader:
                 return False
         wide = common_type(there, natural)
         if wide is not None:
-            return wide == there or self.target.can_widen(there, wide)
+            is_new = column not in (self.columns or {})
+            return is_new or wide == there or self.target.can_widen(there, wide)
         before = None if old is None else self._natural(old)
         # The target has it in a type that is not its own, by an option of the reader.
         return before is not None and before != there and common_type(before, natural) is not None

@@ -152,7 +152,7 @@ def merge_into(
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
             on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
-            doubts=doubts_of("fail" if on_destructive_ddl == "fail" else on_doubtful_ddl),
+            doubts=doubts_of(on_doubtful_ddl, DestructiveDDL.of(on_destructive_ddl)),
             time_zone=time_zone,
             commit_time=commit_time,
         ).run()
