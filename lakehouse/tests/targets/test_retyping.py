@@ -163,8 +163,7 @@ def test_columns_that_exchange_their_names(lake: Lake) -> None:
     assert lake.writes == before
 
     schema = lake.tables[TARGET].schema
-    schema["a"].name, schema["b"].name = "b", "a"
-    schema.names = [one.name for one in schema]
+    lake.tables[TARGET].schema = StructType([replaced(one, a="b", b="a") for one in schema])
     rows = [row.asDict() for row in lake.tables[TARGET].rows]
     lake.open(lake.spark, TARGET)._fill([{**row, "a": row["b"], "b": row["a"]} for row in rows])
     lake.tables[TARGET].properties["ticdc.handled_ddl_ts"] = "20"
@@ -195,7 +194,7 @@ def test_old_changes_of_a_renamed_column(lake: Lake) -> None:
     with pytest.raises(TargetError, match=r"w, which is int, does not hold the string values of v in changes of shop"):
         writer.merge(3, [("insert", 13, 6, "z", None)], both)
     assert lake.writes == before
-    assert "v" not in types(lake) or lake.rows(TARGET, "id", "w") == [(4, 5), (5, 8)]
+    assert lake.rows(TARGET, "id", "w") == [(4, 5), (5, 8)]
 
 
 @pytest.mark.slow("a merge for each moment of a crash")

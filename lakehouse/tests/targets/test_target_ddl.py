@@ -49,11 +49,13 @@ def after(
     policy: DestructiveDDL = DestructiveDDL.APPLY,
     columns: Mapping[str, spark.DataType] = MappingProxyType({}),
     doubts: Callable[[str], None] = warn,
+    keeps_altered: bool = False,
 ) -> DDLState:
     """Return the state of the target `lake.t` after events."""
     target: Any = Target()
     reader = DDLReader(target=target, columns=None if state is None else columns, policy=policy, doubts=doubts)
-    return reader.after(state or NEW, events)
+    now = reader.after(state or NEW, events)
+    return now if keeps_altered else replace(now, altered=(state or NEW).altered)
 
 
 def computed(expressions: Mapping[str, str], row: Mapping[str, int | None]) -> dict[str, int | None]:
@@ -254,6 +256,19 @@ def test_a_column_whose_values_tidb_converts() -> None:
     wider = ddl(11, "ALTER TABLE t MODIFY c decimal(12,3), MODIFY v varchar(101), MODIFY not_there int")
     assert after(wider, state=state, columns=columns, doubts=fail) == state
     assert after(wider, state=None, doubts=fail) == DDLState()
+
+
+def test_ddl_that_comes_again_is_looked_at_once() -> None:
+    """TiCDC sends it again when it restarts: the types have changed since then."""
+    columns = {"v": spark.StringType()}
+    narrow, wide = (ddl(10 * number, f"ALTER TABLE t MODIFY v varchar({number})") for number in (1, 2))
+    known = DDLState.of_properties({"ticdc.column_types": '{"v":"varchar(1)"}'})
+    state = after(narrow, wide, state=known, columns=columns, doubts=doubts_of("fail"), keeps_altered=True)
+    later = replace(DDLState.of_properties(state.as_properties()), types=(("v", "varchar(2)"),))
+
+    assert after(narrow, wide, state=later, columns=columns, doubts=doubts_of("fail")) == later
+    with pytest.raises(SchemaError, match="makes column v varchar"):
+        after(narrow, state=replace(later, altered=()), columns=columns, doubts=doubts_of("fail"))
 
 
 def test_a_table_is_renamed_onto_another_target() -> None:

@@ -181,7 +181,7 @@ class DDLReader:
             self.doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
             return state
         commit_ts = event.commit_ts or 0
-        is_handled = event.commit_ts is not None and commit_ts <= state.handled_ts
+        is_handled = event.commit_ts is not None and (commit_ts <= state.handled_ts or commit_ts in state.altered)
         if self.columns is not None and not is_handled and changes_primary_key(event):
             self.doubts(
                 f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had "
@@ -192,22 +192,24 @@ class DDLReader:
             if isinstance(change, Retyped) and not is_handled:
                 self._retyped(state, event, change, sources.get(change.column, change.column))
             elif isinstance(change, Added):
-                state = state.assigned(self._added(state, event, change))
+                value = change.value if is_handled else self._added(state, event, change)
+                new = Assignment(commit_ts=commit_ts, column=change.column, value=value, type=str(change.type))
+                state = state.assigned(new)
             elif isinstance(change, Renamed):
                 state = state.assigned(Assignment(commit_ts=commit_ts, column=change.to, source=change.column))
-        return state
+        if self.columns is None or event.commit_ts is None or commit_ts in state.altered:
+            return state
+        return replace(state, altered=(*state.altered, commit_ts))
 
-    def _added(self, state: DDLState, event: DDLEvent, change: Added) -> Assignment:
+    def _added(self, state: DDLState, event: DDLEvent, change: Added) -> str | None:
         """Return what older rows have in a new column: its default, or NULL if only TiDB knows that.
 
         Raises:
             TargetError: the target has a column of the name that cannot have it.
         """
-        commit_ts, column = event.commit_ts or 0, change.column
-        assignment = Assignment(commit_ts=commit_ts, column=column, value=change.value, type=str(change.type))
-        if commit_ts <= max(state.handled_ts, state.truncated_ts or 0):
-            return assignment
-        natural, unknown = self._natural(change.type), change.unknown
+        column, natural, unknown = change.column, self._natural(change.type), change.unknown
+        if (event.commit_ts or 0) <= (state.truncated_ts or 0):
+            return change.value
         try:
             literal(change.value, change.type, natural or StringType())
         except ValueError as error:
@@ -215,16 +217,16 @@ class DDLReader:
         if unknown:
             self.doubts(f"{_shown(event)} of {event.table}: older rows of {self.target.name} get NULL in {column}, "
                         f"because {unknown}; TiDB may have another value there")  # fmt: skip
-            assignment = replace(assignment, value=None)
-        there = self._there(state, column, commit_ts)
+        there = self._there(state, column)
+        value = None if unknown else change.value
         if there is None or natural is None:
-            return assignment
+            return value
         old = _parsed(dict(state.types).get(column))
         is_its_own = old is not None and self._natural(old) == natural  # a change with it has come before the event
         fits = self._takes(column, there, old, change.type) if self.is_log else common_type(there, natural) == there
         if not is_its_own and not fits:
             self._refuse(event, f"adds column {column} {change.type}", column, there)
-        return assignment
+        return value
 
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
         """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
@@ -239,8 +241,8 @@ class DDLReader:
             TargetError: the target cannot give its column the type.
         """
         column = state.name_in(self.columns or {}, column)
-        there = self._there(state, column, event.commit_ts)
-        if there is None:
+        there = self._there(state, column)
+        if there is None or (event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0)):
             return
         text = dict(state.types).get(column)
         old = _parsed(text)
@@ -253,17 +255,11 @@ class DDLReader:
                 f"{self.target.name} keep the values from before"
             )
 
-    def _there(self, state: DDLState, column: str, commit_ts: int | None) -> DataType | None:
-        """Return the type that a column of the target has as of an event.
-
-        Returns:
-            The type. None if no row has the column, or only after a later event.
-        """
-        there, ts = (self.columns or {}).get(column), float("inf") if commit_ts is None else commit_ts
-        is_over = any(one.column == column and one.commit_ts >= ts for one in state.assignments)
-        if there is None or is_over or state.truncated_ts is None:
-            return None if is_over else there
-        return None if ts <= state.truncated_ts or self.is_emptied(state.truncated_ts) else there
+    def _there(self, state: DDLState, column: str) -> DataType | None:
+        """Return the type of a column of the target; None if no row has it."""
+        there = (self.columns or {}).get(column)
+        is_emptied = there is not None and state.truncated_ts is not None and self.is_emptied(state.truncated_ts)
+        return None if is_emptied else there
 
     def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
         """Return whether the target can have the values of a type in a column.

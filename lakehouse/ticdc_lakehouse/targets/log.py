@@ -178,24 +178,24 @@ def _append(
         last = last_batch(log, facts, after_batch)
     existing = log.columns() if exists else {}
     state = DDLState.of_properties(remembered)
-    _check_ddl(log, existing, state, ddl)
+    altered = _checked_ddl(log, existing, state, ddl)
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
     add, widen = _to_change(log, wanted, existing)
-    types = types_as_property(state.types, changelog.columns)
+    remembers = {**types_as_property(state.types, changelog.columns), **altered}
     if exists:
         if add:
             log.add_columns(add)
         for name, type_ in widen:
             log.widen_column(name, type_)
-        properties_now = {**_keys_now(changelog, remembered), **types}
+        properties_now = {**_keys_now(changelog, remembered), **remembers}
         if any(remembered.get(name) != value for name, value in properties_now.items()):
             log.set_properties(properties_now)
     else:
         own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
         keys = _keys_now(changelog, {})
         clause = layout.in_sql(log.name, [column.name for column in add])
-        settings = {**own, **keys, **types, **layout.as_properties(), **properties}
+        settings = {**own, **keys, **remembers, **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
     rows = _rows(changelog, wanted, ddl, preimages=preimages)
     appended = _append_new(rows, log, facts, last, prefix, exists=exists)
@@ -209,15 +209,23 @@ def _append(
     )
 
 
-def _check_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> None:
+def _checked_ddl(
+    log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]
+) -> dict[str, str]:
     """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
+
+    Returns:
+        The property by which the log remembers the DDL.
 
     Raises:
         LogTypeError: there is such DDL.
     """
+    if not existing:
+        return {}
     columns = {name.lower(): type_ for name, type_ in existing.items()}
     reader = DDLReader(target=log, columns=columns, policy=DestructiveDDL.IGNORE, doubts=lambda _: None, is_log=True)
-    reader.after(state, ddl)
+    now = reader.after(state, ddl)
+    return DDLState(altered=now.altered).as_properties()
 
 
 def _append_new(

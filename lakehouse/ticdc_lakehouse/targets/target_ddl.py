@@ -41,6 +41,7 @@ TRUNCATED_TS = "ticdc.truncated_ts"
 HANDLED_TS = "ticdc.handled_ddl_ts"
 RENAMED_TS = "ticdc.renamed_ts"
 KEY_DROPPED_TS = "ticdc.key_dropped_ts"
+ALTERED = "ticdc.altered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class DDLState:
         places: the places of the events that have a time for a commit-ts.
         key_dropped_ts: the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None
             if it never lost it.
+        altered: the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -129,6 +131,7 @@ class DDLState:
     types: tuple[tuple[str, str], ...] = ()
     places: DDLPlaces = NO_PLACES
     key_dropped_ts: int | None = None
+    altered: tuple[int, ...] = ()
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
@@ -145,6 +148,7 @@ class DDLState:
             types=tuple(loads(properties.get(COLUMN_TYPES) or "{}").items()),
             places=DDLPlaces.of_properties(properties),
             key_dropped_ts=None if key_dropped is None else int(key_dropped),
+            altered=tuple(loads(properties.get(ALTERED) or "[]")),
         )
 
     def as_properties(self) -> dict[str, str]:
@@ -153,6 +157,7 @@ class DDLState:
         properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
         properties |= {TABLE: self.table} if self.table else {}
         properties |= {RENAMED_TS: str(self.renamed_ts)} if self.renamed_ts else {}
+        properties |= {ALTERED: json.dumps(self.altered, separators=(",", ":"))} if self.altered else {}
         properties |= {} if self.key_dropped_ts is None else {KEY_DROPPED_TS: str(self.key_dropped_ts)}
         properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
