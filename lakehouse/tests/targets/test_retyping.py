@@ -150,28 +150,6 @@ def test_a_name_that_another_column_had(lake: Lake, *, alone: bool) -> None:
     assert lake.rows(TARGET, "id", "w", "v") == [(1, "abc", "7"), (2, "w", "x")]
 
 
-@pytest.mark.slow("some merges")
-def test_columns_that_exchange_their_names(lake: Lake) -> None:
-    """Of types that do not hold each other's values, somebody renames them in the target, and says so."""
-    writer = Writer(lake, keys=None)
-    shape = columns(a=INT, b=VARCHAR)
-    writer.merge(0, [("insert", 10, 1, 5, "x")], shape)
-    swap = [ddl("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a", 20)]
-    before, swapped = list(lake.writes), columns(a=VARCHAR, b=INT)
-    with pytest.raises(TargetError, match=rf"does not hold the .* values of . in {TARGET}.*{DONE}"):
-        writer.merge(1, [], ddl=swap)
-    assert lake.writes == before
-
-    schema = lake.tables[TARGET].schema
-    lake.tables[TARGET].schema = StructType([replaced(one, a="b", b="a") for one in schema])
-    rows = [row.asDict() for row in lake.tables[TARGET].rows]
-    lake.open(lake.spark, TARGET)._fill([{**row, "a": row["b"], "b": row["a"]} for row in rows])
-    lake.tables[TARGET].properties["ticdc.handled_ddl_ts"] = "20"
-    writer.merge(1, [("insert", 21, 2, "y", 6)], swapped, ddl=swap)
-    writer.merge(2, [("insert", 15, 3, 7, "z")], shape)  # late
-    assert lake.rows(TARGET, "id", "a", "b") == [(1, "x", 5), (2, "y", 6), (3, "z", 7)]
-
-
 def test_a_type_that_no_ddl_explains(lake: Lake) -> None:
     """The DDL may come later: the error says so by its class, and nothing is written."""
     writer = Writer(lake, keys=None)

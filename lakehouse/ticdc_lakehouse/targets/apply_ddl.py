@@ -145,17 +145,16 @@ class OldRows:
         fields = tuple(field for field in frame.schema if field.name in {**types, **values})
         return replace(changes, frame=frame, columns=fields)
 
-    def check_rows(self, columns: Mapping[str, DataType], existing: Mapping[str, DataType]) -> None:
-        """Check that rows of the target can get what `in_target` sets.
+    def check_rows(self, columns: Mapping[str, DataType]) -> None:
+        """Check that rows of the target, which exists, can get what `in_target` sets.
 
         Args:
             columns: the columns that the target will have.
-            existing: the columns that it has.
 
         Raises:
             TargetError: a column has the values of another one, and its type does not hold them.
         """
-        misfit = next(iter(self.state.misfits_of_rows(columns, existing)), None)
+        misfit = next(iter(self.state.misfits_of_rows(columns, self.target.columns())), None)
         if misfit is None or self.is_emptied():
             return
         renamed_ts = max(one.commit_ts for one in self.state.assignments if one.column == misfit.column.lower())

@@ -222,6 +222,8 @@ class _Merge:
             f"{self._prefix(remembered)}sequence", self.time_zone, self.doubts, places,
         )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
+        if exists:
+            old_rows.check_rows(self.target.columns())
         deletes = self._deletes(remembered)
         if not self.changes.columns:
             return self._only_ddl(old_rows, remembered, deletes, exists=exists, last=last)
@@ -253,7 +255,7 @@ class _Merge:
         plan = self._plan(images, self._prefix(remembered), deletes, existing, decided, old_rows)
         old_rows.check_changes(given, existing, images)
         if exists:
-            old_rows.check_rows(dict(plan.columns.values()), existing)
+            old_rows.check_rows(dict(plan.columns.values()))
         images = images.settled(decided)
         types = types_as_property(old_rows.state.types, self.changes.columns, decided)
         tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
@@ -331,8 +333,6 @@ class _Merge:
         properties = old_rows.properties(())
         content = None
         if exists:
-            columns = self.target.columns()
-            old_rows.check_rows(columns, columns)
             old_rows.in_target(deleted, self.facts)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
