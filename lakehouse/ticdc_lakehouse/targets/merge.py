@@ -430,7 +430,8 @@ class _Merge:
         if existing:
             self._check_own(existing, needed)
         columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
-        add, widen, drop = [], [], []
+        add, widen = [], []
+        drop: list[str] = []
         for name, type_ in types.items():
             old = columns.get(name.lower())
             comment = comment_of(self.changes, fields[name]) if name in fields else None
