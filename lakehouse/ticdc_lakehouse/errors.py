@@ -2,7 +2,7 @@
 
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["TargetError", "UnexplainedChangeError"]
+__all__ = ["LogTypeError", "TargetError", "UnexplainedChangeError"]
 
 
 class TargetError(TiCDCSourceError):
@@ -14,3 +14,7 @@ class UnexplainedChangeError(TargetError):
 
     The event may still come: it is in another topic partition, or in a later micro-batch.
     """
+
+
+class LogTypeError(TargetError):
+    """A log cannot give a column the type of the changes: its rows are history, which TiDB does not have again."""

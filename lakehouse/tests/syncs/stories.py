@@ -162,7 +162,7 @@ class Story:
 
     def change(self) -> None:
         """Change the table, as TiDB and TiCDC do it."""
-        kind = self.random.choice(["row"] * 9 + ["truncate", "add", "rename", "again"])
+        kind = self.random.choice(["row"] * 9 + ["truncate", "add", "rename", "widen", "again"])
         number = self.random.randrange(6)
         values = {name: f"{name}{self.ts}" for name in self.columns if name != "id"}
         row = {"id": str(number), **values}
@@ -184,15 +184,22 @@ class Story:
             for each in self.rows.values():
                 each[name] = "new"
         elif kind == "rename":
-            old, new = self.random.choice([name for name in self.columns if name != "id"]), f"r{self.ts}"
+            old, new = self._column(), f"r{self.ts}"
             self._ddl(f"ALTER TABLE `a` RENAME COLUMN `{old}` TO `{new}`", "ALTER")
             renamed = {old: new}
             self.columns = {renamed.get(name, name): type_ for name, type_ in self.columns.items()}
             for key, each in self.rows.items():
                 self.rows[key] = {renamed.get(name, name): value for name, value in each.items()}
+        elif kind == "widen":
+            name = self._column()
+            self.columns[name] = f"varchar({self.ts})"
+            self._ddl(f"ALTER TABLE `a` MODIFY COLUMN `{name}` {self.columns[name]}", "ALTER")
         elif kind == "again":  # TiCDC has started again
             self.topic += self.topic[-self.random.randint(1, 6) :]
             self.told.append("again")
+
+    def _column(self) -> str:
+        return self.random.choice([name for name in self.columns if name != "id"])
 
     def read(self, *, is_last: bool = False) -> None:
         """Read on, up to some place in each partition; Spark may die before it commits."""
@@ -308,3 +315,20 @@ class Story:
         assert status.state == "following", status
         found = self.sync.lake.rows(self.target, *names)
         assert found == wanted, f"{names}: expected {wanted}, found {found}"
+        self._retype(names, wanted)
+
+    def _retype(self, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        """Give a column a type of another kind, which only TiDB can apply: the table is set aside as it is."""
+        name = self._column()
+        query = f"ALTER TABLE `a` MODIFY COLUMN `{name}` int"
+        self._ddl(query, "ALTER")
+        if self.random.random() < 0.5:
+            self.columns[name] = "int"
+            self._row("INSERT", {**dict.fromkeys(self.columns, "7"), "id": "10"})
+        self.read(is_last=True)
+        status = self.sync.status("a")
+        told = f"{query} of shop.a makes column {name} int, which was varchar("
+        assert status.state == "set aside", status
+        assert str(status.reason).startswith(told), status
+        assert f"column {name} of {self.target} is string: only TiDB knows" in str(status.reason), status
+        assert self.sync.lake.rows(self.target, *names) == rows

@@ -141,9 +141,10 @@ def test_a_table_waits_for_ddl_that_comes_later(lake: Lake, tmp_path: Path) -> N
     sync.batch(2, insert("other", 2, 32), ddl("other", "ALTER TABLE other ADD c int", 33, "ALTER"))
     assert sync.status("k").waits_for_ddl
 
-    explained = sync.batch(3, ddl("k", "ALTER TABLE k MODIFY v int", 20, "ALTER"), insert("other", 3, 34))
+    create = ddl("k", "CREATE TABLE k (id int PRIMARY KEY, v int)", 21, "CREATE")
+    explained = sync.batch(3, ddl("k", "DROP TABLE k", 20, "ERASE"), create, insert("other", 3, 34))
 
     assert explained.set_aside == {}
     assert sync.status("k").state == "following"
-    assert lake.rows(target("k"), "id", "v") == [(1, 12), (2, 5)]
+    assert lake.rows(target("k"), "id", "v") == [(2, 5)]
     assert sync.ids("other") == [1, 2, 3]

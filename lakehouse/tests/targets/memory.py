@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import completeness, lake_mark, micro_batch, quarantine, resuming, status
@@ -221,13 +221,10 @@ class MemoryTarget:
         self.lake.written("widen_column", self.name)
         self.table.schema[name].dataType = type_
 
-    def rename_column(self, name: str, to: str) -> None:
-        self.lake.written("rename_column", self.name)
-        rows = [{to if one == name else one: value for one, value in row.asDict().items()} for row in self.table.rows]
-        self.table.schema = StructType([
-            StructField(to if one.name == name else one.name, one.dataType, metadata=one.metadata)
-            for one in self.table.schema
-        ])  # fmt: skip
+    def drop_columns(self, names: Sequence[str]) -> None:
+        self.lake.written("drop_columns", self.name)
+        rows = [row.asDict() for row in self.table.rows]
+        self.table.schema = StructType([one for one in self.table.schema if one.name not in names])
         self._fill(rows)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

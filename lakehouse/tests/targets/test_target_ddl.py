@@ -3,16 +3,18 @@
 import json
 import random
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import pytest
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, after_ddl
+from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.target_ddl import DDLState
-from ticdc_source.errors import SchemaError
+from ticdc_lakehouse.targets.widening import delta_can_widen
+from ticdc_source.errors import SchemaError, warn
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 
@@ -27,9 +29,33 @@ def ddl(commit_ts: int | None, query: str, table: TableName = T) -> DDLEvent:
     return DDLEvent(position=0, index=0, commit_ts=commit_ts, table=table, query=query, type="")
 
 
-def after(*events: DDLEvent, state: DDLState | None = NEW, policy: DestructiveDDL = DestructiveDDL.APPLY) -> DDLState:
+class Target:
+    """The target `lake.t`."""
+
+    name = "lake.t"
+
+    def stored(self, type_: spark.DataType) -> spark.DataType:
+        """Return the type."""
+        return type_
+
+    def can_widen(self, old: spark.DataType, new: spark.DataType) -> bool:
+        """Return what Delta can."""
+        return delta_can_widen(old, new)
+
+
+def after(
+    *events: DDLEvent,
+    state: DDLState | None = NEW,
+    policy: DestructiveDDL = DestructiveDDL.APPLY,
+    columns: Mapping[str, spark.DataType] = MappingProxyType({}),
+    doubts: Callable[[str], None] = warn,
+    keeps_altered: bool = False,
+) -> DDLState:
     """Return the state of the target `lake.t` after events."""
-    return after_ddl(state, events, T, "lake.t", policy=policy)
+    target: Any = Target()
+    reader = DDLReader(target=target, columns=None if state is None else columns, policy=policy, doubts=doubts)
+    now = reader.after(state or NEW, events)
+    return now if keeps_altered else replace(now, altered=(state or NEW).altered)
 
 
 def computed(expressions: Mapping[str, str], row: Mapping[str, int | None]) -> dict[str, int | None]:
@@ -86,7 +112,8 @@ def test_a_column_that_was_dropped_begins_anew() -> None:
 def test_a_renamed_column_has_the_values_of_the_old_name() -> None:
     """RENAME COLUMN and CHANGE copy the values of older rows, also several at once that exchange their names."""
     renamed = after(ddl(10, "ALTER TABLE t RENAME COLUMN a TO b"))
-    changed = after(ddl(10, "ALTER TABLE t CHANGE a b bigint"), state=DDLState(types=(("a", "bigint"),)))
+    changed = after(ddl(10, "ALTER TABLE t CHANGE a b bigint"), state=DDLState(types=(("a", "bigint"),)),
+                    columns={"a": LONG})  # fmt: skip
     swapped = after(ddl(10, "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"))
 
     assert on_rows(renamed, {"ts": 9, "a": 1, "b": None}) == {"ts": 9, "a": 1, "b": 1}
@@ -192,6 +219,7 @@ def test_events_without_a_commit_ts() -> None:
     ("ALTER TABLE t ADD c datetime DEFAULT CURRENT_TIMESTAMP", "older rows of lake.t get NULL in c.*CURRENT_TIMESTAMP"),
     ("ALTER TABLE t ADD c varchar(36) DEFAULT (uuid())", "get NULL in c.*the expression"),
     ("ALTER TABLE t ADD c bigint AS (a + 1)", "get NULL in c, because it is a generated column"),
+    ("ALTER TABLE t ADD c date DEFAULT '24-01-01'", "get NULL in c, because its default '24-01-01' is not a value of"),
     ("ALTER TABLE t ADD c 'x", "not applied to older rows of lake.t"),
 ])  # fmt: skip
 def test_what_cannot_be_told_is_said(statement: str, reason: str) -> None:
@@ -213,21 +241,34 @@ def test_a_renamed_table() -> None:
 
 
 def test_a_column_whose_values_tidb_converts() -> None:
-    """It is a warning, and an error with `fail`, unless the new type holds all values or somebody has done it."""
-    state = DDLState(types=(("c", "decimal(10,2)"), ("v", "varchar(5)")))
+    """It is a doubt, unless the new type holds all values or somebody has done it."""
+    state = DDLState(types=(("c", "decimal(10,2)"), ("v", "varchar(100)")))
+    columns = {"c": spark.DecimalType(10, 2), "v": spark.StringType()}
     event = ddl(10, "ALTER TABLE t MODIFY COLUMN c decimal(10,1)")
 
     with pytest.warns(UserWarning, match=r"makes column c decimal\(10,1\), which was decimal\(10,2\).*lake\.t keep"):
-        assert after(event, state=state) == state
-    with pytest.raises(SchemaError, match=r"'ticdc.handled_ddl_ts' = '10'"):
-        after(event, state=state, policy=DestructiveDDL.FAIL)
-    with pytest.raises(SchemaError, match=r"column v tinytext.*varchar\(100\)"):
-        after(ddl(10, "ALTER TABLE t CHANGE v w tinytext"), state=replace(state, types=(("v", "varchar(100)"),)),
-              policy=DestructiveDDL.FAIL)  # fmt: skip
-    assert after(event, state=replace(state, handled_ts=10), policy=DestructiveDDL.FAIL).handled_ts == 10
-    wider = ddl(11, "ALTER TABLE t MODIFY c decimal(12,3), MODIFY v varchar(6), MODIFY not_there int")
-    assert after(wider, state=state, policy=DestructiveDDL.FAIL) == state
-    assert after(wider, state=None, policy=DestructiveDDL.FAIL) == DDLState()
+        assert after(event, state=state, columns=columns) == state
+    for query in ("CHANGE v w tinytext", "RENAME COLUMN v TO w, MODIFY w tinytext"):
+        with pytest.raises(SchemaError, match=r"column w tinytext.*varchar\(100\).*on_doubtful_ddl='warn'"):
+            after(ddl(10, f"ALTER TABLE t {query}"), state=state, columns=columns, doubts=doubts_of("fail"))
+    fail = doubts_of("fail")
+    assert after(event, state=replace(state, handled_ts=10), columns=columns, doubts=fail).handled_ts == 10
+    wider = ddl(11, "ALTER TABLE t MODIFY c decimal(12,3), MODIFY v varchar(101), MODIFY not_there int")
+    assert after(wider, state=state, columns=columns, doubts=fail) == state
+    assert after(wider, state=None, doubts=fail) == DDLState()
+
+
+def test_ddl_that_comes_again_is_looked_at_once() -> None:
+    """TiCDC sends it again when it restarts: the types have changed since then."""
+    columns = {"v": spark.StringType()}
+    narrow, wide = (ddl(10 * number, f"ALTER TABLE t MODIFY v varchar({number})") for number in (1, 2))
+    known = DDLState.of_properties({"ticdc.column_types": '{"v":"varchar(1)"}'})
+    state = after(narrow, wide, state=known, columns=columns, doubts=doubts_of("fail"), keeps_altered=True)
+    later = replace(DDLState.of_properties(state.as_properties()), types=(("v", "varchar(2)"),))
+
+    assert after(narrow, wide, state=later, columns=columns, doubts=doubts_of("fail")) == later
+    with pytest.raises(SchemaError, match="makes column v varchar"):
+        after(narrow, state=replace(later, altered=()), columns=columns, doubts=doubts_of("fail"))
 
 
 def test_a_table_is_renamed_onto_another_target() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.failures import Shared, is_fault, shared_cause, text_of
@@ -361,7 +361,7 @@ class MicroBatch:
             target_batch=status.target_batch if content is None else facts.batch_id,
             target_content=content or status.target_content,
             images=status.images + (0 if self._is_counted(status) else images),
-            columns=tuple(each for each in columns if "__until_" not in each),  # people may drop those
+            columns=columns,
         )
         return Outcome(now, images=images, created=created)
 
@@ -404,7 +404,10 @@ class MicroBatch:
         if is_fault(error):  # its records can be written later
             reason = f"{reason}. The sync resumes the table by itself"
             return Outcome(status.set_aside(self.facts.batch_id or 0, reason, is_retried=True))
-        healing = self.healing if self.healing is not None and self.healing.can_heal(status) else None
+        is_of_log = isinstance(error, LogTypeError)  # which the rows of TiDB do not mend
+        healing = self.healing
+        if healing is not None and (is_of_log or not healing.can_heal(status)):
+            healing = None
         if healing is not None and not waits and self.kept is not None:  # not in the middle of a replay
             started = healing.start(status, reason, self.facts.batch_id)
             if started is not None:
@@ -449,12 +452,7 @@ def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
         msg = f"The target {status.target} is gone. {_again(status)}"
         raise TargetError(msg)
     known = {name.lower() for name in columns}
-    # DDL that changes a type moves the old column aside; the new one may have to wait for a repeated micro-batch.
-    missing = [
-        name
-        for name in status.columns
-        if name.lower() not in known and not any(one.startswith(f"{name.lower()}__until_") for one in known)
-    ]
+    missing = [name for name in status.columns if name.lower() not in known]
     if missing:
         msg = (
             f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "

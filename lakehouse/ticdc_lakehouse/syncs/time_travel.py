@@ -22,7 +22,6 @@ from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, PREFIX
 from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.retyping import MOVED
 from ticdc_lakehouse.targets.target import Commit, Target, quoted
 from ticdc_source.developer_api import TableFilter, loads, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
@@ -293,7 +292,7 @@ def _rows(target: Target, version: int) -> DataFrame:
     if LOG in properties:
         return frame
     prefix = properties[PREFIX]
-    own = {f"{prefix}sequence", *(one["aside"] for one in loads(properties.get(MOVED) or "[]"))}
+    own = {f"{prefix}sequence"}
     if properties.get(DELETES) == "soft":
         frame = frame.where(f"NOT {quoted(f'{prefix}is_deleted')}")
         own.add(f"{prefix}is_deleted")

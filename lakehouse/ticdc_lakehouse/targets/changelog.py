@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, Struct
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.computed import computed
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.time_text import StatedDigits, time_text
+from ticdc_lakehouse.targets.time_text import time_text
 from ticdc_source.developer_api import COMMENT, KEY, METADATA, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
 from ticdc_source.errors import OptionError, SchemaError
 
@@ -54,7 +54,6 @@ class Changelog:
         table: the name of the table as the field metadata has it; "" if that is lost.
         keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
         time_as: how TIME is stored: `micros` or `text`.
-        digits: by lower-case column name, the digits of a TIME as text that DDL states; None in a log.
     """
 
     frame: DataFrame
@@ -63,7 +62,6 @@ class Changelog:
     table: str
     keys: tuple[str, ...]
     time_as: str = "micros"
-    digits: Mapping[str, StatedDigits] | None = None
 
     def column(self, name: str) -> Column:
         """Return a column by its name, whatever characters it has."""
@@ -138,14 +136,6 @@ class Images:
         values = [{**old, **cast}[name].alias(f"c{number}") for number, name in enumerate(others)]
         own = [*(f"k{number}" for number in range(len(self.keys))), "seq", "gone", "bare"]
         return Images(self.frame.select(*own, *values), self.keys, others)
-
-    def names(self) -> dict[str, str]:
-        """Return what each column is called in `frame`, without the keys."""
-        return {name: f"c{number}" for number, name in enumerate(self.others)}
-
-    def converted(self, values: Mapping[str, Column]) -> Images:
-        """Return the images with other values of some columns, by the columns' names in `frame`."""
-        return replace(self, frame=self.frame.withColumns(dict(values))) if values else self
 
 
 def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
@@ -243,9 +233,7 @@ def stored_column(changes: Changelog, field: StructField) -> Column:
     micros = minutes.cast("bigint") * 60_000_000 + seconds
     if changes.time_as == "micros":
         return micros
-    mysql_type = (field.metadata or {}).get(MYSQL_TYPE)
-    commit_ts = changes.column(f"{changes.prefix}{_SEQUENCE}")["commit_ts"]
-    return time_text(micros, mysql_type, (changes.digits or {}).get(field.name.lower()), commit_ts)
+    return time_text(micros, (field.metadata or {}).get(MYSQL_TYPE))
 
 
 def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:

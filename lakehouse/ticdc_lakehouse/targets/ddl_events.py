@@ -1,13 +1,22 @@
-"""DDL events of a table → what they do to the rows of its target (`DDLState`), and what nobody but TiDB knows."""
+"""DDL events of a table → what they do to the rows of its target (`DDLState`), and what nobody but TiDB knows.
+
+CREATE, DROP, TRUNCATE and RENAME TABLE, ADD, DROP and RENAME COLUMN, and types that widen are applied. Anything else is
+a doubt, which `on_doubtful_ddl` decides about, or is refused if the target cannot go on after it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NoReturn
 
+from pyspark.sql.types import DataType, StringType
+
+from ticdc_lakehouse.errors import LogTypeError, TargetError
+from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.repeats import same_table
+from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_ddl import HANDLED_TS, Assignment, DDLState
 from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import (
@@ -16,7 +25,6 @@ from ticdc_source.developer_api import (
     DDLEvent,
     Renamed,
     Retyped,
-    TableName,
     changes_primary_key,
     ddl_kind,
     is_too_long,
@@ -28,7 +36,7 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError, SchemaError
 
-__all__ = ["DestructiveDDL", "after_ddl", "doubts_of"]
+__all__ = ["DDLReader", "DestructiveDDL", "by_hand", "doubts_of"]
 
 _EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
 _REMOVES_SOME = frozenset({"drop_partition", "truncate_partition", "exchange_partition"})
@@ -68,8 +76,12 @@ class DestructiveDDL(Enum):
         return self in (DestructiveDDL.WARN, DestructiveDDL.IGNORE)
 
 
-def doubts_of(word: str) -> Callable[[str], None]:
+def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Callable[[str], None]:
     """Return what is told of DDL whose effect on older rows only TiDB knows: it warns, or raises a `SchemaError`.
+
+    Args:
+        word: `fail` or `warn`.
+        policy: what is done about events that remove rows; `FAIL` means the same here.
 
     Raises:
         OptionError: there is no such policy.
@@ -77,7 +89,7 @@ def doubts_of(word: str) -> Callable[[str], None]:
     if word not in ("fail", "warn"):
         msg = f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'"
         raise OptionError(msg)
-    return _refuse if word == "fail" else warn
+    return _refuse if word == "fail" or policy is DestructiveDDL.FAIL else warn
 
 
 def _refuse(what: str) -> NoReturn:
@@ -90,184 +102,269 @@ def _refuse(what: str) -> NoReturn:
     raise SchemaError(msg)
 
 
-def after_ddl(
-    state: DDLState | None,
-    events: Iterable[DDLEvent],
-    table: TableName,
-    target: str,
-    *,
-    policy: DestructiveDDL,
-    doubts: Callable[[str], None] = warn,
-) -> DDLState:
-    """Return the state of a target after the DDL events of its table, oldest first. What was done before is not again.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDLReader:
+    """Reads the DDL events of a table, and what they do to a target.
 
-    Args:
-        state: the state before; None if the target does not exist.
-        events: DDL events of the table.
-        table: the table.
-        target: the target, for messages.
+    Attributes:
+        target: the target.
+        columns: the types of its columns, by lower-case name; None if it does not exist.
         policy: what is done about events that remove rows.
         doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
-
-    Raises:
-        SchemaError: an event removes rows, and `policy` does not allow it, or which rows is not known.
+        is_emptied: returns whether the target has no rows that are newer than a commit-ts.
+        is_log: whether the target is a log, whose rows stay as they are.
     """
-    exists = state is not None
-    state = state or DDLState()
-    for event in events:
-        kind = ddl_kind(event)
-        if kind in _EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
-            state = _removing(state, event, kind, table, target, policy)
-        elif kind == "alter_table" and event.query:
-            state = _altered(state, event, target, policy, doubts, exists=exists)
-        elif kind == "rename_table":
-            state = _renamed(state, event, target, policy, exists=exists)
-    return state
 
+    target: Target
+    columns: Mapping[str, DataType] | None
+    policy: DestructiveDDL
+    doubts: Callable[[str], None] = field(default=warn)
+    is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    is_log: bool = False
 
-def _removing(
-    state: DDLState, event: DDLEvent, kind: str, table: TableName, target: str, policy: DestructiveDDL
-) -> DDLState:
-    done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
-    if event.commit_ts is not None and event.commit_ts <= done:
+    def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
+        """Return the state after DDL events, oldest first. What was done before is not done again.
+
+        Args:
+            state: the state before; an empty one if the target does not exist.
+            events: DDL events of the table.
+
+        Raises:
+            SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
+            TargetError: a column gets a type that the target cannot give it.
+        """
+        for event in events:
+            kind = ddl_kind(event)
+            if kind in _EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
+                state = self._removing(state, event, kind)
+            elif kind == "alter_table" and event.query:
+                state = self._altered(state, event)
+            elif kind == "rename_table":
+                state = self._renamed(state, event)
+            state = _with_key(state, event)
         return state
-    what = f"{_shown(event)} of {table} {'brings rows back' if kind in _BRINGS_BACK else 'removes rows'} without events"
-    differs = f"{target} is not changed by it and differs from TiDB from now on"
-    if policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
-        return state
-    if policy is DestructiveDDL.FAIL:
-        msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
-        raise SchemaError(msg)
-    if kind in _EMPTIES and event.commit_ts is not None:
-        return state.emptied(event.commit_ts)
-    reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
-    msg = f"{what}, and cannot be applied to {target}: {reason}. {_by_hand(event, target)}, or choose the policy 'warn'"
-    raise SchemaError(msg)
 
-
-def _by_hand(event: DDLEvent, target: str) -> str:
-    if event.commit_ts is None:
-        return f"Do in {target} what it does"
-    return (
-        f"Do in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET TBLPROPERTIES "
-        f"('{HANDLED_TS}' = '{event.commit_ts}'), and start again"
-    )
-
-
-def _altered(
-    state: DDLState,
-    event: DDLEvent,
-    target: str,
-    policy: DestructiveDDL,
-    doubts: Callable[[str], None],
-    *,
-    exists: bool,
-) -> DDLState:
-    """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
-    unread = f"{_shown(event)} of {event.table} is not applied to older rows of {target}: "
-    if is_too_long(event):
-        doubts(f"{unread}the text is too long")
-        return state
-    try:
-        changes = old_row_changes(event)
-    except ValueError as error:
-        doubts(f"{unread}{error}")
-        return state
-    if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
-        doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
-        return state
-    is_handled = event.commit_ts is not None and event.commit_ts <= state.handled_ts
-    if exists and not is_handled and changes_primary_key(event):
-        doubts(
-            f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had none, "
-            f"so {target} may lack some"
-        )
-    sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
-    for change in changes:
-        if isinstance(change, Retyped) and exists:
-            _retyped(state, event, change, sources.get(change.column, change.column), target, policy, doubts)
-        elif isinstance(change, Added):
-            is_open = (event.commit_ts or 0) > max(state.handled_ts, state.truncated_ts or 0)
-            if change.unknown and is_open:
-                doubts(f"{_shown(event)} of {event.table}: older rows of {target} get NULL in {change.column}, because "
-                       f"{change.unknown}; TiDB may have another value there")  # fmt: skip
-            new = Assignment(
-                commit_ts=event.commit_ts or 0, column=change.column, value=change.value, type=str(change.type)
-            )
-            state = state.assigned(new)
-        elif isinstance(change, Renamed):
-            state = state.renamed_to(change.to, change.column, event.commit_ts or 0)
-    return state
-
-
-def _retyped(
-    state: DDLState,
-    event: DDLEvent,
-    change: Retyped,
-    column: str,
-    target: str,
-    policy: DestructiveDDL,
-    doubts: Callable[[str], None],
-) -> None:
-    """Report a column whose values TiDB converts: which value becomes which, only TiDB knows.
-
-    Raises:
-        SchemaError: `policy` does not allow it.
-    """
-    types = dict(state.types)
-    handled = event.commit_ts is not None and event.commit_ts <= state.handled_ts
-    if handled or (types and column not in types):  # the target does not have the column
-        return
-    old = types.get(column)
-    if old is not None and holds_all(change.type, parse_type(old)):
-        return
-    what = (
-        f"{_shown(event)} of {event.table} makes column {column} {change.type}, which was "
-        f"{old or 'of an unknown type'}, and TiDB may have converted its values; older rows of {target} keep "
-        "the values from before"
-    )
-    if policy is DestructiveDDL.FAIL:
-        msg = f"{what}. {_by_hand(event, target)}, or choose another policy"
-        raise SchemaError(msg)
-    if policy is not DestructiveDDL.IGNORE and not _is_of_another_kind(old, change.type):
-        doubts(what)
-
-
-def _is_of_another_kind(old: str | None, new: ColumnType) -> bool:
-    """Return whether the target's column changes its type too: then its values follow, or the table is refused."""
-    before = None if old is None else parse_type(old)
-    if before is None or not before.is_supported or not new.is_supported:
-        return False
-    return common_type(type_of(before.arrow), type_of(new.arrow)) is None
-
-
-def _renamed(state: DDLState, event: DDLEvent, target: str, policy: DestructiveDDL, *, exists: bool) -> DDLState:
-    """Return the state after a table got this name: its rows are in the target of the name that it had before."""
-    table = event.table
-    try:
-        before = name_before(event, table) if not is_too_long(event) else None
-    except ValueError:
-        before = None
-    if before is None or before.is_same(table):
-        return state
-    if exists and same_table(state.table, str(before)):  # somebody renamed the target too
-        return replace(state, table=str(table), renamed_ts=max(state.renamed_ts, event.commit_ts or 0))
-    if exists and event.commit_ts is not None and event.commit_ts <= max(state.handled_ts, state.renamed_ts):
-        return state
-    has = f"exists, with the rows of {state.table or 'another table'}" if exists else "does not exist"
-    what = f"{_shown(event)}: {target} {has}, and the rows of {table} are in the target of {before}"
-    then = "has the rows of both tables" if exists else "begins with the rows that change"
-    if policy.go_on(f"{what}; {target} {then} from now on"):
-        return state
-    if exists:
+    def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
+        done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
+        if event.commit_ts is not None and event.commit_ts <= done:
+            return state
+        target = self.target.name
+        does = "brings rows back" if kind in _BRINGS_BACK else "removes rows"
+        what = f"{_shown(event)} of {event.table} {does} without events"
+        differs = f"{target} is not changed by it and differs from TiDB from now on"
+        if self.policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
+            return state
+        if self.policy is DestructiveDDL.FAIL:
+            msg = f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy"
+            raise SchemaError(msg)
+        if kind in _EMPTIES and event.commit_ts is not None:
+            return state.emptied(event.commit_ts)
+        reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
         msg = (
-            f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
-            f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose the "
-            "policy 'warn' to mix the rows of both"
+            f"{what}, and cannot be applied to {target}: {reason}. {by_hand(event.commit_ts, target)}, or choose the "
+            "policy 'warn'"
         )
         raise SchemaError(msg)
-    msg = f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its rows"
-    raise SchemaError(msg)
+
+    def _altered(self, state: DDLState, event: DDLEvent) -> DDLState:
+        """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
+        unread = f"{_shown(event)} of {event.table} is not applied to older rows of {self.target.name}: "
+        if is_too_long(event):
+            self.doubts(f"{unread}the text is too long")
+            return state
+        try:
+            changes = old_row_changes(event)
+        except ValueError as error:
+            self.doubts(f"{unread}{error}")
+            return state
+        if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
+            self.doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
+            return state
+        commit_ts = event.commit_ts or 0
+        is_handled = event.commit_ts is not None and (commit_ts <= state.handled_ts or commit_ts in state.altered)
+        if self.columns is not None and not is_handled and changes_primary_key(event):
+            self.doubts(
+                f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had "
+                f"none, so {self.target.name} may lack some"
+            )
+        sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
+        for change in changes:
+            if isinstance(change, Retyped) and not is_handled:
+                self._retyped(state, event, change, sources.get(change.column, change.column))
+            elif isinstance(change, Added):
+                value = change.value if is_handled else self._added(state, event, change)
+                new = Assignment(commit_ts=commit_ts, column=change.column, value=value, type=str(change.type))
+                state = state.assigned(new)
+            elif isinstance(change, Renamed):
+                state = state.assigned(Assignment(commit_ts=commit_ts, column=change.to, source=change.column))
+        if self.columns is None or event.commit_ts is None or commit_ts in state.altered:
+            return state
+        return replace(state, altered=(*state.altered, commit_ts))
+
+    def _added(self, state: DDLState, event: DDLEvent, change: Added) -> str | None:
+        """Return what older rows have in a new column: its default, or NULL if only TiDB knows that.
+
+        Raises:
+            TargetError: the target has a column of the name that cannot have it.
+        """
+        column, natural, unknown = change.column, self._natural(change.type), change.unknown
+        if (event.commit_ts or 0) <= (state.truncated_ts or 0):
+            return change.value
+        try:
+            literal(change.value, change.type, natural or StringType())
+        except ValueError as error:
+            unknown = unknown or f"its default {error}"
+        if unknown:
+            self.doubts(f"{_shown(event)} of {event.table}: older rows of {self.target.name} get NULL in {column}, "
+                        f"because {unknown}; TiDB may have another value there")  # fmt: skip
+        there = self._there(state, column)
+        value = None if unknown else change.value
+        if there is None or natural is None:
+            return value
+        old = _parsed(dict(state.types).get(column))
+        is_its_own = old is not None and self._natural(old) == natural  # a change with it has come before the event
+        fits = self._takes(column, there, old, change.type) if self.is_log else common_type(there, natural) == there
+        if not is_its_own and not fits:
+            self._refuse(event, f"adds column {column} {change.type}", column, there)
+        return value
+
+    def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
+        """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
+
+        Args:
+            state: the state before.
+            event: the event.
+            change: what the event does.
+            column: the column's name before it.
+
+        Raises:
+            TargetError: the target cannot give its column the type.
+        """
+        column = state.name_in(self.columns or {}, column)
+        there = self._there(state, column)
+        if there is None or (event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0)):
+            return
+        text = dict(state.types).get(column)
+        old = _parsed(text)
+        what = f"makes column {change.column} {change.type}, which was {text or 'of an unknown type'}"
+        if not self._takes(change.column, there, old, change.type):
+            self._refuse(event, what, column, there)
+        if old is None or not holds_all(change.type, old):
+            self.doubts(
+                f"{_shown(event)} of {event.table} {what}, and TiDB may have converted its values; older rows of "
+                f"{self.target.name} keep the values from before"
+            )
+
+    def _there(self, state: DDLState, column: str) -> DataType | None:
+        """Return the type of a column of the target; None if no row has it."""
+        there = (self.columns or {}).get(column)
+        is_emptied = there is not None and state.truncated_ts is not None and self.is_emptied(state.truncated_ts)
+        return None if is_emptied else there
+
+    def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
+        """Return whether the target can have the values of a type in a column.
+
+        Args:
+            column: the column, by its name after the event.
+            there: its type in the target; that of the column that it was before, if it is renamed.
+            old: its MySQL type; None if that is not known.
+            new: its MySQL type after the event.
+        """
+        natural = self._natural(new)
+        if natural is None:  # such values cannot be read
+            return True
+        if old is not None and "time" in (old.name, new.name):  # which a target has as microseconds, or as its text
+            is_text = isinstance(there, StringType) and not self.is_log
+            if old.name != new.name or (is_text and (old.length or 0) != (new.length or 0)):
+                return False
+        wide = common_type(there, natural)
+        if wide is not None:
+            is_new = column not in (self.columns or {})
+            return is_new or wide == there or self.target.can_widen(there, wide)
+        before = None if old is None else self._natural(old)
+        # The target has it in a type that is not its own, by an option of the reader.
+        return before is not None and before != there and common_type(before, natural) is not None
+
+    def _natural(self, type_: ColumnType) -> DataType | None:
+        """Return the type in which the target has the values of a MySQL type; None if they cannot be read."""
+        return self.target.stored(type_of(type_.arrow)) if type_.is_supported else None
+
+    def _refuse(self, event: DDLEvent, what: str, column: str, there: DataType) -> NoReturn:
+        """Refuse DDL after which the changes do not fit the target.
+
+        Raises:
+            TargetError: always.
+        """
+        name = self.target.name
+        what = f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}"
+        if self.is_log:
+            msg = (
+                f"{what}, and a log converts no values. Rename column {column} of {name}, so that the changes begin "
+                "another one, and start again; or append to another log"
+            )
+            raise LogTypeError(msg)
+        msg = (
+            f"{what}: only TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. "
+            f"Or {by_hand(event.commit_ts, name, inside=True)}"
+        )
+        raise TargetError(msg)
+
+    def _renamed(self, state: DDLState, event: DDLEvent) -> DDLState:
+        """Return the state after a table got this name: its rows are in the target of the name that it had before."""
+        table, target, exists = event.table, self.target.name, self.columns is not None
+        try:
+            before = name_before(event, table) if not is_too_long(event) else None
+        except ValueError:
+            before = None
+        if before is None or before.is_same(table):
+            return state
+        if exists and same_table(state.table, str(before)):  # somebody renamed the target too
+            return replace(state, table=str(table), renamed_ts=max(state.renamed_ts, event.commit_ts or 0))
+        if exists and event.commit_ts is not None and event.commit_ts <= max(state.handled_ts, state.renamed_ts):
+            return state
+        has = f"exists, with the rows of {state.table or 'another table'}" if exists else "does not exist"
+        what = f"{_shown(event)}: {target} {has}, and the rows of {table} are in the target of {before}"
+        then = "has the rows of both tables" if exists else "begins with the rows that change"
+        if self.policy.go_on(f"{what}; {target} {then} from now on"):
+            return state
+        if exists:
+            msg = (
+                f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
+                f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose "
+                "the policy 'warn' to mix the rows of both"
+            )
+            raise SchemaError(msg)
+        msg = (
+            f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its "
+            "rows"
+        )
+        raise SchemaError(msg)
+
+
+def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
+    """Return what somebody can do in a target in place of a DDL event; `inside` a sentence."""
+    do = "do" if inside else "Do"
+    if commit_ts is None:
+        return f"{do} in {target} what it does"
+    return (
+        f"{do} in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET "
+        f"TBLPROPERTIES ('{HANDLED_TS}' = '{commit_ts}'), and start again"
+    )
+
+
+def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
+    """Return the state after an event that may drop or add the primary key."""
+    if not event.query or is_too_long(event):
+        return state
+    try:
+        has_one = changes_primary_key(event)
+    except ValueError:  # another reader of the text says so
+        return state
+    return state if has_one is None else replace(state, key_dropped_ts=0 if has_one else event.commit_ts or 1)
+
+
+def _parsed(mysql_type: str | None) -> ColumnType | None:
+    return None if mysql_type is None else parse_type(mysql_type)
 
 
 def _shown(event: DDLEvent) -> str:

@@ -34,7 +34,7 @@ class DeltaTarget(SqlTarget):
     """A Delta table."""
 
     engine = "delta"
-    own_properties: ClassVar[Mapping[str, str]] = {  # so that columns can be widened, renamed, and be DATETIME later
+    own_properties: ClassVar[Mapping[str, str]] = {  # so that columns can be widened, dropped, and be DATETIME later
         "delta.enableTypeWidening": "true",
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
@@ -79,15 +79,15 @@ class DeltaTarget(SqlTarget):
             self.set_properties({f"delta.feature.{feature[1]}": "supported"})
             self.add_columns(columns)
 
-    def rename_column(self, name: str, to: str) -> None:
-        """Give a column another name, which needs column mapping."""
+    def drop_columns(self, names: Sequence[str]) -> None:
+        """Drop columns, which needs column mapping."""
         if self.properties().get("delta.columnMapping.mode", "none") == "none":
             msg = (
-                f"Column {name} of {self.name} must become {to}, because DDL gave the column another type: enable "
-                f"column mapping, ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+                f"DDL has given {', '.join(names)} of {self.name} another type, so that it begins anew. Enable column "
+                f"mapping: ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
             )
             raise TargetError(msg)
-        super().rename_column(name, to)
+        super().drop_columns(names)
 
     def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
         """Return what a MERGE did."""

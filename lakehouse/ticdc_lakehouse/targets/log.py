@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import LogTypeError, TargetError
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
@@ -29,13 +29,14 @@ from ticdc_lakehouse.targets.changelog import (
     with_time_as,
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
-from ticdc_lakehouse.targets.retyping import Misfit, Retyping
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, quoted
+from ticdc_lakehouse.targets.target_ddl import DDLState, types_as_property
 from ticdc_lakehouse.targets.widening import common_type
-from ticdc_source.developer_api import MYSQL_TYPE, DDLEvent, ddl_kind, loads
+from ticdc_source.developer_api import DDLEvent, ddl_kind, loads
 
 __all__ = [
     "CHANGE",
@@ -175,28 +176,28 @@ def _append(
     if exists:
         check_table(log, remembered.get(TABLE, ""), changelog.table)
         last = last_batch(log, facts, after_batch)
-    retyping = Retyping.of(log, remembered, ddl)
     existing = log.columns() if exists else {}
+    state = DDLState.of_properties(remembered)
+    altered = _checked_ddl(log, existing, state, ddl)
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(log, wanted, existing, changelog, retyping)
-    retyping.check_changes(changelog.frame, {field.name: field.name for field in changelog.columns})
+    add, widen = _to_change(log, wanted, existing)
+    remembers = {**types_as_property(state.types, changelog.columns), **altered}
     if exists:
-        retyping.carry_out()
         if add:
             log.add_columns(add)
         for name, type_ in widen:
             log.widen_column(name, type_)
-        properties_now = {**_keys_now(changelog, remembered), **retyping.as_properties()}
+        properties_now = {**_keys_now(changelog, remembered), **remembers}
         if any(remembered.get(name) != value for name, value in properties_now.items()):
             log.set_properties(properties_now)
     else:
         own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
         keys = _keys_now(changelog, {})
         clause = layout.in_sql(log.name, [column.name for column in add])
-        settings = {**own, **keys, **retyping.as_properties(), **layout.as_properties(), **properties}
+        settings = {**own, **keys, **remembers, **layout.as_properties(), **properties}
         log.create(add, settings, location, layout=clause)
-    rows = _rows(changelog, wanted, ddl, retyping, preimages=preimages)
+    rows = _rows(changelog, wanted, ddl, preimages=preimages)
     appended = _append_new(rows, log, facts, last, prefix, exists=exists)
     return LogReport(
         target=log.name,
@@ -206,6 +207,25 @@ def _append(
         undecided=undecided,
         content=None if appended is None else appended.identity,
     )
+
+
+def _checked_ddl(
+    log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]
+) -> dict[str, str]:
+    """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
+
+    Returns:
+        The property by which the log remembers the DDL.
+
+    Raises:
+        LogTypeError: there is such DDL.
+    """
+    if not existing:
+        return {}
+    columns = {name.lower(): type_ for name, type_ in existing.items()}
+    reader = DDLReader(target=log, columns=columns, policy=DestructiveDDL.IGNORE, doubts=lambda _: None, is_log=True)
+    now = reader.after(state, ddl)
+    return DDLState(altered=now.altered).as_properties()
 
 
 def _append_new(
@@ -399,18 +419,13 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 
 
 def _to_change(
-    log: Target,
-    wanted: Sequence[NewColumn],
-    existing: Mapping[str, DataType],
-    changelog: Changelog,
-    retyping: Retyping,
+    log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
-    """Return the columns to add and those to widen; one whose type DDL has changed moves aside with its values.
+    """Return the columns to add and those to widen.
 
     Raises:
-        TargetError: a column has another type in the log, which cannot be widened, and no DDL says so.
+        LogTypeError: a column has another type in the log, which cannot be widened.
     """
-    given = {field.name: (field.metadata or {}).get(MYSQL_TYPE) for field in changelog.columns}
     columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
     add, widen = [], []
     for column in wanted:
@@ -422,16 +437,13 @@ def _to_change(
         if wide == type_:
             continue
         if wide is None or not log.can_widen(type_, wide):
-            misfit = Misfit.of(name, (type_, column.type), (None, given.get(column.name)))
-            if retyping.knows(misfit):
-                retyping.fit(misfit, existing, keeps=False)
-                continue
             msg = (
                 f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
                 f"{column.type.simpleString()} in the changes. Read it as the log has it: "
-                f'schemaHints="{name} {type_.simpleString()}"; or append to another log'
+                f'schemaHints="{name} {type_.simpleString()}"; or rename column {name} of {log.name}, so that the '
+                "changes begin another one; or append to another log"
             )
-            raise UnexplainedChangeError(msg)
+            raise LogTypeError(msg)
         widen.append((name, wide))
     return add, widen
 
@@ -440,7 +452,6 @@ def _rows(
     changelog: Changelog,
     wanted: Sequence[NewColumn],
     ddl: Sequence[DDLEvent],
-    retyping: Retyping,
     *,
     preimages: bool,
 ) -> DataFrame:
@@ -453,8 +464,6 @@ def _rows(
     values += [stored_column(changelog, field) for field in changelog.columns]
     chosen = changelog.frame.where(change_type.isin(*images))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
-    conversions = retyping.conversions({name: name for name in names})
-    rows = rows.withColumns(conversions) if conversions else rows  # Spark Connect refuses none
     # At a commit-ts rank -1 says that every row of it is older; at a time that stands for one, the place says it.
     emptied = sorted(
         {(one.commit_ts, -1 if one.place is None else 1, *(one.place or (-1, -1))) for one in ddl

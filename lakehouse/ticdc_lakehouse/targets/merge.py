@@ -7,11 +7,9 @@ the DDL is applied; the tombstones of hard deletes are written; the rows are mer
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from pyspark.sql import DataFrame
@@ -33,17 +31,14 @@ from ticdc_lakehouse.targets.changelog import (
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.ddl_places import DDLPlaces
-from ticdc_lakehouse.targets.fitting import Fitting, RowsThatStay
 from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
-from ticdc_lakehouse.targets.retyping import Misfit, Retyping, free_name
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, quoted
-from ticdc_lakehouse.targets.target_ddl import COLUMN_TYPES
-from ticdc_lakehouse.targets.time_text import follow_digits
+from ticdc_lakehouse.targets.target_ddl import types_as_property
 from ticdc_lakehouse.targets.widening import common_type
-from ticdc_source.developer_api import MYSQL_TYPE, DDLEvent, loads
+from ticdc_source.developer_api import DDLEvent, loads
 from ticdc_source.errors import OptionError, SchemaError
 
 __all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
@@ -111,8 +106,10 @@ def merge_into(
             `onDestructiveDDL`: `fail` raises an error, `warn` leaves the target as it is and warns, and `ignore` does
             not even warn. `apply` removes the rows of the target too.
         on_doubtful_ddl: what DDL does whose effect on older rows only TiDB knows, such as a new column with a default
-            that TiDB computes, or a MODIFY COLUMN that may have changed values: `fail` raises an error, and `warn`
-            warns; a new column is NULL in older rows then, and a changed one keeps the values from before.
+            that TiDB computes, or a MODIFY COLUMN that may have changed values: `fail` raises an error, as does
+            `on_destructive_ddl="fail"`, and `warn` warns; a new column is NULL in older rows then, and a changed one
+            keeps the values from before. DDL that gives a column a type to which the target cannot widen it is always
+            an error.
         properties: table properties for a new target.
         location: where a new target puts its files.
         column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
@@ -155,7 +152,7 @@ def merge_into(
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
             on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
-            doubts=doubts_of(on_doubtful_ddl),
+            doubts=doubts_of(on_doubtful_ddl, DestructiveDDL.of(on_destructive_ddl)),
             time_zone=time_zone,
             commit_time=commit_time,
         ).run()
@@ -221,31 +218,28 @@ class _Merge:
             self.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = OldRows.after(
-            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl, self.time_zone, self.doubts,
-            places,
+            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl,
+            f"{self._prefix(remembered)}sequence", self.time_zone, self.doubts, places,
         )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
-            old_rows.check_types(self.target.columns())
+            old_rows.check_rows(self.target.columns())
         deletes = self._deletes(remembered)
         if not self.changes.columns:
             return self._only_ddl(old_rows, remembered, deletes, exists=exists, last=last)
-        retyping = Retyping.of(self.target, remembered, self.ddl)
-        if retyping.key_dropped_ts and not (self.keys or self.changes.keys):
-            raise SchemaError(self._without_key(retyping.key_dropped_ts))
+        if old_rows.state.key_dropped_ts and not (self.keys or self.changes.keys):
+            raise SchemaError(self._without_key(old_rows.state.key_dropped_ts))
         keys = self._keys(remembered, old_rows)
         changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
-        changes = replace(changes, digits=retyping.digits())
         commit_time = self.commit_time or COMMIT_TIME in remembered
         return replace(self, changes=changes, commit_time=commit_time).merge(
-            self.changes, old_rows, retyping, remembered, keys, deletes, exists=exists, last=last
+            self.changes, old_rows, remembered, keys, deletes, exists=exists, last=last
         )
 
     def merge(
         self,
         given: Changelog,
         old_rows: OldRows,
-        retyping: Retyping,
         remembered: Mapping[str, str],
         keys: tuple[str, ...],
         deletes: str,
@@ -258,29 +252,16 @@ class _Merge:
         images, count, gone, content, decided = computed_images(newest, self.changes, existing, self._what)
         facts = replace(self.facts, content=content)
         repeated = is_same(last, facts)
-        prefix = self._prefix(remembered)
-        truncated_ts = old_rows.state.truncated_ts
-        row_ts = old_rows.state.places.row_ts(f"{prefix}sequence")
-        rows = RowsThatStay(self.target, images, f"{prefix}sequence", row_ts, f"{prefix}is_deleted", truncated_ts or 0)
-        plan = self._plan(images, prefix, deletes, existing, decided, Fitting(retyping, old_rows, rows))
-        retyping.check_rows(rows.frame)
-        retyping.check_changes(images.frame, images.names())
+        plan = self._plan(images, self._prefix(remembered), deletes, existing, decided, old_rows)
         old_rows.check_changes(given, existing, images)
-        waits = old_rows.of_another_type(existing, [field.name for field in self.changes.columns])
         if exists:
-            retyping.check_numbers(rows.frame, row_ts)
-            old_rows.check_rows(
-                dict(plan.columns.values()), existing, rows.frame, plan.sequence, moved=retyping.moved(), waits=waits
-            )
-        known = {*(name.lower() for name in decided), *retyping.casts}  # whose types the target decides
+            old_rows.check_rows(dict(plan.columns.values()))
         images = images.settled(decided)
-        images = images.converted(retyping.conversions(images.names()))
+        types = types_as_property(old_rows.state.types, self.changes.columns, decided)
         tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
         if exists:
-            if KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows):
-                self._forget_rows(self.target, row_ts, truncated_ts or 0)
-            retyping.carry_out()
-            retyping.renumber(row_ts, self.facts)
+            if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
+                self._forget_rows(self.target, old_rows)
             if self.layout and self._only_had_ddl(remembered):
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
                 columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
@@ -294,17 +275,14 @@ class _Merge:
                 where = f"{quoted(plan.committed_at)} IS NULL"
                 self.target.update_rows({plan.committed_at: commit_time}, where, CommitFacts())
             own_deleted = plan.deleted if deletes == _SOFT else None
-            more = {KEYS: keys_as_text(keys), **self._types(old_rows, known), **retyping.as_properties()}
+            more = {KEYS: keys_as_text(keys), **types}
             more |= {COMMIT_TIME: "true"} if self.commit_time else {}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
-            old_rows.in_target(plan.sequence, own_deleted, self.facts, more, moved=retyping.moved(), waits=waits)
-            added = [column.name.lower() for column in plan.add]
-            for table in (self.target, tombstones) if tombstones is not None and buried else (self.target,):
-                self._follow_digits(table, retyping, row_ts, added)
+            old_rows.in_target(own_deleted, self.facts, more)
         else:
-            filled = {**old_rows.properties([column.name for column in plan.add]), **self._types(old_rows, known)}
-            filled |= {**retyping.as_properties(), **({COMMIT_TIME: "true"} if self.commit_time else {})}
+            filled = {**old_rows.properties([column.name for column in plan.add]), **types}
+            filled |= {COMMIT_TIME: "true"} if self.commit_time else {}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
         merged = Merged(0)
         with shuffling(self.target.spark, count):
@@ -336,16 +314,9 @@ class _Merge:
         """
         if facts.batch_id is None or facts.app_id is None:
             return False
-        self.target.append(self._rows("false"), facts)
+        self.target.append(self.target.frame().where("false"), facts)
         last = self.target.last_batch(facts.app_id)  # an engine may leave out a commit without rows
         return last is not None and last.facts == facts
-
-    def _types(self, old_rows: OldRows, decided: Collection[str]) -> dict[str, str]:
-        """Return the property with the MySQL types of all columns, as far as field metadata has told them."""
-        now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in self.changes.columns
-               if MYSQL_TYPE in (one.metadata or {}) and one.name.lower() not in decided}  # fmt: skip
-        types = {**dict(old_rows.state.types), **now}
-        return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
     def _only_ddl(
         self,
@@ -358,37 +329,18 @@ class _Merge:
     ) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
         prefix = self._prefix(remembered)
-        sequence, deleted = f"{prefix}sequence", f"{prefix}is_deleted" if deletes == _SOFT else None
-        retyping = Retyping.of(self.target, remembered, self.ddl)
-        properties = {**old_rows.properties(()), **retyping.as_properties()}
+        deleted = f"{prefix}is_deleted" if deletes == _SOFT else None
+        properties = old_rows.properties(())
         content = None
         if exists:
-            columns = self.target.columns()
-            waits = old_rows.of_another_type(columns, ())
-            row_ts = old_rows.state.places.row_ts(sequence)
-            where = f"{row_ts} > {old_rows.state.truncated_ts or 0}"
-            where += "" if deleted is None else f" AND NOT {quoted(deleted)}"
-            rows = partial(self._rows, where)
-            retyping.check_numbers(rows, row_ts)
-            old_rows.check_rows(columns, columns, rows, sequence, moved=retyping.moved(), waits=waits)
-            retyping.renumber(row_ts, self.facts)
-            stated = retyping.as_properties()
-            old_rows.in_target(sequence, deleted, self.facts, stated, moved=retyping.moved(), waits=waits)
-            self._follow_digits(self.target, retyping, row_ts)
+            old_rows.in_target(deleted, self.facts)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
         elif properties:
-            own = [NewColumn(sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
+            own = [NewColumn(old_rows.sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
             self._create(self.target, own, properties, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
-
-    def _follow_digits(self, table: Target, retyping: Retyping, row_ts: str, added: Sequence[str] = ()) -> None:
-        if self.changes.time_as == "text":
-            follow_digits(table, retyping.digits(), retyping.stated_by(self.ddl) | {*added}, row_ts)
-
-    def _rows(self, where: str) -> DataFrame:
-        return self.target.frame().where(where)
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
         before = remembered.get(DELETES)
@@ -433,7 +385,7 @@ class _Merge:
             )
             raise SchemaError(msg)
         is_other = before is not None and {name.lower() for name in before} != {name.lower() for name in wanted}
-        if before is not None and is_other and not self._is_emptied(old_rows, self._prefix(remembered)):
+        if before is not None and is_other and not old_rows.is_emptied():
             msg = (
                 f"Cannot merge {self._what}: its keys are {', '.join(before)}, and those of the changes are "
                 f"{', '.join(wanted)}. If the table's key has changed, write into another target, from a new snapshot; "
@@ -449,13 +401,6 @@ class _Merge:
             f"drop {self.target.name}, and write the changes with append_log from a new snapshot on"
         )
 
-    def _is_emptied(self, old_rows: OldRows, prefix: str) -> bool:
-        """Return whether DDL has removed all rows of the target: the table of its name has been created again."""
-        truncated_ts, row_ts = old_rows.state.truncated_ts, old_rows.state.places.row_ts(f"{prefix}sequence")
-        if truncated_ts is None:
-            return False
-        return not self.target.frame().where(f"{row_ts} > {truncated_ts}").head(1)
-
     def _plan(
         self,
         images: Images,
@@ -463,7 +408,7 @@ class _Merge:
         deletes: str,
         existing: Mapping[str, DataType],
         decided: Mapping[str, DataType | None],
-        fitting: Fitting,
+        old_rows: OldRows,
     ) -> MergePlan:
         names = (f"{prefix}sequence", f"{prefix}is_deleted")
         needed = names if deletes == _SOFT else names[:1]
@@ -486,22 +431,28 @@ class _Merge:
             self._check_own(existing, needed)
         columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
         add, widen = [], []
+        drop: list[str] = []
         for name, type_ in types.items():
             old = columns.get(name.lower())
+            comment = comment_of(self.changes, fields[name]) if name in fields else None
             if old is None:
                 self._check_new(name, type_)
-                add.append(NewColumn(name, type_, comment_of(self.changes, fields[name]) if name in fields else None))
-                columns[name.lower()] = (name, type_)
+                new = old_rows.state.wide_enough(name.lower(), type_, existing) or type_
+                add.append(NewColumn(name, new, comment))
+                columns[name.lower()] = (name, new)
             elif old[1] != type_ and name not in own:
                 wide = self._wide(old[1], type_)
-                if wide is None:
-                    misfit = fitting.misfit(old[0], old[1], type_, fields[name])
-                    fixed = name in images.keys and not self._is_emptied(fitting.old_rows, prefix)
-                    columns[name.lower()] = (old[0], self._fitted(misfit, existing, fitting, fixed=fixed))
+                if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
+                    self._check_new(name, type_)
+                    drop.append(old[0])
+                    add.append(NewColumn(old[0], type_, comment))
+                    wide = type_
+                elif wide is None:
+                    raise self._misfit(*old, type_)
                 elif wide != old[1]:
                     widen.append((old[0], wide))
-                    columns[name.lower()] = (old[0], wide)
-        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time)
+                columns[name.lower()] = (old[0], wide)
+        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -529,15 +480,8 @@ class _Merge:
         wide = common_type(old, new)
         return wide if wide is not None and (wide == old or self.target.can_widen(old, wide)) else None
 
-    def _fitted(self, misfit: Misfit, existing: Mapping[str, DataType], fitting: Fitting, *, fixed: bool) -> DataType:
-        """Return the type that a column gets, because DDL says so.
-
-        Raises:
-            TargetError: no DDL does, or it cannot have it.
-        """
-        name, old, new = misfit.column, misfit.old, misfit.new
-        if fitting.retyping.knows(misfit) and not fixed:
-            return fitting.fit(misfit, existing)
+    def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
+        """Return the error for a column that does not take the values of the changes."""
         wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
         advice = (
@@ -545,12 +489,11 @@ class _Merge:
             if wide is not None and self.target.engine == "delta"
             else ""
         )
-        msg = (
+        return UnexplainedChangeError(
             f"Cannot merge {self._what}: column {name} is {old.simpleString()} there and {new.simpleString()} in the "
             f"changes{widening}. Do one of these: {advice}read the column as the target has it: "
             f'schemaHints="{name} {old.simpleString()}"; or write into another target, from a new snapshot'
         )
-        raise TargetError(msg) if fixed else UnexplainedChangeError(msg)
 
     def _create(
         self,
@@ -571,9 +514,9 @@ class _Merge:
         settings = {**facts, **layout.as_properties(), **self.properties}
         target.create(columns, settings, location, layout=clause, replaces=replaces)
 
-    def _forget_rows(self, target: Target, row_ts: str, until: int) -> None:
+    def _forget_rows(self, target: Target, old_rows: OldRows) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
-        target.delete_rows(f"{row_ts} <= {until}", CommitFacts())
+        target.delete_rows(f"{old_rows.row_ts} <= {old_rows.state.truncated_ts or 0}", CommitFacts())
 
     def _only_had_ddl(self, remembered: Mapping[str, str]) -> bool:
         """Return whether a target, which exists, has been created for DDL alone, and has no row and no column yet."""
@@ -583,6 +526,8 @@ class _Merge:
         return {*self.target.columns()} <= {f"{prefix}sequence", f"{prefix}is_deleted"}
 
     def _alter(self, plan: MergePlan) -> None:
+        if plan.drop:
+            self.target.drop_columns(plan.drop)
         if plan.add:
             self.target.add_columns(plan.add)
         for name, type_ in plan.widen:
@@ -605,14 +550,13 @@ class _Merge:
                 tombstones.widen_column(name, column.type)
                 continue
             # The table was created again with this key: older changes are left out, also without tombstones.
-            until = old_rows.state.truncated_ts or 0
-            self._forget_rows(tombstones, old_rows.state.places.row_ts(plan.sequence), until)
-            tombstones.rename_column(name, free_name(f"{name}__until_{until}", types))
+            self._forget_rows(tombstones, old_rows)
+            tombstones.drop_columns([name])
             del types[column.name.lower()]
         new = [column for column in wanted if column.name.lower() not in types]
         if new:
             tombstones.add_columns(new)
-        old_rows.in_tombstones(tombstones, images.keys, plan.sequence, self.facts)
+        old_rows.in_tombstones(tombstones, images.keys, self.facts)
         return tombstones, True
 
 

@@ -63,6 +63,7 @@ class MergePlan:
         prefix: what precedes the names of the target's own columns.
         hard: whether deletes are hard.
         commit_time: whether the target has the time of a row's last commit.
+        drop: the columns to drop before they are added with another type; the target has no rows then.
     """
 
     columns: Mapping[str, tuple[str, DataType]]
@@ -71,6 +72,7 @@ class MergePlan:
     prefix: str
     hard: bool
     commit_time: bool = False
+    drop: tuple[str, ...] = ()
 
     @property
     def sequence(self) -> str:

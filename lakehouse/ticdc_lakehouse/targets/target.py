@@ -212,11 +212,11 @@ class Target(Protocol):
     def widen_column(self, name: str, type_: DataType) -> None:
         """Change the type of a column to a wider one."""
 
-    def rename_column(self, name: str, to: str) -> None:
-        """Give a column another name; its values stay.
+    def drop_columns(self, names: Sequence[str]) -> None:
+        """Drop columns with their values.
 
         Raises:
-            TargetError: the table cannot rename columns.
+            TargetError: the table cannot drop columns.
         """
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

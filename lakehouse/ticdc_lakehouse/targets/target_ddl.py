@@ -13,17 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField
 
-from ticdc_lakehouse.targets.conversion import conversion
 from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.target import quoted
 from ticdc_lakehouse.targets.widening import common_type
-from ticdc_source.developer_api import TABLE, ColumnType, loads, parse_type, warn
+from ticdc_source.developer_api import MYSQL_TYPE, TABLE, loads, parse_type, warn
 
 __all__ = [
     "COLUMN_DEFAULTS",
@@ -32,7 +30,8 @@ __all__ = [
     "TRUNCATED_TS",
     "Assignment",
     "DDLState",
-    "Doubt",
+    "Misfit",
+    "types_as_property",
 ]
 
 # Properties of a target.
@@ -41,6 +40,8 @@ COLUMN_TYPES = "ticdc.column_types"
 TRUNCATED_TS = "ticdc.truncated_ts"
 HANDLED_TS = "ticdc.handled_ddl_ts"
 RENAMED_TS = "ticdc.renamed_ts"
+KEY_DROPPED_TS = "ticdc.key_dropped_ts"
+ALTERED = "ticdc.altered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +65,38 @@ class Assignment:
     filled: bool = False
 
 
-class Doubt(NamedTuple):
-    """A column that has the values of another one, of which it cannot have all.
+class Misfit(NamedTuple):
+    """A column that has the values of another one by DDL, and whose type does not hold them.
 
     Attributes:
         column: the column.
         type: its type.
         source: the other one.
-        where: a condition that holds in the rows whose value only TiDB converts.
+        source_type: its type.
+        where: a condition that holds in the rows of this DDL.
     """
 
     column: str
     type: DataType
     source: str
+    source_type: DataType
     where: str
+
+
+def types_as_property(
+    before: Iterable[tuple[str, str]], columns: Iterable[StructField], undecided: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the property with the MySQL types of all columns, as far as field metadata has told them.
+
+    Args:
+        before: the types so far, by lower-case name.
+        columns: the columns of the changes.
+        undecided: those whose types the target decides.
+    """
+    now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in columns
+           if MYSQL_TYPE in (one.metadata or {}) and one.name not in undecided}  # fmt: skip
+    types = {**dict(before), **now}
+    return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
 
 class _Value(NamedTuple):
@@ -99,6 +118,9 @@ class DDLState:
         renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
         types: the MySQL types of the columns as the last changes had them, by lower-case name.
         places: the places of the events that have a time for a commit-ts.
+        key_dropped_ts: the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None
+            if it never lost it.
+        altered: the commit-ts of each ALTER TABLE since the target exists: TiCDC may send it again.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -108,19 +130,25 @@ class DDLState:
     renamed_ts: int = 0
     types: tuple[tuple[str, str], ...] = ()
     places: DDLPlaces = NO_PLACES
+    key_dropped_ts: int | None = None
+    altered: tuple[int, ...] = ()
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
         """Return the state that the properties of a target hold."""
-        truncated = properties.get(TRUNCATED_TS)
+        truncated, key_dropped = properties.get(TRUNCATED_TS), properties.get(KEY_DROPPED_TS)
+        handled_ts = int(properties.get(HANDLED_TS) or 0)
+        assignments = (Assignment(**fields) for fields in loads(properties.get(COLUMN_DEFAULTS) or "[]"))
         return cls(
-            assignments=tuple(Assignment(**fields) for fields in loads(properties.get(COLUMN_DEFAULTS) or "[]")),
+            assignments=tuple(replace(one, filled=one.filled or one.commit_ts == handled_ts) for one in assignments),
             truncated_ts=int(truncated) if truncated else None,
-            handled_ts=int(properties.get(HANDLED_TS) or 0),
+            handled_ts=handled_ts,
             table=properties.get(TABLE, ""),
             renamed_ts=int(properties.get(RENAMED_TS) or 0),
             types=tuple(loads(properties.get(COLUMN_TYPES) or "{}").items()),
             places=DDLPlaces.of_properties(properties),
+            key_dropped_ts=None if key_dropped is None else int(key_dropped),
+            altered=tuple(loads(properties.get(ALTERED) or "[]")),
         )
 
     def as_properties(self) -> dict[str, str]:
@@ -129,6 +157,8 @@ class DDLState:
         properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
         properties |= {TABLE: self.table} if self.table else {}
         properties |= {RENAMED_TS: str(self.renamed_ts)} if self.renamed_ts else {}
+        properties |= {ALTERED: json.dumps(self.altered, separators=(",", ":"))} if self.altered else {}
+        properties |= {} if self.key_dropped_ts is None else {KEY_DROPPED_TS: str(self.key_dropped_ts)}
         properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
 
@@ -159,25 +189,25 @@ class DDLState:
         )
 
     def assigned(self, new: Assignment) -> DDLState:
-        """Return the state with one more assignment, unless it is known or there are no rows before it."""
+        """Return the state with one more assignment, unless it is known or there are no rows before it.
+
+        The rows of the target have what a later event gave them, and what somebody has done by hand.
+        """
         repeated = any((one.commit_ts, one.column) == (new.commit_ts, new.column) for one in self.assignments)
         if repeated or new.commit_ts <= (self.truncated_ts or 0):
             return self
         later = any(one.column == new.column and one.commit_ts > new.commit_ts for one in self.assignments)
-        new = replace(new, filled=later)
+        new = replace(new, filled=later or new.commit_ts == self.handled_ts)
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
-    def renamed_to(self, column: str, source: str, commit_ts: int) -> DDLState:
-        """Return the state after a column got another name; the target may have it already, if somebody did that."""
-        is_done = commit_ts == self.handled_ts
-        state = self.assigned(Assignment(commit_ts=commit_ts, column=column, source=source))
-        return replace(
-            state,
-            assignments=tuple(
-                replace(one, filled=one.filled or (is_done and (one.commit_ts, one.column) == (commit_ts, column)))
-                for one in state.assignments
-            ),
-        )
+    def name_in(self, known: Collection[str], column: str) -> str:
+        """Return the name under which a column is known: its own, or one that it had before it was renamed."""
+        for one in reversed(self.assignments):
+            if column in known:
+                break
+            if one.column == column and one.source is not None:
+                column = one.source
+        return column
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the present names of columns."""
@@ -189,69 +219,64 @@ class DDLState:
 
     # Assignments → expressions
 
-    def on_rows(
-        self,
-        columns: Mapping[str, DataType],
-        row_ts: str,
-        *,
-        time_zone: str = "UTC",
-        moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
-        waits: Collection[str] = (),
-    ) -> dict[str, str]:
+    def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
         """Return what to set in rows of the target that are older than events: expressions by column.
 
         Args:
             columns: the columns of the target.
             row_ts: the expression of a row's commit-ts.
             time_zone: the zone of a TIMESTAMP's default.
-            moved: by lower-case name, the columns that moved aside: until which commit-ts, and their names now.
-            waits: the columns, in lower case, that are to stay as they are for now.
         """
-        pending = self._pending(columns, waits)
+        pending = self._pending(columns)
         kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
-        types = dict(self.types)
-        return _expressions(pending, kept, columns, types, row_ts=row_ts, time_zone=time_zone, moved=moved)
+        return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
 
-    def doubts_of_rows(
-        self,
-        columns: Mapping[str, DataType],
-        row_columns: Mapping[str, DataType],
-        row_ts: str,
-        *,
-        moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
-        waits: Collection[str] = (),
-    ) -> list[Doubt]:
-        """Return the values of rows that only TiDB converts, before `on_rows` sets them.
+    def misfits_of_rows(self, columns: Mapping[str, DataType], row_columns: Mapping[str, DataType]) -> list[Misfit]:
+        """Return the columns of the target whose types do not hold what `on_rows` is to set.
 
         Args:
             columns: the columns that the target will have.
             row_columns: those that it has.
-            row_ts: the expression of a row's commit-ts.
-            moved: as in `on_rows`.
-            waits: as in `on_rows`.
         """
-        pending = self._pending(columns, waits)
-        kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
-        return _doubts(pending, kept, row_columns, dict(self.types), row_ts, moved)
+        return _misfits(self._pending(columns), columns, row_columns, "")
 
-    def doubts_of_changes(
+    def misfits_of_changes(
         self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str
-    ) -> list[Doubt]:
-        """Return the values of changes that only TiDB converts; the arguments are those of `on_changes`."""
-        return _doubts(self.assignments, columns, changes, dict(self.types), row_ts)
+    ) -> list[Misfit]:
+        """Return the columns whose types do not hold what `on_changes` returns; the arguments are its own."""
+        return _misfits(self.assignments, columns, changes, row_ts, own=True)
 
-    def pending_ts(self, columns: Iterable[str], waits: Collection[str] = ()) -> int:
+    def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
+        """Return the type that holds the values of a column, and of those that DDL has renamed to it.
+
+        Args:
+            column: the column.
+            type_: the type that it has.
+            sources: the types of all columns.
+
+        Returns:
+            The narrowest type; None if there is none.
+        """
+        given = {name.lower(): one for name, one in sources.items()}
+        pieces = _pieces(self.assignments, [column]).get(column, ())
+        renamed = [given[what] for _, what in pieces if isinstance(what, str) and what in given]
+        wide: DataType | None = type_
+        for one in renamed:
+            wide = None if wide is None else common_type(wide, one)
+        return wide
+
+    def pending_ts(self, columns: Iterable[str]) -> int:
         """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
-        return max((one.commit_ts for one in self._pending(columns, waits)), default=0)
+        return max((one.commit_ts for one in self._pending(columns)), default=0)
 
-    def filled(self, columns: Iterable[str], waits: Collection[str] = ()) -> DDLState:
+    def filled(self, columns: Iterable[str]) -> DDLState:
         """Return the state after `on_rows` was done."""
-        done = self._pending(columns, waits)
+        done = self._pending(columns)
         return replace(
             self, assignments=tuple(replace(one, filled=True) if one in done else one for one in self.assignments)
         )
 
-    def _pending(self, columns: Iterable[str], waits: Collection[str] = ()) -> list[Assignment]:
+    def _pending(self, columns: Iterable[str]) -> list[Assignment]:
         """Return the assignments that `on_rows` makes.
 
         A column that the target lacks gets its values later, and until then the column that it was before keeps them;
@@ -272,8 +297,7 @@ class DDLState:
                               if it.column == one.source and it.commit_ts < one.commit_ts), None)  # fmt: skip
                 passes = takes is not None and takes not in waiting and takes not in more
                 if (
-                    one.column in waits
-                    or (one.column not in names and not passes)
+                    (one.column not in names and not passes)
                     or (one.column in kept and one.commit_ts >= kept[one.column])
                     or gives in waiting
                 ):
@@ -313,30 +337,26 @@ class DDLState:
         """
         pending = self._pending(columns)  # the rest is done to changes too once it is done to rows
         known = [one for one in self.assignments if one.filled or one in pending]
-        return _expressions(known, columns, changes, dict(self.types), row_ts=row_ts, time_zone=time_zone)
+        return _expressions(known, columns, changes, row_ts=row_ts, time_zone=time_zone)
 
 
 def _expressions(
     assignments: Sequence[Assignment],
     columns: Mapping[str, DataType],
     row_columns: Mapping[str, DataType],
-    mysql_types: Mapping[str, str],
     *,
     row_ts: str,
     time_zone: str,
-    moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the expression of each column that assignments change."""
     names = {name.lower(): name for name in row_columns}
     out = {}
     for column, its in _pieces(assignments, columns).items():
-        type_ = columns[column]
-        whens = [
-            f"WHEN {row_ts} <= {bound} THEN "
-            f"{_rendered(one, column, type_, names | _aside(moved, bound), row_columns, mysql_types, time_zone)}"
-            for bound, one in its
-        ]
-        own = _rendered(column.lower(), column, type_, names, row_columns, mysql_types, time_zone)
+        *values, own = (
+            _rendered(what, column, columns[column], names, row_columns, time_zone)
+            for what in (*(what for _, what in its), column.lower())
+        )
+        whens = [f"WHEN {row_ts} <= {bound} THEN {value}" for (bound, _), value in zip(its, values, strict=True)]
         out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
     return out
 
@@ -358,42 +378,40 @@ def _pieces(assignments: Sequence[Assignment], columns: Iterable[str]) -> dict[s
     return out
 
 
-def _doubts(
+def _misfits(
     assignments: Sequence[Assignment],
     columns: Mapping[str, DataType],
     row_columns: Mapping[str, DataType],
-    mysql_types: Mapping[str, str],
     row_ts: str,
-    moved: Mapping[str, Sequence[tuple[int, str]]] = MappingProxyType({}),
-) -> list[Doubt]:
-    """Return the columns that have the values of other ones by `_expressions`, and cannot have all of them."""
+    *,
+    own: bool = False,
+) -> list[Misfit]:
+    """Return the columns whose types do not hold what `_expressions` gives them.
+
+    Args:
+        assignments: the assignments.
+        columns: the columns that get values.
+        row_columns: the columns of the rows.
+        row_ts: the expression of a row's commit-ts.
+        own: whether the values count that a column has itself, in rows after all events.
+    """
     names = {name.lower(): name for name in row_columns}
-    doubts = []
+    found = []
     for column, its in _pieces(assignments, columns).items():
-        after = 0
-        for bound, what in its:
-            name = (names | _aside(moved, bound)).get(what) if isinstance(what, str) else None
-            if isinstance(what, str) and name is not None and not _holds(columns[column], row_columns[name]):
-                old_mysql = _parsed(mysql_types.get(what))
-                exact = conversion(quoted(name), row_columns[name], columns[column], old_mysql).exact
-                where = f"{row_ts} > {after} AND {row_ts} <= {bound} AND NOT ({exact})"
-                doubts.append(Doubt(column, columns[column], name, where))
-            after = bound
-    return doubts
+        after, type_ = 0, columns[column]
+        ends: list[tuple[int | None, str | _Value]] = [*its, *([(None, column.lower())] if own else [])]
+        for bound, what in ends:
+            name = names.get(what) if isinstance(what, str) else None
+            if name is not None and not _holds(type_, row_columns[name]):
+                until = "" if bound is None else f" AND {row_ts} <= {bound}"
+                where = f"{row_ts} > {after}{until} AND {quoted(name)} IS NOT NULL"
+                found.append(Misfit(column, type_, name, row_columns[name], where))
+            after = bound or after
+    return found
 
 
 def _holds(type_: DataType, values: DataType) -> bool:
     return common_type(values, type_) == type_
-
-
-def _parsed(mysql_type: str | None) -> ColumnType | None:
-    return None if mysql_type is None else parse_type(mysql_type)
-
-
-def _aside(moved: Mapping[str, Sequence[tuple[int, str]]], bound: int) -> dict[str, str]:
-    """Return where the values are that columns had at a commit-ts, of those that moved aside since."""
-    names = {column: [name for until, name in its if until >= bound] for column, its in moved.items()}
-    return {column: its[0] for column, its in names.items() if its}
 
 
 def _after(bound: int, assignments: Sequence[Assignment]) -> dict[str, str | _Value]:
@@ -415,23 +433,18 @@ def _rendered(
     type_: DataType,
     names: Mapping[str, str],
     row_columns: Mapping[str, DataType],
-    mysql_types: Mapping[str, str],
     time_zone: str,
 ) -> str:
+    """Return an expression. A value that the type does not hold is none: `_misfits` has refused it where it counts."""
+    null = f"CAST(NULL AS {type_.simpleString()})"
     if isinstance(what, str):
         name = names.get(what)
-        if name is None:
-            return f"CAST(NULL AS {type_.simpleString()})"
-        own = row_columns[name]
-        if own == type_:
-            return quoted(name)
-        if _holds(type_, own):
-            return f"CAST({quoted(name)} AS {type_.simpleString()})"
-        # NULL in place of an error: rows that count have no such value, or the merge is refused (`Doubt`).
-        kept = conversion(quoted(name), own, type_, _parsed(mysql_types.get(what)))
-        return f"CASE WHEN {kept.exact} THEN {kept.value} END"
+        if name is None or not _holds(type_, row_columns[name]):
+            return null
+        same = row_columns[name] == type_
+        return quoted(name) if same else f"CAST({quoted(name)} AS {type_.simpleString()})"
     try:
         return literal(what.text, parse_type(what.type), type_, time_zone)
     except ValueError as error:
         warn(f"Column {column}: rows that are older than the column get NULL: the default {error}")
-        return f"CAST(NULL AS {type_.simpleString()})"
+        return null

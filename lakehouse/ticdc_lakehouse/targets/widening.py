@@ -12,13 +12,12 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     ShortType,
-    StringType,
     TimestampNTZType,
 )
 
 from ticdc_source.developer_api import ColumnType
 
-__all__ = ["common_type", "delta_can_widen", "holds_all", "iceberg_can_widen", "takes"]
+__all__ = ["common_type", "delta_can_widen", "holds_all", "iceberg_can_widen"]
 
 _INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
 # Digits before the point that a decimal needs for each of them: so many has the type to which Delta widens them.
@@ -38,11 +37,6 @@ def common_type(first: DataType, second: DataType) -> DataType | None:
     scale = max(one.scale, other.scale)
     digits = max(one.precision - one.scale, other.precision - other.scale) + scale
     return DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
-
-
-def takes(type_: DataType, values: DataType) -> bool:
-    """Return whether a column may get values of another type by a cast: text gets any, a number those that fit."""
-    return isinstance(type_, StringType) or common_type(type_, values) is not None
 
 
 def _as_decimal(type_: DataType) -> DecimalType | None:

@@ -11,7 +11,6 @@ from ticdc_source.schema.mysql_ddl.attributes import Default
 from ticdc_source.schema.mysql_ddl.statements import (
     Add,
     AddKey,
-    Create,
     Drop,
     DropKey,
     Fill,
@@ -30,7 +29,6 @@ __all__ = [
     "Renamed",
     "Retyped",
     "changes_primary_key",
-    "created_types",
     "name_before",
     "old_row_changes",
     "renamed_tables",
@@ -109,16 +107,6 @@ def renamed_tables(event: DDLEvent) -> list[TableName]:
         ValueError: the text cannot be parsed.
     """
     return [step.table for step in steps(event.query, event.table.database) if isinstance(step, RenameTable)]
-
-
-def created_types(event: DDLEvent) -> dict[str, ColumnType]:
-    """Return the types of the columns of the table that a DDL event creates, by lower-case name.
-
-    Raises:
-        ValueError: the text cannot be parsed.
-    """
-    creates = [step for step in steps(event.query, event.table.database) if isinstance(step, Create)]
-    return {name: type_ for step in creates for name, type_ in step.columns.items()}
 
 
 def changes_primary_key(event: DDLEvent) -> bool | None:
