@@ -23,7 +23,6 @@ from ticdc_source.planning.ddl_copies import (
     coverage_from_json,
     coverage_to_json,
     lower_partitions,
-    without_passed,
 )
 from ticdc_source.planning.read_schema import format_schema
 from ticdc_source.protocols import decoder_of
@@ -101,11 +100,13 @@ def edges_of(log: Log, wire: Wire, asked: list[OffsetRange] | None = None, **opt
 
 def batch_of(log: Log, ranges: Iterable[OffsetRange], wire: Wire, first: Mapping[int, int] | None = None) -> DDLCopies:
     """Return the copies that a batch has."""
-    ranges = [each for each in ranges if each.size]
-    earliest = {TopicPartition(T, partition): (first or {}).get(partition, 0) for partition in log}
-    latest = {TopicPartition(T, partition): len(records) for partition, records in log.items()}
-    coverage = edges_of(log, wire).of_batch(ranges, earliest, latest)
-    return by_topic([each.topic_partition for each in ranges], coverage)
+    by_partition = {each.topic_partition: each for each in ranges if each.size}
+    edges = edges_of(log, wire)
+    coverage = {
+        tp: edges.of_range(by_partition[tp], (first or {}).get(tp.partition, 0), len(log[tp.partition]))
+        for tp in lower_partitions(by_partition)
+    }
+    return by_topic(by_partition, coverage)
 
 
 def changefeed(wire: Wire, seed: int, partitions: int = 3, seconds: int = 400) -> dict[int, list[tuple[int, Message]]]:
@@ -204,7 +205,10 @@ class Started:
         earliest = {tp: random_.choice((0, random_.randrange(old[tp] + 1))) for tp in ends}
         starts = {tp: random_.choice((end, random_.randrange(earliest[tp], end + 1))) for tp, end in ends.items()}
         now = {tp.partition: log[tp.partition][:end] for tp, end in ends.items()}
-        coverage = edges_of(now, wire).of_starts({tp: starts[tp] for tp in lower_partitions(starts)}, earliest, ends)
+        edges = edges_of(now, wire)
+        coverage = {
+            tp: edges.of_start(OffsetRange(*tp, starts[tp], ends[tp]), earliest[tp]) for tp in lower_partitions(starts)
+        }
         return cls(
             log,
             [OffsetRange(*tp, start, len(log[tp.partition])) for tp, start in starts.items()],
@@ -221,53 +225,6 @@ def test_a_stream_from_any_offsets_has_each_ddl_once(wire: Wire) -> None:
         rows = ddl_rows(stream.log, stream.ranges, stream.copies, wire)
 
         assert Counter(query for _, query in rows) == ddl_inside(stream.log, stream.ranges, wire), f"seed {seed}"
-
-
-@pytest.mark.parametrize("wire", EACH_WIRE[:2], ids=str)
-def test_what_a_stream_knows_of_ddl_that_it_has_passed_is_forgotten(wire: Wire) -> None:
-    """A micro-batch that knows only of DDL events still to come returns each one once, and in the end none is named."""
-    for seed in range(SEED, SEED + 5):
-        log, random_ = changefeed(wire, seed), random.Random(seed)
-        # In each partition the stream starts and goes on at another second: of some DDL events it has some copies.
-        starts, later = (
-            {tp: offset_at(log, tp, second + random_.randrange(30)) for tp in partitions_of(log)}
-            for second in (150, 150 + random_.choice((10, 40, 90)))
-        )
-        later = {tp: max(starts[tp], offset) for tp, offset in later.items()}
-        earliest, ends = dict.fromkeys(starts, 0), {tp: len(log[tp.partition]) for tp in starts}
-        before = edges_of(log, wire).of_starts(
-            {tp: starts[tp] for tp in lower_partitions(starts)},
-            {tp: max(0, at - 20) for tp, at in starts.items()},
-            ends,
-        )
-        kept = without_passed(before, edges_of(log, wire).passed(later, earliest))
-
-        first = [OffsetRange(*tp, starts[tp], later[tp]) for tp in starts]
-        second = [OffsetRange(*tp, later[tp], ends[tp]) for tp in starts]
-        rows = [
-            ddl_rows(log, ranges, by_topic(starts, coverage), wire)
-            for ranges, coverage in ((first, before), (first, kept), (second, before), (second, kept))
-        ]
-        assert before
-        assert rows[3] == rows[2], f"seed {seed}"
-        assert coverage_to_json(without_passed(before, edges_of(log, wire).passed(ends, earliest))) == {}
-
-
-def test_ddl_that_one_partition_has_not_passed_stays_known() -> None:
-    """What a stream knows of a DDL event stays until watermarks of all partitions tell that it lies before."""
-    wire, ts = Wire("open-protocol"), TSO
-    messages = [wire.ddl(ts, "truncate table t"), wire.watermark(ts), wire.row(ts + 1)]
-    log = {partition: [(BEGIN, message) for message in messages] for partition in (0, 1)}
-    names = DDLCoverage(after=ts, inside=frozenset({f"{ts}-x"}), outside=frozenset({f"{ts + 1}-y"}))
-    first, second = partitions_of(log)
-
-    def kept(begins: tuple[int, int]) -> DDLCoverage:
-        edges = edges_of(log, wire)
-        passed = edges.passed(dict(zip((first, second), begins, strict=True)), {first: 0, second: 0})
-        return without_passed({first: names}, passed)[first]
-
-    assert kept((3, 1)) == kept((0, 3)) == names
-    assert kept((3, 2)) == DDLCoverage(outside=frozenset({f"{ts + 1}-y"}))
 
 
 @pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
@@ -338,7 +295,7 @@ def test_a_ddl_is_not_lost_where_a_lower_partition_has_no_record_left() -> None:
 
     options = make_options(outputFormat="event", protocol=wire.protocol)
     edges = DDLEdges(fetch, decoder_of(wire.protocol, options), options, len(log))
-    coverage = edges.of_starts({TopicPartition(T, 0): 500}, earliest, dict.fromkeys(earliest, 500))
+    coverage = {TopicPartition(T, 0): edges.of_start(OffsetRange(T, 0, 500, 500), 500)}
 
     rows = ddl_rows(log, [OffsetRange(T, 1, 490, 500)], by_topic(earliest, coverage), wire)
 
