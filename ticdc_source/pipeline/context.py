@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Definitions, TypeVersions, Written
+from ticdc_source.schema.model import Definitions, TypeVersions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
@@ -21,17 +21,13 @@ class ColumnContext:
         name: the name in lower case.
         type: the MySQL type; None if it is unknown.
         versions: the types that DDL events declared for it over time, if they changed.
-        written: how its strings are written, if messages do not tell.
         key: whether it is part of the handle key; the protocol may not carry all of its columns.
-        binary: whether its strings are binary, as a sample shows, if messages do not tell.
     """
 
     name: str
     type: ColumnType | None = None
     versions: TypeVersions = ()
-    written: Written = Written.UNKNOWN
     key: bool = False
-    binary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
