@@ -770,7 +770,7 @@ def with_ddl(cluster: FakeCluster, looks: Looks, *, fail: bool = True) -> TopicP
 
     def look(starts: dict[TopicPartition, int], _: object) -> dict[TopicPartition, DDLCoverage]:
         looks.append(dict(starts))
-        return {each: DDLCoverage(after=1000 + start, inside=frozenset({"7-a"})) for each, start in starts.items()}
+        return {each: DDLCoverage(after=1000 + start, exceptions=frozenset({"7-a"})) for each, start in starts.items()}
 
     plan = planner(cluster, fail=fail)
     plan.members = StreamCoverage(cluster.earliest, look, allows_loss=not fail)
@@ -787,9 +787,9 @@ def test_which_ddl_a_stream_has_is_looked_up_when_it_starts_and_kept() -> None:
     later = via_json(with_ddl(cluster, looks).next(first))
 
     assert looks == [{T0: 20}]  # no other partition asks what T1 and U0 have
-    assert first["$ddl"] == later["$ddl"] == {"t": {"0": {"after": 1020, "inside": ["7-a"]}}}
+    assert first["$ddl"] == later["$ddl"] == {"t": {"0": {"after": 1020, "exceptions": ["7-a"]}}}
     for end in (first, later):
-        assert coverage_of(end) == {T0: DDLCoverage(after=1020, inside=frozenset({"7-a"}))}
+        assert coverage_of(end) == {T0: DDLCoverage(after=1020, exceptions=frozenset({"7-a"}))}
     assert plan.next(later) == later
 
 

@@ -103,7 +103,7 @@ def test_ddl_and_rows_may_share_a_message() -> None:
 
 
 def test_a_row_without_flags_is_a_bad_record() -> None:
-    """A row of TiCDC up to v4.0.4, which wrote no flags, is refused with its reason; those of later releases are read."""
+    """A row of TiCDC up to v4.0.4, which wrote no flags, is refused with its reason; later releases are read."""
     old = {"id": {"t": INT, "h": True, "v": 1}, "c": {"t": VARCHAR, "v": "a"}}
     new = {"id": cell(INT, 2, HANDLE, h=True), "c": cell(VARCHAR, "b", 64)}
     messages = [open_message(open_row({"u": row})) for row in (new, old, new)]
@@ -345,4 +345,4 @@ def test_types_and_flags_are_json_integers(described: dict[str, Any]) -> None:
     table = Captured.of(good, message).read(schema=schema, mode="PERMISSIVE")
 
     assert table["c"].to_pylist() == [5, None]
-    assert "not an open-protocol row event: column 'c' has " in table["_corrupt_record"].to_pylist()[1]
+    assert "not an open-protocol row: column 'c' has " in table["_corrupt_record"].to_pylist()[1]

@@ -36,9 +36,10 @@ __all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "ha
 
 _FIRST = 256  # offsets in the first window; later windows are larger
 _NEIGHBOURS = 16  # a producer may send a record late: the latest timestamp of so many is the time of the first of them
-_MOST_NAMED = 200  # an offset in a checkpoint names at most so many DDL events inside, and as many outside
+_MOST_NAMED = 200  # an offset in a checkpoint names at most so many DDL events of a partition
 
 Coverage = Mapping[TopicPartition, DDLCoverage]
+_CommitTs = dict[str, int | None]  # of DDL events, by identity
 ALL = DDLCoverage()
 
 
@@ -87,7 +88,7 @@ class _Seen:
         is_whole: whether all records of the range were read.
     """
 
-    ddl: dict[str, int | None] = field(default_factory=dict)
+    ddl: _CommitTs = field(default_factory=dict)
     watermark: int | None = None
     oldest: tuple[int, int] | None = None
     newest_ms: int = -1
@@ -167,18 +168,17 @@ class DDLEdges:
             log_start: the log start of its partition.
             latest: the end of its partition, looked up after the range was planned.
         """
-        start, end = offset_range.start, offset_range.end
         tail = self._backwards(offset_range, margin_ms=0)
         if tail.is_whole:
-            return DDLCoverage(until=-1, inside=frozenset(tail.ddl))
-        at_start = self.of_start(offset_range, log_start) if start else ALL
-        inside, outside, until = at_start.inside.union(tail.ddl), at_start.outside, tail.watermark
+            return DDLCoverage(until=-1).with_seen(tail.ddl, {})
+        after, inside, outside = self._around_start(offset_range, log_start) if offset_range.start else (None, {}, {})
+        until, end = tail.watermark, offset_range.end
         if until is None:
             behind = self._forwards(offset_range._replace(start=end, end=max(end, latest)), lambda _: False)
-            outside = outside.union(behind.ddl)
+            outside = outside | behind.ddl
             if not behind.is_whole:  # nothing tells which other DDL events lie before the end
                 until = -1
-        return DDLCoverage(after=at_start.after, until=until, inside=inside, outside=outside - inside)
+        return DDLCoverage(after=after, until=until).with_seen(inside | tail.ddl, outside)
 
     def of_start(self, offset_range: OffsetRange, log_start: int) -> DDLCoverage:
         """Return the coverage of a topic partition that is read from the start of a range on, without an end.
@@ -187,20 +187,22 @@ class DDLEdges:
             offset_range: the start, and the end of what may be read to decide.
             log_start: the log start of the partition.
         """
+        after, inside, outside = self._around_start(offset_range, log_start)
+        return DDLCoverage(after=after).with_seen(inside, outside)
+
+    def _around_start(self, offset_range: OffsetRange, log_start: int) -> tuple[int | None, _CommitTs, _CommitTs]:
+        """Return what `DDLCoverage.after` is for a start, and the DDL events that were seen after it and before it."""
         start, margin_ms = offset_range.start, CLOCKS_DIFFER_MS
         before = self._backwards(offset_range._replace(start=min(log_start, start), end=start), margin_ms)
         if before.is_whole and log_start == 0:  # a DDL event that TiCDC sends again after the start may come twice
-            return DDLCoverage(outside=frozenset(before.ddl))
+            return None, {}, before.ddl
         since = _Seen()
         if not before.is_enough(margin_ms):
             since = self._forwards(offset_range, lambda seen: before.and_(seen).is_enough(margin_ms))
         after = before.and_(since).bound
         if after is None:  # no record is left: all DDL events before the start are of the past
             after = of_ms(int(time.time() * 1000) + CLOCKS_DIFFER_MS)
-        # Named are DDL events that were seen on the other side than `after` says, and those seen on both sides.
-        inside = {key for key, ts in since.ddl.items() if ts is None or ts <= after or key in before.ddl}
-        outside = {key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in since.ddl}
-        return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
+        return after, since.ddl, before.ddl
 
     def _backwards(self, offset_range: OffsetRange, margin_ms: int) -> _Seen:
         windows = windows_from_end(offset_range, self._fetch, _FIRST)
@@ -235,15 +237,10 @@ def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
 
 
 def _to_json(copies: DDLCoverage) -> dict[str, Any]:
-    after, inside, outside = copies.after, _by_ts(copies.inside), _by_ts(copies.outside)
-    if len(outside) > _MOST_NAMED:  # a larger `after` puts those outside that are not named
-        after = max(_ts_of(outside[-_MOST_NAMED - 1]), -1 if after is None else after)
-    named = {"after": after, "inside": inside[-_MOST_NAMED:], "outside": outside[-_MOST_NAMED:]}
-    return {name: value for name, value in named.items() if value not in (None, [])}
-
-
-def _by_ts(identities: Iterable[str]) -> list[str]:
-    return sorted(identities, key=lambda identity: (_ts_of(identity), identity))
+    after, names = copies.after, sorted(copies.exceptions)
+    if len(names) > _MOST_NAMED:  # a larger `after` puts all of them outside
+        after, names = max(-1 if after is None else after, *map(_ts_of, names)), []
+    return {name: value for name, value in (("after", after), ("exceptions", names)) if value not in (None, [])}
 
 
 def _ts_of(identity: str) -> int:
@@ -268,7 +265,7 @@ def coverage_from_json(members: object) -> dict[TopicPartition, DDLCoverage]:
 
 
 def _from_json(copies: Mapping[str, Any]) -> DDLCoverage:
-    after, inside, outside = copies.get("after"), copies.get("inside", []), copies.get("outside", [])
-    if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in (*inside, *outside)):
+    after, exceptions = copies.get("after"), copies.get("exceptions", [])
+    if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in exceptions):
         raise ValueError
-    return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
+    return DDLCoverage(after=after, exceptions=frozenset(exceptions))

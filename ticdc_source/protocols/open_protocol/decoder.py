@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -64,13 +63,11 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
     return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
 
-@dataclass(frozen=True)
 class OpenProtocol(RowDecoder):
     """The open-protocol decoder."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="open-protocol",
-        event="an open-protocol row event",
         recognizes=_recognizes,
         kernels=KERNELS,
         chunk_records=500,  # a record holds several events
@@ -226,7 +223,7 @@ def _check_types(name: str, code: object, flags: object, handle: object) -> None
     if flags is None:
         msg = (
             f"column {name!r} has no flags ('f'): TiCDC up to v4.0.4 wrote this message, which does not say whether "
-            "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to what it writes then"
+            "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
         )
         raise ValueError(msg)
     if type(code) is not int or type(flags) is not int or type(handle) not in _MARKS:
