@@ -80,7 +80,7 @@ class _Seen:
 
     Attributes:
         ddl: the commit-ts of each DDL event, by the identity of the event.
-        watermark: the largest watermark; None if there is none.
+        watermark: the largest watermark; -1 if there is none.
         oldest: the offset and the time (ms since 1970) of the first record; None if no record has a timestamp.
         newest_ms: the largest timestamp.
         ahead_ms: the most by which a commit-ts is later than the timestamp of its record: 0, unless clocks differ.
@@ -89,7 +89,7 @@ class _Seen:
     """
 
     ddl: _CommitTs = field(default_factory=dict)
-    watermark: int | None = None
+    watermark: int = -1
     oldest: tuple[int, int] | None = None
     newest_ms: int = -1
     ahead_ms: int = 0
@@ -105,7 +105,7 @@ class _Seen:
         for split in splits_of(decoder, chunk):
             seen.ddl |= {event.identity: event.commit_ts for event in split.ddl}
             marks = [(mark.position, mark.ts) for mark in split.watermarks]
-            seen.watermark = max((ts for _, ts in marks), default=seen.watermark)
+            seen.watermark = max(seen.watermark, *(ts for _, ts in marks), -1)
             for position, ts in (*marks, *((event.position, event.commit_ts) for event in split.ddl)):
                 if ts is not None and times[position] >= 0:
                     seen.ahead_ms = max(seen.ahead_ms, physical_ms(ts) - times[position])
@@ -115,7 +115,7 @@ class _Seen:
         """Return what was found in the records of both."""
         return _Seen(
             self.ddl | other.ddl,
-            max((mark for mark in (self.watermark, other.watermark) if mark is not None), default=None),
+            max(self.watermark, other.watermark),
             min((oldest for oldest in (self.oldest, other.oldest) if oldest), default=None),
             max(self.newest_ms, other.newest_ms),
             max(self.ahead_ms, other.ahead_ms),
@@ -138,7 +138,7 @@ class _Seen:
         if self.oldest is None:
             return False
         until_ms = self.oldest[1] + self.ahead_ms + margin_ms
-        if self.watermark is None:  # if TiCDC wrote watermarks, there would be one each second
+        if self.watermark < 0:  # if TiCDC wrote watermarks, there would be one each second
             return self.newest_ms > until_ms + CLOCKS_DIFFER_MS
         return physical_ms(self.watermark) >= until_ms
 
@@ -172,12 +172,12 @@ class DDLEdges:
         if tail.is_whole:
             return DDLCoverage(until=-1).with_seen(tail.ddl, {})
         after, inside, outside = self._around_start(offset_range, log_start) if offset_range.start else (None, {}, {})
-        until, end = tail.watermark, offset_range.end
-        if until is None:
+        until: int | None = tail.watermark
+        end = offset_range.end
+        if tail.watermark < 0:
             behind = self._forwards(offset_range._replace(start=end, end=max(end, latest)), lambda _: False)
             outside = outside | behind.ddl
-            if not behind.is_whole:  # nothing tells which other DDL events lie before the end
-                until = -1
+            until = None if behind.is_whole else -1  # if not, nothing tells which other DDL events lie before the end
         return DDLCoverage(after=after, until=until).with_seen(inside | tail.ddl, outside)
 
     def of_start(self, offset_range: OffsetRange, log_start: int) -> DDLCoverage:
