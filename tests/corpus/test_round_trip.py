@@ -25,7 +25,6 @@ from tests.encoders.debezium import Debezium
 from tests.encoders.native_debezium import NativeDebezium, left_of
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.random_tables import Changes
-from tests.encoders.random_values import FAMILIES
 from tests.encoders.simple import Simple
 from tests.encoders.tables import Event, Table, changed, images, keys_only, table_of
 from tests.support.captured import Captured, Record, as_spelt, random_sizes, sanitized
@@ -47,8 +46,6 @@ ROWS = [
 PARTITIONS = 2
 NATIVE = "native debezium"
 REGISTERED = ("avro", "debezium-avro")
-# Up to v4.0.4 TiCDC loses the bytes of binary strings.
-WITHOUT_BINARY = tuple(family for family in FAMILIES if family != "binary")
 
 
 TEXT_KINDS = frozenset({
@@ -92,8 +89,6 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
         Variant("only-output-updated-columns", OpenProtocol(only_updated=True), batch=5),
         Variant("delete-only-output-handle-key-columns", OpenProtocol(delete_handle_key=True), _DELETE_KEYS, batch=16),
         Variant("v4.0 batches", OpenProtocol(), batch=4096, ddl_batches=True),
-        Variant("v4.0.4", OpenProtocol(flags=False), batch=16, families=WITHOUT_BINARY),
-        Variant("the documentation's log", OpenProtocol(flags=False, base64=True), batch=16),
         Variant("snappy", OpenProtocol(compression="snappy"), batch=3, large="claim-check"),
         Variant("handle-key-only", OpenProtocol(), batch=4, large="handle-key-only"),
         Variant("lz4", OpenProtocol(compression="lz4", time_zone="Asia/Shanghai"), time_zone="Asia/Shanghai", batch=3),
@@ -196,8 +191,7 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
             if protocol == NATIVE and events[0]["op"] == "delete":
                 captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
 
-    flagless = not getattr(variant.encoder, "flags", True)  # only DDL tells text from binary
-    has_ddl = protocol in ("debezium", "simple") or flagless or chance.random() < 0.5  # DDL in the topic gives types
+    has_ddl = protocol in ("debezium", "simple") or chance.random() < 0.5  # DDL in the topic gives types
     for event in made.run(tables, changes):
         if event["op"] in ("ddl", "watermark"):
             table = None

@@ -86,8 +86,6 @@ class OpenProtocol:
         delete_handle_key: delete-only-output-handle-key-columns.
         compression: large-message-handle-compression.
         time_zone: of the TiCDC server.
-        flags: False writes as TiCDC v4.0.0 to v4.0.4: no `f`, and binary strings as text.
-        base64: whether CHAR, VARCHAR, BINARY and VARBINARY are base64, as the documentation's log has them.
     """
 
     old_value: bool = True
@@ -95,8 +93,6 @@ class OpenProtocol:
     delete_handle_key: bool = False
     compression: str = "none"
     time_zone: str = "UTC"
-    flags: bool = True
-    base64: bool = False
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
         """Write the record of one batch of events: rows, or (in TiCDC v4.0) several DDL or resolved events."""
@@ -158,8 +154,7 @@ class OpenProtocol:
         cell: dict[str, Any] = {"t": _CODES[column.type_name]}
         if name in table.handle_key:
             cell["h"] = True
-        if self.flags:
-            cell["f"] = _flags(table, column)
+        cell["f"] = _flags(table, column)
         cell["v"] = None if value is None else self._value(column, value)
         return cell
 
@@ -171,7 +166,7 @@ class OpenProtocol:
             return float(value)
         if type_name in ("enum", "set", "bit"):
             return value["number"]
-        if type_name in (*TEXTS, *BLOBS) or (self.base64 and type_name in ("char", "varchar", "binary", "varbinary")):
+        if type_name in (*TEXTS, *BLOBS):
             data = bytes.fromhex(value["hex"]) if isinstance(value, dict) else value.encode()
             return base64.b64encode(data).decode()
         if column.binary:

@@ -326,8 +326,8 @@ def test_rows_behind_the_sample_are_no_reason_to_warn() -> None:
 
 @pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 def test_go_quoted_binary_is_base64() -> None:
-    """Binary that messages write with Go's escapes, without flags, is base64 of its bytes, as `changelog` has them."""
-    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "v": "\\x89PNG"}}}
+    """Binary that messages write with Go's escapes is base64 of its bytes, as `changelog` has them."""
+    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "f": 1, "v": "\\x89PNG"}}}
     captured = Captured.of(open_message((key, value)))
 
     assert captured.read().column("v").to_pylist() == [b"\x89PNG"]

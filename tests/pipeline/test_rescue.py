@@ -252,9 +252,9 @@ def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
     assert pa.Table.from_batches(batches).to_pylist() == [{"id": 1, "_rescued_data": '{"level":"gold"}'}]
 
 
-def test_what_a_schema_of_the_users_leaves_out_is_binary_as_the_sample_shows() -> None:
-    """A rescued column of Go-quoted binary without flags is base64 of its bytes, as in `event`."""
-    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "v": "\\x89PNG"}}}
+def test_what_a_schema_of_the_users_leaves_out_is_binary_as_messages_say() -> None:
+    """A rescued column of Go-quoted binary is base64 of its bytes, as in `event`."""
+    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "f": 1, "v": "\\x89PNG"}}}
     captured = Captured.of(open_message((key, value)))
     options = make_options(onSchemaDrift="rescue")
     sample = take_sample(captured.ranges(), captured.fetch, options)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, Record, rows_of
-from tests.support.messages import TSO, Message, canal, cell, debezium_ddl, open_message, open_row
+from tests.support.messages import TSO, Message, canal, debezium_ddl, open_message
 from ticdc_source.pipeline.record_frames import survey
 from ticdc_source.pipeline.rows import RECORD
 from ticdc_source.planning.batch_tables import FoundTables, find_tables
@@ -154,34 +154,6 @@ def test_an_earlier_micro_batch_decides_for_one_with_nulls_only() -> None:
 
     assert type_of_price(first) == type_of_price(last) == ("decimal128(38, 2)", False)
     assert nothing.column_types == {"shop.a": {"id": "int", "price": "decimal(38,2)"}, "shop.b": {"id": "int"}}
-
-
-def flagless(value: str | None) -> Message:
-    """Return an insert with a string without flags."""
-    return open_message(open_row({"u": {"id": cell(3, 1, None), "c": cell(15, value, None)}}))
-
-
-@pytest.mark.filterwarnings("ignore:The messages of .* do not fully say")
-@pytest.mark.parametrize(
-    ("first", "later", "form"),
-    [
-        ("some text", "abc=", ("string", b"plain")),  # alone, it would be base64 of bytes
-        ("some text", "YWJjZA==", ("string", b"plain")),  # alone, it would be base64 of a text
-        ("aGVsbG8=", "/w==", ("string", b"base64")),
-        ("/w==", "aGVsbG8=", ("binary", b"base64_of_bytes")),
-        ("/w==", "some text", ("binary", b"base64_of_bytes")),
-    ],
-)
-def test_strings_without_flags_stay_what_the_first_micro_batch_shows(
-    first: str, later: str, form: tuple[str, bytes]
-) -> None:
-    """Neither the type nor how strings are written changes with the values of a later micro-batch."""
-    table, types = TableName("test", "t"), dict[str, Mapping[str, str]]()
-    for value in (first, None, later, first):
-        batch = found(flagless(value), types=types, protocol="open-protocol")
-        field = batch.schemas[table].field("c")
-        assert (str(field.type), field.metadata[b"ticdc.written"]) == form
-        types = batch.column_types
 
 
 def test_who_knows_a_type_better_than_an_earlier_micro_batch_decides() -> None:

@@ -16,7 +16,7 @@ from ticdc_source.errors import DecodeError, FramingError, SchemaError, Unsuppor
 INT, VARCHAR, BLOB, HANDLE, BINARY, UNSIGNED = 3, 15, 252, 2, 1, 128
 
 
-def one_value(code: int, value: Any, flags: int | None = 0, **options: str) -> Any:
+def one_value(code: int, value: Any, flags: int = 0, **options: str) -> Any:
     """Read one value of a column of this type code."""
     body = {"u": {"id": cell(INT, 1, HANDLE), "c": cell(code, value, flags)}}
     return rows(open_message(open_row(body)), **options)[0]["c"]
@@ -102,15 +102,18 @@ def test_ddl_and_rows_may_share_a_message() -> None:
     assert [row["_sequence"]["index"] for row in rows(message)] == [2]
 
 
-@pytest.mark.filterwarnings("ignore:The messages of .* do not fully say")
-def test_strings_without_flags_are_base64_if_all_of_a_sample_are() -> None:
-    """A sample of strings without flags that all are base64 of a text is base64 (docs/wire.md, item 113)."""
-    encoded = base64.b64encode("aä".encode()).decode()
+def test_a_row_without_flags_is_a_bad_record() -> None:
+    """A row of TiCDC up to v4.0.4, which wrote no flags, is refused with its reason; later releases are read."""
+    old = {"id": {"t": INT, "h": True, "v": 1}, "c": {"t": VARCHAR, "v": "a"}}
+    new = {"id": cell(INT, 2, HANDLE, h=True), "c": cell(VARCHAR, "b", 64)}
+    messages = [open_message(open_row({"u": row})) for row in (new, old, new)]
 
-    assert one_value(VARCHAR, encoded, None) == "aä"
-    assert one_value(254, encoded, None) == "aä"
-    assert one_value(BLOB, encoded, None) == "aä".encode()
-    assert one_value(VARCHAR, encoded, 64) == encoded
+    found = rows(*messages, mode="PERMISSIVE")
+
+    assert [row["id"] for row in found] == [2, None, 2]
+    assert "TiCDC up to v4.0.4" in str(found[1]["_corrupt_record"])
+    with pytest.raises(DecodeError, match=r"column 'id' has no flags .*offset=1"):
+        rows(*messages)
 
 
 @pytest.mark.parametrize(("code", "flags", "value", "expected"), [
@@ -296,7 +299,7 @@ def test_frames_that_do_not_add_up(message: Message, reason: str) -> None:
     (open_row({"u": {"id": cell(INT, 1)}, "p": {"x": 7}}), "a member 'x' of 'p' that is no column"),
     (open_row({"p": {"id": cell(INT, 1)}}), "without a new one"),
     (open_row(b"\x04\x22\x4d\x18abc"), "looks compressed"),
-    (open_row({"u": {"id": {"t": 3}}}), "no member 'v'"),
+    (open_row({"u": {"id": {"t": 3, "f": 0}}}), "no member 'v'"),
 ])  # fmt: skip
 def test_events_that_cannot_be_read_say_why(event: tuple[dict[str, Any], Any], reason: str) -> None:
     """The error names the cause and the address."""
@@ -342,4 +345,4 @@ def test_types_and_flags_are_json_integers(described: dict[str, Any]) -> None:
     table = Captured.of(good, message).read(schema=schema, mode="PERMISSIVE")
 
     assert table["c"].to_pylist() == [5, None]
-    assert "not an open-protocol row event: column 'c' has " in table["_corrupt_record"].to_pylist()[1]
+    assert "not an open-protocol row: column 'c' has " in table["_corrupt_record"].to_pylist()[1]

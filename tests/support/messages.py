@@ -28,9 +28,9 @@ def open_row(body: Any, table: str = "t", **head: Any) -> tuple[dict[str, Any], 
     return {"ts": TSO, "scm": "test", "tbl": table, "t": 1, **head}, body
 
 
-def cell(code: int, value: Any, flags: int | None = 0, **more: Any) -> dict[str, Any]:
-    """Make an open-protocol column; flags None leaves them out, as TiCDC up to v4.0.4."""
-    return {"t": code, **more, **({} if flags is None else {"f": flags}), "v": value}
+def cell(code: int, value: Any, flags: int = 0, **more: Any) -> dict[str, Any]:
+    """Make an open-protocol column."""
+    return {"t": code, **more, "f": flags, "v": value}
 
 
 def canal(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Definitions, TypeVersions, Written
+from ticdc_source.schema.model import Definitions, TypeVersions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
@@ -21,17 +21,13 @@ class ColumnContext:
         name: the name in lower case.
         type: the MySQL type; None if it is unknown.
         versions: the types that DDL events declared for it over time, if they changed.
-        written: how its strings are written, if messages do not tell.
         key: whether it is part of the handle key; the protocol may not carry all of its columns.
-        binary: whether its strings are binary, as a sample shows, if messages do not tell.
     """
 
     name: str
     type: ColumnType | None = None
     versions: TypeVersions = ()
-    written: Written = Written.UNKNOWN
     key: bool = False
-    binary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,29 +68,31 @@ class DDLCoverage:
     another partition too: twice rather than never.
 
     Attributes:
-        after: the copies of DDL events with a larger commit-ts lie after the start; None if only those in
-            `outside` lie before it.
-        until: the copies of DDL events up to this commit-ts lie before the end; None if only those in
-            `outside` lie after it.
-        inside: the identities of DDL events whose copies lie inside, whatever `after` and `until` say.
-        outside: the identities of DDL events whose copies lie outside, whatever `after` and `until` say.
+        after: the copies of DDL events with a larger commit-ts lie after the start; None for all.
+        until: the copies of DDL events up to this commit-ts lie before the end; None for all.
+        exceptions: the identities of DDL events of which that is not true.
     """
 
     after: int | None = None
     until: int | None = None
-    inside: frozenset[str] = frozenset()
-    outside: frozenset[str] = frozenset()
-
-    @classmethod
-    def of_only(cls, identities: Iterable[str]) -> DDLCoverage:
-        """Return that the read has the copies of these DDL events and of no others."""
-        return cls(until=-1, inside=frozenset(identities))
+    exceptions: frozenset[str] = frozenset()
 
     def has(self, event: DDLEvent) -> bool:
         """Return whether the read surely has the partition's copy of a DDL event."""
-        identity, commit_ts = event.identity, event.commit_ts
-        if identity in self.inside or identity in self.outside:
-            return identity in self.inside
+        return self._is_between(event.commit_ts) != (event.identity in self.exceptions)
+
+    def with_seen(self, inside: Mapping[str, int | None], outside: Mapping[str, int | None]) -> DDLCoverage:
+        """Return the coverage with the exceptions that the driver has seen.
+
+        Args:
+            inside: the commit-ts of DDL events whose copies lie inside the read, by identity.
+            outside: the same of copies outside. What TiCDC has sent again may be in both, and is inside.
+        """
+        missed = {identity for identity, ts in inside.items() if not self._is_between(ts)}
+        lacking = {identity for identity, ts in outside.items() if self._is_between(ts)} - inside.keys()
+        return replace(self, exceptions=frozenset(missed | lacking))
+
+    def _is_between(self, commit_ts: int | None) -> bool:
         if commit_ts is None:
             return self.after is None and self.until is None
         return (self.after is None or commit_ts > self.after) and (self.until is None or commit_ts <= self.until)

@@ -30,7 +30,6 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import TABLE, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import parse_type
 from ticdc_source.sources.chunk import Chunk
 
 __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
@@ -39,7 +38,6 @@ __all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "rea
 _MAX_BYTES = 8 << 20
 _UNKNOWN_SCOPE = BatchScope()
 _log = logging.getLogger(__name__)
-_VARBINARY = parse_type("varbinary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +164,7 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
     if rescues and options.columns is None:  # every column that the schema lacks is unknown, whatever inference saw
         expected = names
     others = [
-        replace(_read_field(name, pa.string(), column), type=_VARBINARY if column.binary else column.type)
+        _read_field(name, pa.string(), column)
         for name, column in context.columns.items()
         if rescues and name not in names
     ]
@@ -207,7 +205,7 @@ def _field_of_schema(item: pa.Field, context: ReadContext) -> ReadField:
 
 
 def _read_field(name: str, arrow: pa.DataType, column: ColumnContext) -> ReadField:
-    return ReadField(name, arrow, type=column.type, versions=column.versions, written=column.written)
+    return ReadField(name, arrow, type=column.type, versions=column.versions)
 
 
 def events_of_one_table(

@@ -1,21 +1,24 @@
 """Which copies of DDL events a read has, if TiCDC sends every DDL event to each partition of its topic.
 
-A read from the first record of a topic has all copies. A read that starts or ends elsewhere may lack some: one copy of
-a DDL event may lie before the read starts in its partition, and another copy inside the read. The records around each
-edge, which is a start or an end in one partition, tell which copies the read has (docs/wire.md, items 29, 99 and 101;
-docs/design/0009-output-formats.md):
+Of the copies of a DDL event, a read keeps the one in the lowest partition that has it between its start and its end.
+So whoever has a copy must know, for each lower partition, whether the copy there lies before an edge, which is the
+start or the end of the read in that partition. The driver reads backwards from the edge, until the largest watermark
+that it has seen is later than the time of the oldest record that it has seen. Then:
 
-- All copies of a DDL event are equal.
-- After a watermark comes no new DDL event with a commit-ts up to the watermark's.
-- The timestamp of a record is not earlier than the time of its commit-ts, unless clocks differ.
+- All DDL events up to that commit-ts lie before the edge: no new one follows its watermark.
+- Of those after it, the driver has seen the ones before the edge: no event is committed later than it is recorded.
+
+Where records are deleted, or a topic has no watermarks, the driver also reads forwards. In doubt a DDL event comes from
+two partitions rather than from none (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from ticdc_source.errors import DataLossError, DecodeError
@@ -23,36 +26,28 @@ from ticdc_source.options.offsets import OffsetRange, unreadable
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCoverage
-from ticdc_source.planning.resolved_ts import (
-    CLOCKS_DIFFER_MS,
-    Fetch,
-    windows_from_end,
-    windows_from_start,
-)
+from ticdc_source.planning.resolved_ts import CLOCKS_DIFFER_MS, Fetch, windows_from_end, windows_from_start
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = [
-    "DDLEdges",
-    "by_topic",
-    "coverage_from_json",
-    "coverage_to_json",
-    "has_ddl_copies",
-    "lower_partitions",
-    "without_passed",
-]
+__all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "has_ddl_copies", "lower_partitions"]
 
 _FIRST = 256  # offsets in the first window; later windows are larger
-_NEIGHBOURS = 16  # the latest timestamp of so many records counts as the time of the first of them
-_NEWEST = 64  # offsets to read at the end of a partition, for the time of its newest record
-# An offset in a checkpoint names at most so many DDL events inside, and as many outside. Others may come twice.
-_MOST_NAMED = 200
+_NEIGHBOURS = 16  # a producer may send a record late: the latest timestamp of so many is the time of the first of them
+_MOST_NAMED = 200  # an offset in a checkpoint names at most so many DDL events of a partition
 
 Coverage = Mapping[TopicPartition, DDLCoverage]
+_CommitTs = dict[str, int | None]  # of DDL events, by identity
 ALL = DDLCoverage()
-_UNBOUNDED = (1 << 63) - 1  # no commit-ts is larger
+
+
+def has_ddl_copies(protocol: str | None, options: Options) -> bool:
+    """Return whether the read outputs DDL events, and every partition has a copy of them."""
+    if options.output_format != "event" or protocol is None:
+        return False
+    return PROTOCOLS[protocol].facts.ddl_partition is None
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> dict[str, dict[int, DDLCoverage]]:
@@ -79,76 +74,53 @@ def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPa
     return [each for each in topic_partitions if each != highest[each.topic]]
 
 
-def without_passed(coverage: Coverage, passed: Mapping[str, int]) -> dict[TopicPartition, DDLCoverage]:
-    """Return the coverage without what it says of DDL events that lie before a micro-batch in all partitions.
-
-    Args:
-        coverage: the coverage of a stream.
-        passed: the largest commit-ts of such DDL events, by topic (`DDLEdges.passed`).
-    """
-    kept: dict[TopicPartition, DDLCoverage] = {}
-    for topic_partition, copies in coverage.items():
-        until = passed.get(topic_partition.topic, -1)
-        inside, outside = (
-            frozenset(name for name in names if not 0 <= _ts_of(name) <= until)
-            for names in (copies.inside, copies.outside)
-        )
-        after = None if copies.after is not None and copies.after <= until else copies.after
-        kept[topic_partition] = replace(copies, after=after, inside=inside, outside=outside)
-    return kept
-
-
 @dataclass
-class _Scan:
+class _Seen:
     """What was found in consecutive records of a topic partition.
 
     Attributes:
         ddl: the commit-ts of each DDL event, by the identity of the event.
-        watermark: the largest watermark; None if there is none.
-        times: the offset and the timestamp (ms since 1970) of the first and of the last record that has a timestamp.
-        records: the number of records.
+        watermark: the largest watermark; -1 if there is none.
+        oldest: the offset and the time (ms since 1970) of the first record; None if no record has a timestamp.
+        newest_ms: the largest timestamp.
         ahead_ms: the most by which a commit-ts is later than the timestamp of its record: 0, unless clocks differ.
+        records: the number of records.
         is_whole: whether all records of the range were read.
     """
 
-    ddl: dict[str, int | None] = field(default_factory=dict)
-    watermark: int | None = None
-    times: list[tuple[int, int]] = field(default_factory=list)
-    records: int = 0
+    ddl: _CommitTs = field(default_factory=dict)
+    watermark: int = -1
+    oldest: tuple[int, int] | None = None
+    newest_ms: int = -1
     ahead_ms: int = 0
+    records: int = 0
     is_whole: bool = False
 
-    def add(self, chunk: Chunk, decoder: Decoder) -> None:
-        """Add the records of a chunk."""
-        self.records += len(chunk)
-        times = [pair for pair in zip(chunk.offsets, chunk.timestamps, strict=True) if pair[1] >= 0]
-        if times:  # a producer may send a record late: then its timestamp is earlier than those of its neighbours
-            first = times[0][0], max(time for _, time in times[:_NEIGHBOURS])
-            self._add_times([first, times[-1]])
+    @classmethod
+    def of(cls, chunk: Chunk, decoder: Decoder) -> _Seen:
+        """Return what is found in a chunk."""
+        seen, times = cls(records=len(chunk)), chunk.timestamps
+        if (time_ms := max(times[:_NEIGHBOURS], default=-1)) >= 0:
+            seen.oldest, seen.newest_ms = (chunk.offsets[0], time_ms), max(times)
         for split in splits_of(decoder, chunk):
-            for event in split.ddl:
-                self.ddl[event.identity] = event.commit_ts
-            for mark in split.watermarks:
-                self.watermark = mark.ts if self.watermark is None else max(self.watermark, mark.ts)
-            for position, ts in (
-                *((event.position, event.commit_ts) for event in split.ddl),
-                *((mark.position, mark.ts) for mark in split.watermarks),
-            ):
-                if ts is not None and chunk.timestamps[position] >= 0:
-                    self.ahead_ms = max(self.ahead_ms, physical_ms(ts) - chunk.timestamps[position])
+            seen.ddl |= {event.identity: event.commit_ts for event in split.ddl}
+            marks = [(mark.position, mark.ts) for mark in split.watermarks]
+            seen.watermark = max(seen.watermark, *(ts for _, ts in marks), -1)
+            for position, ts in (*marks, *((event.position, event.commit_ts) for event in split.ddl)):
+                if ts is not None and times[position] >= 0:
+                    seen.ahead_ms = max(seen.ahead_ms, physical_ms(ts) - times[position])
+        return seen
 
-    def merge(self, other: _Scan) -> None:
-        """Add what was found in other records of the same topic partition."""
-        self.ddl |= other.ddl
-        marks = [mark for mark in (self.watermark, other.watermark) if mark is not None]
-        self.watermark = max(marks, default=None)
-        self._add_times(other.times)
-        self.records += other.records
-        self.ahead_ms = max(self.ahead_ms, other.ahead_ms)
-
-    def _add_times(self, times: Sequence[tuple[int, int]]) -> None:
-        both = sorted([*self.times, *times])
-        self.times = both[:1] + both[-1:]
+    def and_(self, other: _Seen) -> _Seen:
+        """Return what was found in the records of both."""
+        return _Seen(
+            self.ddl | other.ddl,
+            max(self.watermark, other.watermark),
+            min((oldest for oldest in (self.oldest, other.oldest) if oldest), default=None),
+            max(self.newest_ms, other.newest_ms),
+            max(self.ahead_ms, other.ahead_ms),
+            self.records + other.records,
+        )
 
     @property
     def bound(self) -> int | None:
@@ -156,25 +128,19 @@ class _Scan:
 
         It holds as long as clocks differ by `CLOCKS_DIFFER_MS` at most.
         """
-        return of_ms(self.times[0][1] + self.ahead_ms + CLOCKS_DIFFER_MS) if self.times else None
+        return of_ms(self.oldest[1] + self.ahead_ms + CLOCKS_DIFFER_MS) if self.oldest else None
 
-    @property
-    def span_ms(self) -> int:
-        """The time between the first and the last record."""
-        return self.times[1][1] - self.times[0][1] if self.times else 0
+    def is_enough(self, margin_ms: int) -> bool:
+        """Return whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
 
-    def has_passed(self, bound: int | None) -> bool:
-        """Return whether the partition gets no new DDL event up to a commit-ts after the last record.
-
-        Args:
-            bound: the commit-ts; None stands for the scan's own `bound`.
+        In a topic without watermarks, it is whether TiCDC is unlikely to send such old DDL events behind the records.
         """
-        bound = self.bound if bound is None else bound
-        if bound is None:
+        if self.oldest is None:
             return False
-        if self.watermark is not None:
-            return self.watermark >= bound
-        return self.times != [] and self.times[1][1] >= physical_ms(bound) + self.ahead_ms + CLOCKS_DIFFER_MS
+        until_ms = self.oldest[1] + self.ahead_ms + margin_ms
+        if self.watermark < 0:  # if TiCDC wrote watermarks, there would be one each second
+            return self.newest_ms > until_ms + CLOCKS_DIFFER_MS
+        return physical_ms(self.watermark) >= until_ms
 
 
 class DDLEdges:
@@ -194,164 +160,68 @@ class DDLEdges:
         self._limit = options.infer_schema_max_scanned_records // max(1, partitions)
         self._deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
 
-    def of_batch(
-        self,
-        ranges: Sequence[OffsetRange],
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, DDLCoverage]:
-        """Return the coverage of the offset ranges of a batch, without the highest partition of each topic.
+    def of_range(self, offset_range: OffsetRange, log_start: int, latest: int) -> DDLCoverage:
+        """Return the coverage of an offset range of a batch.
 
         Args:
-            ranges: the offset ranges, without empty ones.
-            earliest: the log start of each topic partition.
-            latest: the end of each topic partition, looked up after the ranges were planned.
+            offset_range: the offset range; it is not empty.
+            log_start: the log start of its partition.
+            latest: the end of its partition, looked up after the range was planned.
         """
-        by_partition = {offset_range.topic_partition: offset_range for offset_range in ranges}
-        return {
-            topic_partition: self._of_range(by_partition[topic_partition], earliest, latest)
-            for topic_partition in lower_partitions(by_partition)
-        }
+        tail = self._backwards(offset_range, margin_ms=0)
+        if tail.is_whole:
+            return DDLCoverage(until=-1).with_seen(tail.ddl, {})
+        after, inside, outside = self._around_start(offset_range, log_start) if offset_range.start else (None, {}, {})
+        until: int | None = tail.watermark
+        end = offset_range.end
+        if tail.watermark < 0:
+            behind = self._forwards(offset_range._replace(start=end, end=max(end, latest)), lambda _: False)
+            outside = outside | behind.ddl
+            until = None if behind.is_whole else -1  # if not, nothing tells which other DDL events lie before the end
+        return DDLCoverage(after=after, until=until).with_seen(inside | tail.ddl, outside)
 
-    def of_starts(
-        self,
-        starts: Mapping[TopicPartition, int],
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, DDLCoverage]:
-        """Return the coverage of topic partitions that a stream reads without an end.
-
-        Partitions that it reads from offset 0 are left out: it has all their copies.
+    def of_start(self, offset_range: OffsetRange, log_start: int) -> DDLCoverage:
+        """Return the coverage of a topic partition that is read from the start of a range on, without an end.
 
         Args:
-            starts: where the stream starts in each.
-            earliest: the log start of each.
-            latest: the end of each topic partition of the topics.
+            offset_range: the start, and the end of what may be read to decide.
+            log_start: the log start of the partition.
         """
-        return {
-            topic_partition: self._of_start(topic_partition, start, latest[topic_partition], earliest, latest)
-            for topic_partition, start in starts.items()
-            if start
-        }
+        after, inside, outside = self._around_start(offset_range, log_start)
+        return DDLCoverage(after=after).with_seen(inside, outside)
 
-    def passed(self, begins: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Return the commit-ts up to which all new DDL events of a topic lie before these offsets; -1 if unknown.
-
-        Only watermarks tell that: TiCDC may have written a DDL event long after its commit-ts.
-
-        Args:
-            begins: where a micro-batch begins in all partitions of some topics.
-            earliest: the log start of each.
-        """
-        marks: dict[str, int] = {}
-        for topic_partition, begin in begins.items():
-            before = OffsetRange(*topic_partition, min(earliest[topic_partition], begin), begin)
-            mark = self._backward(before, _has_watermark).watermark
-            topic = topic_partition.topic
-            marks[topic] = min(marks.get(topic, _UNBOUNDED), -1 if mark is None else mark)
-        return marks
-
-    def _of_range(
-        self, offset_range: OffsetRange, earliest: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
-    ) -> DDLCoverage:
-        topic_partition, start, end = offset_range.topic_partition, offset_range.start, offset_range.end
-        tail = self._backward(offset_range, _has_late_watermark)
-        if tail.is_whole:  # the whole range was read, so every DDL event in it can be named
-            return DDLCoverage.of_only(tail.ddl)
-        at_start = self._of_start(topic_partition, start, end, earliest, latest) if start else ALL
-        inside, outside, until = set(at_start.inside), set(at_start.outside), tail.watermark
-        inside |= {identity for identity, ts in tail.ddl.items() if until is None or ts is None or ts > until}
-        if until is None:
-            after_end = self._forward(OffsetRange(*topic_partition, end, max(end, latest[topic_partition])), _never)
-            if after_end.is_whole:
-                outside |= after_end.ddl.keys()
-            else:  # nothing tells which other DDL events lie before the end
-                until = -1
-        return DDLCoverage(
-            after=at_start.after, until=until, inside=frozenset(inside), outside=frozenset(outside - inside)
-        )
-
-    def _of_start(
-        self,
-        topic_partition: TopicPartition,
-        start: int,
-        end: int,
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> DDLCoverage:
-        """Return the coverage of a topic partition from `start` on, by its DDL events before `end`."""
-        log_start = earliest[topic_partition]
-        before = self._backward(OffsetRange(*topic_partition, min(log_start, start), start), _is_long_ago)
+    def _around_start(self, offset_range: OffsetRange, log_start: int) -> tuple[int | None, _CommitTs, _CommitTs]:
+        """Return what `DDLCoverage.after` is for a start, and the DDL events that were seen after it and before it."""
+        start, margin_ms = offset_range.start, CLOCKS_DIFFER_MS
+        before = self._backwards(offset_range._replace(start=min(log_start, start), end=start), margin_ms)
         if before.is_whole and log_start == 0:  # a DDL event that TiCDC sends again after the start may come twice
-            return DDLCoverage(outside=frozenset(before.ddl))
-        since = self._forward(OffsetRange(*topic_partition, start, end), lambda scan: scan.has_passed(before.bound))
-        before.ahead_ms = since.ahead_ms = max(before.ahead_ms, since.ahead_ms)
-        after = since.bound if before.bound is None else before.bound
-        if after is None:
-            after = self._bound_of_topic(topic_partition.topic, earliest, latest)
-        # Named are DDL events that were seen on the other side than `after` says, and those seen on both sides.
-        inside = [key for key, ts in since.ddl.items() if ts is None or ts <= after or key in before.ddl]
-        outside = [key for key, ts in before.ddl.items() if ts is not None and ts > after and key not in since.ddl]
-        return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
+            return None, {}, before.ddl
+        since = _Seen()
+        if not before.is_enough(margin_ms):
+            since = self._forwards(offset_range, lambda seen: before.and_(seen).is_enough(margin_ms))
+        after = before.and_(since).bound
+        if after is None:  # no record is left: all DDL events before the start are of the past
+            after = of_ms(int(time.time() * 1000) + CLOCKS_DIFFER_MS)
+        return after, since.ddl, before.ddl
 
-    def _bound_of_topic(
-        self, topic: str, earliest: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
-    ) -> int:
-        """Return a commit-ts that no DDL event in any partition of a topic exceeds now."""
-        scans = [
-            self._backward(OffsetRange(*topic_partition, max(earliest[topic_partition], end - _NEWEST), end), _always)
-            for topic_partition, end in latest.items()
-            if topic_partition.topic == topic and end > earliest[topic_partition]
-        ]
-        newest = [scan.times[1][1] for scan in scans if scan.times]
-        if newest:
-            return of_ms(max(newest) + max(scan.ahead_ms for scan in scans) + CLOCKS_DIFFER_MS)
-        return _UNBOUNDED if any(scan.records or not scan.is_whole for scan in scans) else -1
+    def _backwards(self, offset_range: OffsetRange, margin_ms: int) -> _Seen:
+        windows = windows_from_end(offset_range, self._fetch, _FIRST)
+        return self._scan(windows, lambda seen: seen.is_enough(margin_ms))
 
-    def _backward(self, offset_range: OffsetRange, is_enough: Callable[[_Scan], bool]) -> _Scan:
-        return self._scan(windows_from_end(offset_range, self._fetch, _FIRST), is_enough)
-
-    def _forward(self, offset_range: OffsetRange, is_enough: Callable[[_Scan], bool]) -> _Scan:
+    def _forwards(self, offset_range: OffsetRange, is_enough: Callable[[_Seen], bool]) -> _Seen:
         return self._scan(windows_from_start(offset_range, self._fetch, _FIRST), is_enough)
 
-    def _scan(self, windows: Iterable[Iterable[Chunk]], is_enough: Callable[[_Scan], bool]) -> _Scan:
-        scan = _Scan()
+    def _scan(self, windows: Iterable[Iterable[Chunk]], is_enough: Callable[[_Seen], bool]) -> _Seen:
+        seen = _Seen()
         for number, window in enumerate(windows):
-            if number and (is_enough(scan) or scan.records >= self._limit or time.monotonic() >= self._deadline):
-                return scan
-            of_window = _Scan()
+            if number and (is_enough(seen) or seen.records >= self._limit or time.monotonic() >= self._deadline):
+                return seen
             try:
-                for chunk in window:
-                    of_window.add(chunk, self._decoder)
+                of_window = [_Seen.of(chunk, self._decoder) for chunk in window]
             except (DataLossError, DecodeError):  # if the read needs these records, it raises the error itself
-                return scan
-            scan.merge(of_window)
-        scan.is_whole = True
-        return scan
-
-
-def _never(_: _Scan) -> bool:
-    return False
-
-
-def _always(_: _Scan) -> bool:
-    return True
-
-
-def _has_watermark(scan: _Scan) -> bool:
-    return scan.watermark is not None
-
-
-def _has_late_watermark(scan: _Scan) -> bool:
-    """Return whether no DDL event before the first record exceeds the watermark, or the topic seems to have none."""
-    if scan.watermark is None:  # if TiCDC wrote watermarks, there would be one each second
-        return scan.span_ms > CLOCKS_DIFFER_MS
-    return scan.times != [] and physical_ms(scan.watermark) >= scan.times[0][1] + scan.ahead_ms
-
-
-def _is_long_ago(scan: _Scan) -> bool:
-    """Return whether `bound` is over a minute before the last record: TiCDC hardly sends such old DDL events later."""
-    return scan.span_ms > 2 * CLOCKS_DIFFER_MS + scan.ahead_ms
+                return seen
+            seen = reduce(_Seen.and_, of_window, seen)
+        return replace(seen, is_whole=True)
 
 
 def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
@@ -367,16 +237,10 @@ def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
 
 
 def _to_json(copies: DDLCoverage) -> dict[str, Any]:
-    inside, outside = (
-        sorted(names, key=lambda name: (_ts_of(name), name)) for names in (copies.inside, copies.outside)
-    )
-    after = copies.after
-    if len(outside) > _MOST_NAMED:  # a larger `after` puts those outside that are not named
-        *_, largest = dropped = outside[:-_MOST_NAMED]
-        after = max(_ts_of(largest), -1 if after is None else after)
-        outside = outside[len(dropped) :]
-    named = {"after": after, "inside": inside[-_MOST_NAMED:], "outside": outside}
-    return {name: value for name, value in named.items() if value not in (None, [])}
+    after, names = copies.after, sorted(copies.exceptions)
+    if len(names) > _MOST_NAMED:  # a larger `after` puts all of them outside
+        after, names = max(-1 if after is None else after, *map(_ts_of, names)), []
+    return {name: value for name, value in (("after", after), ("exceptions", names)) if value not in (None, [])}
 
 
 def _ts_of(identity: str) -> int:
@@ -401,14 +265,7 @@ def coverage_from_json(members: object) -> dict[TopicPartition, DDLCoverage]:
 
 
 def _from_json(copies: Mapping[str, Any]) -> DDLCoverage:
-    after, inside, outside = copies.get("after"), copies.get("inside", []), copies.get("outside", [])
-    if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in (*inside, *outside)):
+    after, exceptions = copies.get("after"), copies.get("exceptions", [])
+    if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in exceptions):
         raise ValueError
-    return DDLCoverage(after=after, inside=frozenset(inside), outside=frozenset(outside))
-
-
-def has_ddl_copies(protocol: str | None, options: Options) -> bool:
-    """Return whether the read outputs DDL events, and every partition has a copy of them."""
-    if options.output_format != "event" or protocol is None:
-        return False
-    return PROTOCOLS[protocol].facts.ddl_partition is None
+    return DDLCoverage(after=after, exceptions=frozenset(exceptions))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ticdc_source.options.offsets import OffsetRange
@@ -19,7 +17,6 @@ from ticdc_source.planning.ddl_copies import (
     coverage_to_json,
     has_ddl_copies,
     lower_partitions,
-    without_passed,
 )
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol
@@ -31,8 +28,6 @@ __all__ = ["StreamCoverage", "coverage_of", "ddl_copies_of_batch"]
 
 # The member of a stream's offset that tells which DDL events the stream has from a partition (`StreamCoverage`).
 _DDL = "$ddl"
-# How often a stream looks whether DDL events of its `$ddl` lie before it now.
-_FORGET_EVERY_S = 60.0
 
 
 def ddl_copies_of_batch(
@@ -43,15 +38,14 @@ def ddl_copies_of_batch(
     Raises:
         TiCDCSourceError: the brokers do not answer.
     """
-    non_empty = [offset_range for offset_range in ranges if offset_range.size]
-    topic_partitions = [offset_range.topic_partition for offset_range in non_empty]
-    lower = lower_partitions(topic_partitions)
+    by_partition = {offset_range.topic_partition: offset_range for offset_range in ranges if offset_range.size}
+    lower = lower_partitions(by_partition)
     if not lower or not has_ddl_copies(context.protocol, options):
-        return by_topic(topic_partitions, {})
-    earliest, latest = source.earliest(topic_partitions), source.latest(topic_partitions)
+        return by_topic(by_partition, {})
+    earliest, latest = source.earliest(lower), source.latest(lower)
     with driver_fetcher(options) as fetcher:
         edges = DDLEdges(fetcher.fetch, decoder_of(context.protocol or "", options), options, len(lower))
-        return by_topic(topic_partitions, edges.of_batch(non_empty, earliest, latest))
+        return by_topic(by_partition, {tp: edges.of_range(by_partition[tp], earliest[tp], latest[tp]) for tp in lower})
 
 
 @dataclass
@@ -62,28 +56,17 @@ class StreamCoverage:
         earliest: returns the log start of topic partitions.
         coverage: returns which DDL events the stream has from topic partitions that it reads from these offsets on,
             given the ends of all partitions; None if it has no DDL events, or each in one partition only.
-        passed: returns up to which commit-ts the DDL events of topics lie before these offsets, by topic; None as for
-            `coverage`.
         allows_loss: whether `failOnDataLoss` is off.
-        clock: a monotonic clock, in seconds.
     """
 
     earliest: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
     coverage: Callable[[Offsets, Offsets], Coverage] | None = None
-    passed: Callable[[Offsets], Mapping[str, int]] | None = None
     allows_loss: bool = False
-    clock: Callable[[], float] = time.monotonic
-    _forgot_at: float | None = None
 
     @classmethod
     def of(cls, source: RecordSource, options: Options) -> StreamCoverage:
         """Return that of a source."""
-        return cls(
-            source.earliest,
-            _coverage_of_starts(source, options),
-            _ddl_passed_by(source, options),
-            allows_loss=not options.fail_on_data_loss,
-        )
+        return cls(source.earliest, _coverage_of_starts(source, options), allows_loss=not options.fail_on_data_loss)
 
     def __call__(self, start: OffsetJSON, begins: Offsets, latest: Offsets, recreated: Iterable[str]) -> OffsetJSON:
         """Return the member that tells which DDL events the stream has from each partition, if some lack any.
@@ -94,27 +77,13 @@ class StreamCoverage:
             latest: the ends of all topic partitions.
             recreated: the topics that were deleted and created again.
         """
-        known = {tp: copies for tp, copies in coverage_of(start).items() if tp in begins and tp.topic not in recreated}
-        if self.coverage is not None:
-            edges = self._new_edges(start, begins, latest, recreated)
-            known |= self.coverage(edges, latest) if edges else {}
-        coverage: Coverage = known
-        if not start.get(INITIAL):
-            coverage = self._without_passed(coverage, begins, latest)
+        coverage = {
+            tp: copies for tp, copies in coverage_of(start).items() if tp in begins and tp.topic not in recreated
+        }
+        if self.coverage is not None and (edges := self._new_edges(start, begins, latest, recreated)):
+            coverage |= self.coverage(edges, latest)
         member = coverage_to_json(coverage)
         return {_DDL: member} if member else {}
-
-    def _without_passed(self, coverage: Coverage, begins: Offsets, latest: Offsets) -> Coverage:
-        """Return the coverage without DDL events that the stream has passed in all partitions; asked once a minute."""
-        topics = {tp.topic for tp in coverage}
-        if self.passed is None or not topics:
-            return coverage
-        now = self.clock()
-        if self._forgot_at is not None and now - self._forgot_at < _FORGET_EVERY_S:
-            return coverage
-        self._forgot_at = now
-        asked = {tp: offset for tp, offset in begins.items() if tp.topic in topics and tp in latest}
-        return without_passed(coverage, self.passed(asked))
 
     def _new_edges(self, start: OffsetJSON, begins: Offsets, latest: Offsets, recreated: Iterable[str]) -> Offsets:
         """Return the topic partitions that begin behind records which the stream has not read, and where."""
@@ -132,47 +101,23 @@ def coverage_of(offset: OffsetJSON) -> Coverage:
     return coverage_from_json(offset.get(_DDL, {}))
 
 
-def _coverage_of_starts(
-    source: RecordSource, options: Options
-) -> Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, int]], Coverage] | None:
+def _coverage_of_starts(source: RecordSource, options: Options) -> Callable[[Offsets, Offsets], Coverage] | None:
     """Return what tells which DDL events a stream has from partitions, given where it starts in them and all ends."""
     if options.output_format != "event" or not (
         options.protocol == "auto" or has_ddl_copies(options.protocol, options)
     ):
         return None
 
-    def coverage(starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Coverage:
+    def coverage(starts: Offsets, latest: Offsets) -> Coverage:
         topics = {topic for topic, _ in starts}
         ends = {tp: end for tp, end in latest.items() if tp.topic in topics}
         earliest = source.earliest(ends)
-        with _ddl_edges(options, earliest, ends, len(starts)) as edges:
-            return {} if edges is None else edges.of_starts(starts, earliest, ends)
+        with driver_fetcher(options) as fetcher:
+            ranges = [OffsetRange(*tp, min(earliest[tp], end), end) for tp, end in ends.items()]
+            protocol = find_protocol(ranges, fetcher.fetch, options)
+            if protocol is None or not has_ddl_copies(protocol, options):
+                return {}
+            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, len(starts))
+            return {tp: edges.of_start(OffsetRange(*tp, at, ends[tp]), earliest[tp]) for tp, at in starts.items()}
 
     return coverage
-
-
-def _ddl_passed_by(
-    source: RecordSource, options: Options
-) -> Callable[[Mapping[TopicPartition, int]], Mapping[str, int]]:
-    """Return what tells up to which commit-ts the DDL events of topics lie before offsets (`DDLEdges.passed`)."""
-
-    def passed(begins: Mapping[TopicPartition, int]) -> Mapping[str, int]:
-        earliest = source.earliest(begins)
-        with _ddl_edges(options, earliest, begins, len(begins)) as edges:
-            return {} if edges is None else edges.passed(begins, earliest)
-
-    return passed
-
-
-@contextmanager
-def _ddl_edges(
-    options: Options, earliest: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], partitions: int
-) -> Iterator[DDLEdges | None]:
-    """Yield what reads DDL events at the edges of partitions; None if the protocol has no copies of DDL."""
-    ranges = [OffsetRange(*tp, min(earliest[tp], end), end) for tp, end in ends.items()]
-    with driver_fetcher(options) as fetcher:
-        protocol = find_protocol(ranges, fetcher.fetch, options)
-        if protocol is None or not has_ddl_copies(protocol, options):
-            yield None
-        else:
-            yield DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, partitions)

@@ -104,7 +104,10 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
     return FrameSample(
         sample,
         {
-            topic: {partition: DDLCoverage.of_only(identities) for partition, identities in of_topic.items()}
+            topic: {
+                partition: DDLCoverage(until=-1, exceptions=frozenset(identities))
+                for partition, identities in of_topic.items()
+            }
             for topic, of_topic in copies.items()
         },
     )

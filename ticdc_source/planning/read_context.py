@@ -37,11 +37,9 @@ from ticdc_source.schema.model import (
     PROTOCOL,
     TABLE,
     VERSIONS,
-    WRITTEN,
     Column,
     TableSchema,
     TypeVersions,
-    Written,
     definitions_of_json,
     merge_schemas,
     versions_of_json,
@@ -89,7 +87,6 @@ def _column_of_metadata(name: str, metadata: Mapping[str, str]) -> ColumnContext
         name=name,
         type=parse_type(metadata[MYSQL_TYPE]) if MYSQL_TYPE in metadata else None,
         versions=versions_of_json(metadata.get(VERSIONS, "[]")),
-        written=Written[metadata[WRITTEN].upper()] if WRITTEN in metadata else Written.UNKNOWN,
         key=KEY in metadata,
     )
 
@@ -123,7 +120,7 @@ def context_of_sample(sample: Sample) -> ReadContext:
         merged = merge_schemas(schemas)
         if merged is not None:
             columns = with_table_ddl(merged, sample.table_ddl, required=False).columns
-            tables[name] = [_column(column, as_shown=True) for column in columns]
+            tables[name] = [_column(column) for column in columns]
         declared = facts.types_in_ddl(spelled[0], sample.ddl) if facts.types_in_ddl else in_texts.get(name, {})
         given = {column.name for column in tables.get(name) or tables.get(TableName("", name.table), ())}
         rest = [
@@ -139,27 +136,13 @@ def context_of_sample(sample: Sample) -> ReadContext:
     )
 
 
-def _column(column: Column, *, as_shown: bool = False) -> ColumnContext:
-    """Return the context of an inferred column.
-
-    Args:
-        column: the column.
-        as_shown: whether a type that messages leave open counts where the sample shows it.
-    """
-    is_open = column.is_open and not (as_shown and _is_shown_binary(column))
+def _column(column: Column) -> ColumnContext:
     return ColumnContext(
         name=column.name.lower(),
-        type=None if is_open else _supported(column.type),
+        type=None if column.is_open else _supported(column.type),
         versions=_if_several(column.versions),
-        written=column.written,
         key=column.key,
-        binary=is_open and _is_shown_binary(column),
     )
-
-
-def _is_shown_binary(column: Column) -> bool:
-    """Return whether a sample shows that the strings of a column are binary; its messages do not say it."""
-    return column.type is not None and column.type.family == "binary" and column.written is not Written.UNKNOWN
 
 
 def _supported(type_: ColumnType | None) -> ColumnType | None:

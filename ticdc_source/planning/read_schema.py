@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,20 +24,15 @@ from ticdc_source.schema.model import (
     UNDECIDED,
     UNSTATED_PRECISION,
     VERSIONS,
-    WRITTEN,
     Column,
     Definitions,
     TableSchema,
-    Written,
     definitions_as_json,
     versions_as_json,
 )
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 __all__ = ["check_types", "column_types", "format_schema", "read_schema"]
-
-
-_FORM = "; "  # between a type and how strings are written, in `column_types`
 
 
 class _UncertainType(NamedTuple):
@@ -67,15 +61,14 @@ def read_schema(
     """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
     Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
-    `ticdc.protocol`, `ticdc.versions` and `ticdc.written`; the first
-    one also `ticdc.definitions`. Spark passes it to the reader, so inference runs only once.
+    `ticdc.protocol` and `ticdc.versions`; the first one also `ticdc.definitions`. Spark passes it to the reader, so
+    inference runs only once.
 
     Args:
         table: what inference found.
         decoder: the decoder of its protocol.
         options: the options.
-        earlier: what earlier messages have shown (`column_types`). It decides for undecided columns, and for strings
-            without flags, of which only values tell whether they are text and how they are written.
+        earlier: what earlier messages have shown (`column_types`). It decides for undecided columns.
         definitions: the versions of tables that are known (`ProtocolFacts.definitions`).
 
     Raises:
@@ -87,11 +80,7 @@ def read_schema(
     _refuse_unknown("schemaHints", hints, table)
     chosen = None if options.columns is None else [name.lower() for name in options.columns]
     _refuse_unknown("columns", chosen or (), table)
-    columns = [
-        _as_written_before(column, earlier)
-        for column in table.columns
-        if chosen is None or column.name.lower() in chosen
-    ]
+    columns = [column for column in table.columns if chosen is None or column.name.lower() in chosen]
     doubts: list[_UncertainType] = []
     data = [
         _field(column, _asked_type(column, hints, earlier, options), table, decoder.facts.name, options, doubts)
@@ -126,30 +115,15 @@ def read_schema(
 
 
 def column_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones.
-
-    The type of strings of which only values tell how they are written has this behind it: `string; plain`.
-    """
+    """Return the Spark types of the table columns of a read schema, by lower-case name, without undecided ones."""
     metadata = {field.name: field.metadata or {} for field in schema}
     return {
-        field.name.lower(): _FORM.join([spark_name(field.type), *_forms(metadata[field.name])])
+        field.name.lower(): spark_name(field.type)
         for field in schema
         if TABLE.encode() in metadata[field.name]
         and UNDECIDED.encode() not in metadata[field.name]
         and field.type != VARIANT  # which no hint can name, and is never undecided
     }
-
-
-def _forms(metadata: Mapping[bytes, bytes]) -> list[str]:
-    form = metadata.get(WRITTEN.encode())
-    return [] if form is None else [form.decode()]
-
-
-def _as_written_before(column: Column, earlier: Mapping[str, str]) -> Column:
-    """Return the column with its strings written as earlier messages have shown. Another string is a bad record."""
-    *_, form = earlier.get(column.name.lower(), "").rpartition(_FORM)
-    forms = [written for written in Written if written.name.lower() == form]
-    return replace(column, written=forms[0]) if forms else column
 
 
 def format_schema(options: Options, row: pa.DataType | None = None) -> pa.Schema:
@@ -212,9 +186,8 @@ def _asked_type(
         return hints[name]
     if column.type is not None and column.type.is_unspecified and options.unspecified_decimal:
         return parse_hint_type(options.unspecified_decimal, "unspecifiedDecimal")
-    is_shown_by_values = column.is_open and column.written is not Written.UNKNOWN
-    if (column.is_undecided or is_shown_by_values) and name in earlier:
-        arrow = parse_hint_type(earlier[name].partition(_FORM)[0], "schemaHints")
+    if column.is_undecided and name in earlier:
+        arrow = parse_hint_type(earlier[name], "schemaHints")
         return arrow if column.is_readable_as(arrow) else None
     return None
 
@@ -243,8 +216,6 @@ def _field(
         metadata[UNDECIDED] = "true"
     elif column.has_unstated_precision and pa.types.is_decimal(arrow) and not _is_users_type(column, options):
         metadata[UNSTATED_PRECISION] = "true"
-    if column.written is not Written.UNKNOWN:
-        metadata[WRITTEN] = column.written.name.lower()
     if len(column.versions) > 1:
         metadata[VERSIONS] = versions_as_json(column.versions)
     return pa.field(column.name, arrow, metadata=metadata)

@@ -221,7 +221,6 @@ class ProtocolFacts:
 
     Attributes:
         name: the name that TiCDC's option `protocol` has for it.
-        event: what a row event is called in errors.
         recognizes: whether a record, given its key and value, looks like one of this wire format. Only bytes are
             compared; nothing is parsed.
         kernels: how each type of `schema.types.TYPES` is written.
@@ -250,10 +249,9 @@ class ProtocolFacts:
     """
 
     name: str
-    event: str
     recognizes: Callable[[bytes | None, bytes | None], bool]
     kernels: Mapping[str, Wire]
-    chunk_records: int
+    chunk_records: int = 4000
     ddl_partition: int | None = None
     watermarks_need: str | None = None
     types_in_ddl: TypesInDDL | None = None
@@ -268,6 +266,20 @@ class ProtocolFacts:
     shows_extension: Callable[[bytes, RegistrySettings], bool | None] | None = None
     text_start: int = 0
     in_topics: bool = True
+
+    @property
+    def message(self) -> str:
+        """What a message is called in errors."""
+        return f"{self._named} message"
+
+    @property
+    def row(self) -> str:
+        """What a row event is called in errors."""
+        return f"{self._named} row"
+
+    @property
+    def _named(self) -> str:
+        return f"an {self.name}" if self.name[0] in "aeiou" else f"a {self.name}"
 
 
 class Decoder(ABC):

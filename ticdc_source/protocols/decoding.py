@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,20 +19,22 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.events import TableEvents
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.prefix_match import PrefixMatch, split_by_prefix
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.ddl import completed, version_at
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
+from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileSettings
 
-__all__ = ["DecoderSettings", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
+__all__ = ["DecoderSettings", "JSONDecoder", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
 
 _2_63 = 1 << 63
 _10_20 = 10**BIGINT_UNSIGNED.precision
@@ -99,11 +101,16 @@ class RowDecoder(Decoder):
     def describe(
         self,
         events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),  # noqa: ARG002 (`declared` has what their texts say)
+        ddl: Sequence[DDLEvent] = (),
         declared: Mapping[str, TypeVersions] | None = None,
         learned: Learned | None = None,
     ) -> list[TableSchema]:
-        """Return what messages say of the types, completed by values and by DDL."""
+        """Return what definitions say, if rows name one; else what messages say, completed by values and by DDL."""
+        if self.facts.definitions is not None:  # they have all types
+            learned = Learned() if learned is None else learned
+            learned.definitions.update(self.facts.definitions(ddl))
+            images = self._parse(events, LearnedTable(Plan(()), learned), parse=parse_exact).images
+            return self._shown(describe_images(events.table, images), images)
         if learned is not None:
             events = self._telling(events, learned)
         parsed = self._sampled(events, declared)
@@ -130,6 +137,10 @@ class RowDecoder(Decoder):
         """Read events by templates, which are learned of those that `general` reads."""
         return learned.kept(Templates).decode(events, learned, self._wire_of, general)
 
+    def _shown(self, schemas: list[TableSchema], images: Images) -> list[TableSchema]:  # noqa: ARG002 (nothing)
+        """Return what definitions say of each run of images, completed by what its values show."""
+        return schemas
+
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:  # noqa: ARG002 (values of any kind tell)
         """Return events whose descriptions, merged, are the description of all: here all of them."""
         return events
@@ -151,8 +162,29 @@ class RowDecoder(Decoder):
                 read(event, payload)
             except MALFORMED as error:
                 images.truncate(images_before)
-                parsed.failures[event] = parse_failure(error, self.facts.event).at(events.address(event))
+                parsed.failures[event] = parse_failure(error, self.facts.row).at(events.address(event))
         return parsed
+
+
+class JSONDecoder(RowDecoder):
+    """A decoder of messages of one event each, whose first bytes tell the table of a row without a parse.
+
+    Attributes:
+        prefix: how a row message begins, as TiCDC writes it. `_classify` gets the others.
+    """
+
+    prefix: ClassVar[PrefixMatch]
+
+    @abstractmethod
+    def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+        """Parse a message and add its event to the split; see `prefix_match.Classify`."""
+
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+        """Compare the first bytes of messages; parse those that are not plain rows."""
+        what, compression = self.facts.message, self.settings.compression
+        return split_by_prefix(
+            chunk, self.prefix, self._classify, what, compression=compression, wants=wants, learned=learned
+        )
 
 
 def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[Moment], version: int) -> tuple[Column, ...]:

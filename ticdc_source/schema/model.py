@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from enum import IntEnum
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -28,7 +27,6 @@ __all__ = [
     "UNDECIDED",
     "UNSTATED_PRECISION",
     "VERSIONS",
-    "WRITTEN",
     "Column",
     "ColumnFacts",
     "Definitions",
@@ -36,7 +34,6 @@ __all__ = [
     "ReadField",
     "TableSchema",
     "TypeVersions",
-    "Written",
     "check_names",
     "definitions_as_json",
     "definitions_of_json",
@@ -55,7 +52,6 @@ TABLE = "ticdc.table"
 PROTOCOL = "ticdc.protocol"
 VERSIONS = "ticdc.versions"
 DEFINITIONS = "ticdc.definitions"
-WRITTEN = "ticdc.written"
 UNDECIDED = "ticdc.undecided"
 UNSTATED_PRECISION = "ticdc.unstated_precision"
 
@@ -170,17 +166,6 @@ def handle_key(keys: Iterable[Key], unfit: Collection[str]) -> frozenset[str]:
     return frozenset(min(fit, key=lambda key: len(key.columns)).columns) if fit else frozenset()
 
 
-class Written(IntEnum):
-    """How strings are written, if messages do not say it. Of two samples of a column, the greater holds for both."""
-
-    UNKNOWN = 0
-    EITHER = 1  # in base64 or plain
-    BASE64 = 2
-    BASE64_OF_BYTES = 3  # of bytes that are not text
-    QUOTED = 4  # bytes, with escapes for those that are not text
-    PLAIN = 5
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column, as messages describe it.
@@ -196,7 +181,6 @@ class Column:
         behind: for a vague type, the names of the types that it may be, signed or unsigned; `type` then holds the
             values of all of them. Empty if `type` says enough by itself.
         coded: whether messages have a code of the type only, and all values as text: any type is read from that.
-        written: how a sample shows that strings are written, if messages do not tell.
         conflict: whether versions of the table disagree across families; the column is then read as text.
         versions: the types that DDL events declare, if messages do not tell the whole type themselves.
         facts: what messages and DDL say about it beside its type.
@@ -213,7 +197,6 @@ class Column:
     vague: bool = False
     behind: frozenset[str] = frozenset()
     coded: bool = False
-    written: Written = Written.UNKNOWN
     conflict: bool = False
     versions: TypeVersions = ()
     facts: ColumnFacts = NO_FACTS
@@ -230,8 +213,6 @@ class Column:
         """Whether only values could tell its Arrow type, and the sample has none: whoever knows the type decides it."""
         if self.type is None:
             return self.json_type is None
-        if self.type.family == "text" and self.is_open and self.written is Written.UNKNOWN:
-            return any(TYPES[name].family == "binary" for name in self.behind)
         return self.type.is_blank and not self.conflict
 
     @property
@@ -270,7 +251,6 @@ class Column:
             self._merged_types(other),
             versions=self.versions or other.versions,
             facts=other.facts.or_else(self.facts),
-            written=max(self.written, other.written),
             coded=self.coded and other.coded,
             is_local=self.is_local or other.is_local,
         )
@@ -282,8 +262,6 @@ class Column:
             return replace(typed, key=key, json_type=_merged_json_type(self.json_type, other.json_type))
         if self.conflict or other.conflict:
             return replace(self, key=key, conflict=True)
-        if self.is_open and other.is_open and self.written != other.written:  # it says text or binary, too
-            return replace(self if self.written > other.written else other, key=key)
         for vague, sure in ((self, other), (other, self)):
             if vague.vague and sure.type is not None and sure.type.family == "binary":
                 return replace(sure, key=key)
@@ -412,7 +390,6 @@ class ReadField:
         arrow: the Arrow type that the column must have.
         type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
         versions: the types that DDL events gave it, if they changed.
-        written: how the sample showed that its strings are written, if messages do not tell.
         key: whether it is part of the handle key, as far as inference knows.
         user_schema: whether the user gave the schema, where `schemaHints` has no effect.
     """
@@ -422,7 +399,6 @@ class ReadField:
     _: KW_ONLY
     type: ColumnType | None = None
     versions: TypeVersions = ()
-    written: Written = Written.UNKNOWN
     key: bool = False
     user_schema: bool = False
 

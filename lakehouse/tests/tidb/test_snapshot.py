@@ -59,7 +59,7 @@ SAME_TYPES = {
     **dict.fromkeys(("varchar(9)", "text", "json"), "string"),
     **dict.fromkeys(("binary(4)", "varbinary(9)", "blob"), "binary"),
 }
-READERS_OWN = frozenset({"ticdc.protocol", "ticdc.versions", "ticdc.written"})  # metadata for reading messages
+READERS_OWN = frozenset({"ticdc.protocol", "ticdc.versions"})  # metadata for reading messages
 
 
 @pytest.fixture(scope="module")

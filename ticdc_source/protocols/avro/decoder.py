@@ -6,8 +6,7 @@ A value is a row in Avro behind the id of its schema, and a key its primary key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,16 +67,13 @@ def _shows_extension(value: bytes, registry: RegistrySettings) -> bool | None:
     return None if _has_no_row(value) else COMMIT_TS in row_schema_of(registry, body_of(value).schema_id).own
 
 
-@dataclass(frozen=True)
 class Avro(RowDecoder):
     """The avro decoder. It has no large messages, and no start-ts."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="avro",
-        event="a row of avro",
         recognizes=_recognizes,
         kernels=KERNELS,
-        chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         lacks_commit_ts=True,
         has_checksums=True,
@@ -94,7 +90,7 @@ class Avro(RowDecoder):
             try:
                 self._classify(split, chunk, position, key, value)
             except MALFORMED as error:
-                failure = parse_failure(error, "a message of avro").at(chunk.address(position))
+                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
         split.keep(wants)
         return split

@@ -7,9 +7,9 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,19 +21,18 @@ from ticdc_source.protocols.canal_json.files import FILES
 from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, number_after, since_ddl
+from ticdc_source.protocols.decoding import JSONDecoder, ReadEvent, number_after, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, Row, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes
 from ticdc_source.protocols.sampling import telling
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
-from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, convertible, parse_type, type_of
 from ticdc_source.sources.chunk import Chunk
@@ -109,22 +108,20 @@ def _shows_extension(message: JSONObject) -> bool | None:
     return None if is_official else bool(message.get("_tidb"))
 
 
-@dataclass(frozen=True)
-class CanalJSON(RowDecoder):
+class CanalJSON(JSONDecoder):
     """The canal-json decoder."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="canal-json",
-        event="a canal-json row message",
         recognizes=_recognizes,
         kernels=KERNELS,
-        chunk_records=4000,
         ddl_partition=0,
         watermarks_need="enable-tidb-extension=true",
         commit_ts_needs="TiCDC writes it with enable-tidb-extension=true",
         files=FILES,
         shows_extension=lambda value, _: _shows_extension(parse_object(value)),
     )
+    prefix = _PREFIX
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Look for the address in the value; a record of this wire format has an empty key, or none."""
@@ -133,17 +130,35 @@ class CanalJSON(RowDecoder):
         except DecodeError:  # `split` reports it
             return 0
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Compare the first bytes of messages; parse those that are not plain rows."""
-        return split_by_prefix(
-            chunk,
-            _PREFIX,
-            _classify,
-            "a canal-json message",
-            compression=self.settings.compression,
-            wants=wants,
-            learned=learned,
-        )
+    def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+        message = parse_object(value)
+        message_type, is_ddl = message["type"], message["isDdl"]
+        if message_type in _ROW_TYPES and not is_ddl:
+            split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
+        elif message_type == _WATERMARK:
+            watermark = tso(message["_tidb"]["watermarkTs"])
+            split.watermarks.append(WatermarkEvent(position, 0, watermark, milliseconds(message.get("ts"))))
+        elif (
+            is_ddl or message_type in _DDL_TYPES or (message_type == "QUERY" and is_ddl_text(message.get("sql") or ""))
+        ):
+            commit_ts, placed = _commit_ts(message, message.get("_tidb"))
+            split.ddl.append(
+                DDLEvent(
+                    position=position,
+                    index=0,
+                    table=table_name(message.get("database"), message.get("table")),
+                    query=readable(message.get("sql") or ""),
+                    type=readable(message_type),
+                    commit_ts=commit_ts,
+                    place=chunk.place(position) if placed else None,
+                    build_ts=milliseconds(message.get("ts")),
+                )
+            )
+        elif message_type in _WITHOUT_ROWS and not message.get("data"):
+            split.skipped += 1
+        else:
+            msg = f"message type {message_type!r}"
+            raise ValueError(msg)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Look for the TiDB extension near the end of each message."""
@@ -232,36 +247,6 @@ def _identity(message: JSONObject, extension: JSONObject) -> list[object]:
 
 # The TiDB extension ends a message. A text has a backslash before each quote, so none looks like this.
 _EXTENSION, _LONGEST_EXTENSION = r'"_tidb":\{"commitTs":(?P<n>[1-9]\d{0,17})[,}]', 512
-
-
-def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-    """Parse a message and add its event to the split."""
-    message = parse_object(value)
-    message_type, is_ddl = message["type"], message["isDdl"]
-    if message_type in _ROW_TYPES and not is_ddl:
-        split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
-    elif message_type == _WATERMARK:
-        watermark = tso(message["_tidb"]["watermarkTs"])
-        split.watermarks.append(WatermarkEvent(position, 0, watermark, milliseconds(message.get("ts"))))
-    elif is_ddl or message_type in _DDL_TYPES or (message_type == "QUERY" and is_ddl_text(message.get("sql") or "")):
-        commit_ts, placed = _commit_ts(message, message.get("_tidb"))
-        split.ddl.append(
-            DDLEvent(
-                position=position,
-                index=0,
-                table=table_name(message.get("database"), message.get("table")),
-                query=readable(message.get("sql") or ""),
-                type=readable(message_type),
-                commit_ts=commit_ts,
-                place=chunk.place(position) if placed else None,
-                build_ts=milliseconds(message.get("ts")),
-            )
-        )
-    elif message_type in _WITHOUT_ROWS and not message.get("data"):
-        split.skipped += 1
-    else:
-        msg = f"message type {message_type!r}"
-        raise ValueError(msg)
 
 
 def _commit_ts(message: JSONObject, extension: JSONObject | None) -> tuple[int | None, bool]:

@@ -6,9 +6,7 @@ the key of the message names that version, which the path of its file says (docs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
 
 import orjson
 import pyarrow as pa
@@ -30,7 +28,7 @@ from ticdc_source.protocols.csv.lines import (
     rows_of,
     with_header,
 )
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images
+from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import (
@@ -42,10 +40,9 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
-from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.model import Column, ReadField
 from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
@@ -82,16 +79,13 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
     return (key or b"").startswith(_KEY) or is_schema or plain.startswith(_CHECKPOINT)
 
 
-@dataclass(frozen=True)
 class CSV(RowDecoder):
     """The decoder of CSV."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="csv",
-        event="a row of CSV",
         recognizes=_recognizes,
         kernels=_KERNELS,
-        chunk_records=4000,
         ddl_partition=0,
         definitions=definitions_of,
         files=_FILES,
@@ -118,7 +112,7 @@ class CSV(RowDecoder):
                         tables_by_head[head] = table
                 parsed = parsed_key(key)
             except MALFORMED as error:
-                failure = parse_failure(error, "a row of CSV").at(chunk.address(position))
+                failure = parse_failure(error, self.facts.row).at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
                 continue
             positions, messages, keys = rows.setdefault(table, ([], [], []))
@@ -146,18 +140,6 @@ class CSV(RowDecoder):
         parts = (part.replace(quote, 2 * quote) if quote else part for part in (name.table, name.database))
         head = delimiter.join(f"{quote}{part}{quote}" for part in parts) + delimiter
         return name, head.encode()
-
-    def describe(
-        self,
-        events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),
-        declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (definitions have all types)
-        learned: Learned | None = None,
-    ) -> list[TableSchema]:
-        """Return the columns with the types of their definitions."""
-        learned = Learned() if learned is None else learned
-        learned.definitions.update(definitions_of(ddl))
-        return describe_images(events.table, self._parse(events, LearnedTable(Plan(()), learned)).images)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Read the fourth field, if rows have their commit-ts."""

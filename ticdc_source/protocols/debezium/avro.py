@@ -10,7 +10,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -56,16 +56,13 @@ class _Envelope:
     fields: Sequence[JSONObject] | None
 
 
-@dataclass(frozen=True)
 class DebeziumAvro(Debezium):
     """The debezium-avro decoder."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="debezium-avro",
-        event="a debezium-avro row message",
         recognizes=_recognizes,
         kernels=KERNELS,
-        chunk_records=4000,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         types_in_ddl=Debezium.facts.types_in_ddl,
         commit_ts_needs=Debezium.facts.commit_ts_needs,
@@ -84,7 +81,7 @@ class DebeziumAvro(Debezium):
             try:
                 add_event(split, chunk, position, value, self._message(value)["payload"])
             except MALFORMED as error:
-                failure = parse_failure(error, "a debezium-avro message").at(chunk.address(position))
+                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
                 split.corrupt.append(Corrupt(position, 0, failure))
         split.keep(wants)
         return split

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +35,7 @@ from ticdc_source.protocols.debezium.column_types import (
 from ticdc_source.protocols.debezium.kernels import KERNELS
 from ticdc_source.protocols.debezium.native_debezium import payload_of
 from ticdc_source.protocols.debezium.template import template_of
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after, since_ddl
+from ticdc_source.protocols.decoding import JSONDecoder, ReadEvent, describe_images, number_after, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
@@ -50,11 +50,11 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, split_by_prefix
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName, Wants, every_table
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
@@ -111,16 +111,13 @@ def shows_extension(message: JSONObject) -> bool | None:
     return None if fields is None else any("tidb_type" in field for field in fields)
 
 
-@dataclass(frozen=True)
-class Debezium(RowDecoder):
+class Debezium(JSONDecoder):
     """The debezium decoder. It has no large messages."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="debezium",
-        event="a debezium row message",
         recognizes=_recognizes,
         kernels=KERNELS,
-        chunk_records=4000,
         watermarks_need="enable-tidb-extension=true in the new architecture (since v8.5.4)",
         types_in_ddl=_types_in_ddl,
         commit_ts_needs="TiCDC writes it, and Debezium's own connectors do not",
@@ -128,18 +125,12 @@ class Debezium(RowDecoder):
         old_rows_need="debezium.output-old-value=true",
         shows_extension=lambda value, _: shows_extension(parse_object(value)),
     )
+    prefix = _PREFIX
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Compare the first bytes of messages; parse those that are not plain rows."""
-        return split_by_prefix(
-            chunk,
-            _PREFIX,
-            _classify,
-            "a debezium message",
-            compression=self.settings.compression,
-            wants=wants,
-            learned=learned,
-        )
+    def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+        message = parse_object(value)
+        is_row = "op" in payload_of(message)
+        add_event(split, chunk, position, value, payload_of(message if is_row else parse_exact(value)))
 
     def describe(
         self,
@@ -260,13 +251,6 @@ class Debezium(RowDecoder):
 
 # A text that ends `source` before its commit-ts would have a brace.
 _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17})[,}]'
-
-
-def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-    """Parse a message and add its event to the split."""
-    message = parse_object(value)
-    is_row = "op" in payload_of(message)
-    add_event(split, chunk, position, value, payload_of(message if is_row else parse_exact(value)))
 
 
 def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: JSONObject) -> None:

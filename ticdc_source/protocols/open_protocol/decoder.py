@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -17,16 +15,15 @@ from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents
-from ticdc_source.protocols.images import Images, Parsed, with_old_columns
+from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text
-from ticdc_source.protocols.open_protocol.flagless_strings import wire_of_strings, written_in
 from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.open_protocol.template import template_of
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates
-from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions, Written
+from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.types import ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
@@ -37,7 +34,7 @@ __all__ = ["OpenProtocol"]
 # unique, so it is left out (docs/reference/types.md).
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
 
-_FLAGS, _MARKS = (int, type(None)), (bool, type(None))  # the JSON types of `f` and `h`
+_MARKS = (bool, type(None))  # the JSON types of `h`
 
 # Type codes (pingcap/tidb pkg/parser/mysql/type.go). 15, 249-252, 253 and 254 are binary if flag 1 is set.
 _CODES = {
@@ -52,13 +49,10 @@ _BINARY_NAMES = {
 }  # fmt: skip
 _QUOTED_NAMES = frozenset({"char", "varchar"})
 _BASE64_CODES = frozenset({249, 250, 251, 252})
-_SHORT_STRINGS = frozenset({"char", "varchar", "binary", "varbinary"})
 _UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
 # `Column.wire`: how a string column is written, if its type alone does not say so. Flags 0 are those of a plain NOT
 # NULL text, or TiCDC lost the column's flags (docs/wire.md, item 104).
-_NO_FLAGS = "no flags"  # TiCDC up to v4.0.4
-_NO_FLAGS_BASE64 = "no flags, base64"
 _UNFLAGGED = "unflagged"
 
 _CLAIM_CHECK = b'"ccl":"'  # a member of the key frame
@@ -69,13 +63,11 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
     return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
 
-@dataclass(frozen=True)
 class OpenProtocol(RowDecoder):
     """The open-protocol decoder."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="open-protocol",
-        event="an open-protocol row event",
         recognizes=_recognizes,
         kernels=KERNELS,
         chunk_records=500,  # a record holds several events
@@ -104,11 +96,6 @@ class OpenProtocol(RowDecoder):
         return templates.decode(
             events, learned, self._wire_of, general, self.commit_versions(events), _whole_events(events)
         )
-
-    def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
-        parsed = super()._sampled(events, declared)
-        _look_at_strings(parsed.images)
-        return parsed
 
     def _reader(
         self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
@@ -181,8 +168,6 @@ class OpenProtocol(RowDecoder):
             return QUOTED_BINARY, ColumnType("varbinary")
         if column.wire == _UNFLAGGED and declared is not None and declared.family == "binary":
             return KERNELS[declared.name], declared
-        if column.wire in (_NO_FLAGS, _NO_FLAGS_BASE64):
-            return _wire_without_flags(column, read_field, declared)
         type_ = column.type.refined_by(declared)
         if type_.name == "bigint" and pa.types.is_decimal(read_field.arrow):
             type_ = replace(type_, unsigned=True)  # its flag may be lost too; the JSON has the sign
@@ -235,12 +220,18 @@ def _columns(signature: Signature) -> tuple[Column, ...]:
 
 
 def _check_types(name: str, code: object, flags: object, handle: object) -> None:
-    if type(code) is not int or type(flags) not in _FLAGS or type(handle) not in _MARKS:
+    if flags is None:
+        msg = (
+            f"column {name!r} has no flags ('f'): TiCDC up to v4.0.4 wrote this message, which does not say whether "
+            "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
+        )
+        raise ValueError(msg)
+    if type(code) is not int or type(flags) is not int or type(handle) not in _MARKS:
         msg = f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}"
         raise TypeError(msg)
 
 
-def _facts(flags: int | None, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
+def _facts(flags: int, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
     """Return what flags say; 0 says nothing, as TiCDC may have lost the flags (docs/wire.md, item 104)."""
     if not flags:
         return ColumnFacts(handle_key=True) if handle else NO_FACTS
@@ -253,13 +244,11 @@ def _facts(flags: int | None, handle: bool | None) -> ColumnFacts:  # noqa: FBT0
     )
 
 
-def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Column:  # noqa: FBT001
-    key = bool(handle) or bool((flags or 0) & _HANDLE_KEY)
+def _column(name: str, code: int, flags: int, handle: bool | None) -> Column:  # noqa: FBT001
+    key = bool(handle) or bool(flags & _HANDLE_KEY)
     if code == _NULL:
         return Column(name, key=key)
     type_name = _CODES.get(code, f"type code {code}")
-    if flags is None:
-        return _column_without_flags(name, code, type_name, key=key)
     wire = ""
     if code in _BINARY_NAMES:
         if flags & _BINARY:
@@ -269,50 +258,3 @@ def _column(name: str, code: int, flags: int | None, handle: bool | None) -> Col
     # The flag is also set on YEAR and BIT (docs/wire.md, item 9).
     unsigned = bool(flags & _UNSIGNED) and type_name in _UNSIGNED_NAMES
     return Column(name, ColumnType(type_name, unsigned=unsigned), key=key, wire=wire, vague=wire == _UNFLAGGED)
-
-
-def _column_without_flags(name: str, code: int, type_name: str, *, key: bool) -> Column:
-    """Return a column of TiCDC up to v4.0.4, which does not say the sign, and not whether a string is binary."""
-    if code in _BASE64_CODES:  # bytes hold a text, too
-        names = frozenset({type_name, _BINARY_NAMES[code]})
-        type_ = ColumnType(_BINARY_NAMES[code])
-        return Column(name, type_, key=key, wire=_NO_FLAGS_BASE64, vague=True, behind=names)
-    if code in _BINARY_NAMES:
-        return Column(name, ColumnType(type_name), key=key, wire=_NO_FLAGS, vague=True, behind=_SHORT_STRINGS)
-    if type_name in _UNSIGNED_NAMES:  # the unsigned type holds negative numbers, too
-        type_ = ColumnType(type_name, unsigned=True)
-        return Column(name, type_, key=key, vague=True, behind=frozenset({type_name}))
-    return Column(name, ColumnType(type_name), key=key)
-
-
-def _look_at_strings(images: Images) -> None:
-    """Say of each column without flags how its strings are written, as far as the rows show it."""
-    cells: dict[str, set[str]] = {}
-    for span in images.spans():
-        values = images.cells(span)
-        for name in [column.name for column in span.columns if column.wire == _NO_FLAGS]:
-            cells.setdefault(name, set()).update(value for value in values[name] if isinstance(value, str))
-    if not cells:
-        return
-    written = written_in(cells)
-    images.runs = [(start, tuple(_as_written(column, written) for column in columns)) for start, columns in images.runs]
-
-
-def _as_written(column: Column, written: Mapping[str, tuple[Written, bool]]) -> Column:
-    if column.wire != _NO_FLAGS or column.name not in written:
-        return column
-    form, is_binary = written[column.name]
-    return replace(column, type=ColumnType("varbinary") if is_binary else column.type, written=form)
-
-
-def _wire_without_flags(
-    column: Column, read_field: ReadField, declared: ColumnType | None
-) -> tuple[Wire | None, ColumnType]:
-    type_ = column.type or ColumnType("varchar")
-    if declared is not None and declared.family in ("text", "binary"):
-        type_ = declared
-    elif read_field.arrow == pa.binary() and type_.family == "text":
-        type_ = ColumnType("varbinary")
-    if column.wire == _NO_FLAGS_BASE64:
-        return (KERNELS[type_.name] if declared is type_ else wire_of_strings(Written.BASE64, type_)), type_
-    return wire_of_strings(read_field.written, type_), type_

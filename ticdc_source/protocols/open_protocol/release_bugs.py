@@ -23,9 +23,8 @@ from ticdc_source.schema.json_text import loads
 
 __all__ = ["Signature", "restored_old_values", "with_ticdc_flags"]
 
-# Of each column as a message has it: name, type code, flags (None if it has none), and whether it is marked as part of
-# the handle key.
-Signature: TypeAlias = tuple[tuple[str, int, int | None, bool | None], ...]
+# Of each column as a message has it: name, type code, flags, and whether it is marked as part of the handle key.
+Signature: TypeAlias = tuple[tuple[str, int, int, bool | None], ...]
 
 _TICDC_FLAGS = 0xFF
 # MySQL's flag → TiCDC's: primary key (`h` marks other handle keys), unsigned, binary.
@@ -101,9 +100,9 @@ def _alike(group: JSONObject, cell: JSONObject) -> bool:
 
 def with_ticdc_flags(columns: Signature) -> Signature:
     """Return the columns of a message with TiCDC's flags, whichever flags the message has."""
-    if all((flags or 0) <= _TICDC_FLAGS for _, _, flags, _ in columns):
+    if all(flags <= _TICDC_FLAGS for _, _, flags, _ in columns):
         return columns
-    return tuple((name, code, _translated(flags or 0), handle) for name, code, flags, handle in columns)
+    return tuple((name, code, _translated(flags), handle) for name, code, flags, handle in columns)
 
 
 def _translated(flags: int) -> int:

@@ -28,8 +28,7 @@ def template_of(signature: Signature) -> Template | None:
     return Template(identity=heads, program=lambda _: Program(_STEPS, heads, tail=b"}", partial=True))
 
 
-def _head(name: str, code: int, flags: int | None, handle: bool | None) -> bytes:  # noqa: FBT001
+def _head(name: str, code: int, flags: int, handle: bool | None) -> bytes:  # noqa: FBT001
     """Return the bytes of a column before its value."""
     mark = b'"h":true,' if handle else b""
-    flagged = b"" if flags is None else b'"f":%d,' % flags
-    return written_name(name) + b':{"t":%d,%b%b"v":' % (code, mark, flagged)
+    return written_name(name) + b':{"t":%d,%b"f":%d,"v":' % (code, mark, flags)

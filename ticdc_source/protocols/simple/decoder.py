@@ -7,32 +7,30 @@ the version of its table, which a DDL or a BOOTSTRAP message defines (`definitio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells, Wire
-from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.base import LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, describe_images, number_after
+from ticdc_source.protocols.decoding import JSONDecoder, ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
-from ticdc_source.protocols.images import Parsed, with_old_columns
+from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
     milliseconds,
-    parse_exact,
     readable,
     table_name,
     text,
     tso,
 )
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes, split_by_prefix
+from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes
 from ticdc_source.protocols.simple.avro import (
     commit_ts_of_row,
     is_avro,
@@ -48,8 +46,8 @@ from ticdc_source.protocols.simple.template import template_of
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import database_of
-from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName, Wants, every_table
+from ticdc_source.schema.model import Column, ReadField, TableSchema
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
 
@@ -80,20 +78,18 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
     return plain.startswith(b'{"version":') and b'"commitTs":' in plain and b'"buildTs":' in plain
 
 
-@dataclass(frozen=True)
-class Simple(RowDecoder):
+class Simple(JSONDecoder):
     """The simple decoder."""
 
-    facts: ClassVar[ProtocolFacts] = ProtocolFacts(
+    facts = ProtocolFacts(
         name="simple",
-        event="a simple row message",
         recognizes=_recognizes,
         kernels=KERNELS,
-        chunk_records=4000,
         definitions=definitions_of,
         zoned_timestamps=True,
         has_checksums=True,
     )
+    prefix = _PREFIX
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Search JSON for the address; parse Avro. A record of this wire format has an empty key, or none."""
@@ -105,34 +101,41 @@ class Simple(RowDecoder):
         except MALFORMED:  # `split` reports it
             return 0
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Identify the table of a row by the first bytes; `_classify` the other messages."""
-        return split_by_prefix(
-            chunk,
-            _PREFIX,
-            _classify,
-            "a simple message",
-            compression=self.settings.compression,
-            wants=wants,
-            learned=learned,
-        )
+    def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+        table = table_of_row(value)
+        if table is not None:
+            split.table_events(chunk, table).append(position, 0, value)
+            return
+        message = message_of(value)
+        type_, commit_ts = message["type"], tso(message["commitTs"])
+        if type_ in _ROW_TYPES:
+            split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)
+        elif type_ == _WATERMARK:
+            split.watermarks.append(WatermarkEvent(position, 0, commit_ts, milliseconds(message.get("buildTs"))))
+        elif type_ == _BOOTSTRAP or type_ in _DDL_TYPES:
+            schemas = [message[name] for name in ("tableSchema", "preTableSchema") if message.get(name) is not None]
+            query = readable(message.get("sql") or "")
+            event = DDLEvent(
+                position=position,
+                index=0,
+                table=table_of(schemas[0]) if schemas else TableName(database_of(query), ""),
+                query=query,
+                type=type_,
+                commit_ts=commit_ts or None,
+                table_changes=schemas or None,
+                build_ts=milliseconds(message.get("buildTs")),
+            )
+            definitions_of([event])  # a broken definition makes a bad record
+            (split.bootstraps if type_ == _BOOTSTRAP else split.ddl).append(event)
+        else:
+            msg = f"message type {type_!r}"
+            raise ValueError(msg)
 
-    def describe(
-        self,
-        events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),
-        declared: Mapping[str, TypeVersions] | None = None,  # noqa: ARG002 (definitions have all types)
-        learned: Learned | None = None,
-    ) -> list[TableSchema]:
-        """Return the columns with the types of their definitions; without types where a definition is missing."""
-        learned = Learned() if learned is None else learned
-        learned.definitions.update(definitions_of(ddl))
-        images = self._parse(events, LearnedTable(Plan(()), learned), parse=parse_exact).images
+    def _shown(self, schemas: list[TableSchema], images: Images) -> list[TableSchema]:
+        """Complete TIMESTAMPs by the zone that their values name."""
         return [
             replace(schema, columns=tuple(_with_zone(column, cells[column.name]) for column in schema.columns))
-            for schema, cells in zip(
-                describe_images(events.table, images), map(images.cells, images.spans()), strict=True
-            )
+            for schema, cells in zip(schemas, map(images.cells, images.spans()), strict=True)
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
@@ -266,35 +269,3 @@ def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int)
     defined = [column for column in named if column.name in row]
     names = {column.name for column in defined}
     return (*defined, *(Column(text(name), since=Moment(version)) for name in row if name not in names))
-
-
-def _classify(split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-    """Add the event of a message to the split; parse the message unless it is a row in Avro."""
-    table = table_of_row(value)
-    if table is not None:
-        split.table_events(chunk, table).append(position, 0, value)
-        return
-    message = message_of(value)
-    type_, commit_ts = message["type"], tso(message["commitTs"])
-    if type_ in _ROW_TYPES:
-        split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)
-    elif type_ == _WATERMARK:
-        split.watermarks.append(WatermarkEvent(position, 0, commit_ts, milliseconds(message.get("buildTs"))))
-    elif type_ == _BOOTSTRAP or type_ in _DDL_TYPES:
-        schemas = [message[name] for name in ("tableSchema", "preTableSchema") if message.get(name) is not None]
-        query = readable(message.get("sql") or "")
-        event = DDLEvent(
-            position=position,
-            index=0,
-            table=table_of(schemas[0]) if schemas else TableName(database_of(query), ""),
-            query=query,
-            type=type_,
-            commit_ts=commit_ts or None,
-            table_changes=schemas or None,
-            build_ts=milliseconds(message.get("buildTs")),
-        )
-        definitions_of([event])  # a broken definition makes a bad record
-        (split.bootstraps if type_ == _BOOTSTRAP else split.ddl).append(event)
-    else:
-        msg = f"message type {type_!r}"
-        raise ValueError(msg)
