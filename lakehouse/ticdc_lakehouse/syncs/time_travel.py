@@ -23,7 +23,7 @@ from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, PREFIX
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import Commit, Target, quoted
-from ticdc_source.developer_api import TableFilter, loads, of_ms, of_time, parse_table, table_patterns, utc
+from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
 __all__ = ["DatabaseState", "as_of"]
