@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from lakehouse.tests.syncs.context import context
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import SyncConfig
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import starts_of
 from ticdc_lakehouse.syncs.completeness import lost_before
-from ticdc_lakehouse.syncs.failures import Shared
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, _check_columns
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError
@@ -112,12 +110,8 @@ def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> No
 
 def micro_batch(lost_until: int | None) -> MicroBatch:
     """Return a micro-batch without changes."""
-    return MicroBatch(
-        changes=Tables(), facts=CommitFacts(), config=config(), layout=config().layout, statuses={},
-        quarantine=Quarantine("q", "delta"), kept=None,
-        shared=Shared(stopping=lambda: False, try_store=lambda: None),
-        redaction=Redaction({}, {}), lost_until=lost_until,
-    )  # fmt: skip
+    shared = context(config(), lost_until=lost_until)
+    return MicroBatch(context=shared, changes=Tables(), facts=CommitFacts(), statuses={})
 
 
 def test_a_table_is_not_set_aside_for_what_every_table_needs() -> None:

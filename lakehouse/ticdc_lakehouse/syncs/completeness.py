@@ -4,57 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.loading import COMPLETE
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import LeftOut, TableStatus
+from ticdc_lakehouse.syncs.steps import Event, LeavesOut, LossPossible, SelectedAgain
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
-__all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
+__all__ = ["FOR_EVER", "disclaimer", "exact_since", "lost_before", "newest_ts", "unclaim"]
 
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
-_LEFT_OUT = (
-    "`tables` or `skip` has left it out, so its target lacks the changes of that time. With [tidb], --resume loads it "
-    "again, unless the target is a log; otherwise --resume goes on without them"
-)
 
 
-def disclaimed_tables(
-    spark: SparkSession, config: SyncConfig, statuses: Mapping[str, TableStatus]
-) -> dict[str, TableStatus]:
-    """Return the statuses, at a start, of tables that are not complete any more.
+def disclaimer(config: SyncConfig, status: TableStatus) -> Event | None:
+    """Return why, at a start, a table is not complete any more; None if it is as before.
 
     What `tables` or `skip` leaves out misses what is read meanwhile: the offsets of the stream are those of all tables.
     If such a table is selected again, it is set aside, because somebody has to decide what becomes of that. With
     `failOnDataLoss=false` the stream goes on after records that Kafka has removed, and does not say whose they were.
     """
-    changed = {}
-    for name, status in statuses.items():
-        now, is_selected = status, config.selects(parse_table(name))
-        if not is_selected and status.state != "left out":
-            now = unclaimed(spark, status).left_out()
-        elif is_selected and status.state == "left out":
-            now = replace(status.set_aside(0, _LEFT_OUT), set_aside_batch=None)  # nothing is kept yet
-        elif config.may_lose_changes:
-            now = unclaimed(spark, status)
-        if now != status:
-            changed[name] = now
-    return changed
+    if not config.selects(parse_table(status.table_name)):
+        return LeavesOut()
+    if isinstance(status.phase, LeftOut):
+        return SelectedAgain()
+    return LossPossible() if config.may_lose_changes else None
 
 
-def unclaimed(spark: SparkSession, status: TableStatus) -> TableStatus:
-    """Return the status of a table that is not known to be complete; its target says so no longer."""
-    if status.complete_since is None:
-        return status
-    target = existing_target(spark, status.target)
-    if target is not None:
-        target.remove_properties([COMPLETE])
-    return replace(status, complete_since=None)
+def unclaim(spark: SparkSession, target: str) -> None:
+    """Let a target say no longer that it is complete."""
+    existing = existing_target(spark, target)
+    if existing is not None:
+        existing.remove_properties([COMPLETE])
 
 
 def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | None) -> int | None:

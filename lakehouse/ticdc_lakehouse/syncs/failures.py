@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.lease import LeaseLostError
 from ticdc_lakehouse.targets.conflicts import is_conflict, retried
 from ticdc_source import errors
@@ -82,12 +83,14 @@ class Shared:
     Attributes:
         stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
         try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
+        store: the name of that table.
         redact: hides secrets in what an error says.
         clock: a monotonic clock, in seconds.
     """
 
     stopping: Callable[[], bool]
     try_store: Callable[[], None]
+    store: str = "The status table"
     redact: Callable[[str], str] = lambda text: text
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -127,6 +130,21 @@ class Shared:
         with self._lock:  # tables fail side by side: one attempt after the last of them is enough
             if self._tried_at < failed_at:
                 began = self.clock()
-                self.try_store()
+                self._check_store()
                 self._tried_at = began
         return self.stopping()
+
+    def _check_store(self) -> None:
+        """Write and read the status table.
+
+        Raises:
+            TargetError: that fails, so all tables are affected.
+        """
+        try:
+            self.retried(self.try_store, self.store)
+        except Exception as error:  # noqa: BLE001 (of any store)
+            msg = (
+                f"{self.store} cannot be written and read: {self.redact(text_of(error))}. This affects all tables, so "
+                "none is set aside. Fix the storage or the catalog, and start again"
+            )
+            raise TargetError(msg) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
@@ -55,29 +56,31 @@ class KeptBatches:
 
 
 class KeptRecords:
-    """A folder with the records of one table: Parquet, a folder for each micro-batch.
+    """The records of one table: Parquet in a folder beside the checkpoint, with a folder for each micro-batch.
 
     Args:
         spark: the session.
-        folder: the folder.
+        checkpoint: the checkpoint of the sync.
+        table: the table, which may have any name.
     """
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: str, table: str) -> None:
         self._spark = spark
-        self._folder = folder
+        self._table = table.lower()
+        name = blake2b(self._table.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self._folder = f"{checkpoint}/aside/{name}"
 
-    def keep(self, table: str, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
+    def keep(self, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
         """Keep the records of a micro-batch that have a row of the table, and all with DDL.
 
         A micro-batch that Spark repeats replaces what it has kept before.
 
         Args:
-            table: the table.
             batch_id: the number of the micro-batch.
             records: its records, as `Tables.records` has them.
             bounds: which changes it returned.
         """
-        rows = F.exists("_tables", lambda name: F.lower(name) == table.lower())
+        rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")
         kept = records.where(rows | ddl).withColumns({
             _RESOLVED_BEFORE: F.lit(bounds.resolved_before).cast("bigint"),
