@@ -10,7 +10,7 @@ from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import SyncConfig
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import starts_of
-from ticdc_lakehouse.syncs.completeness import lost_before
+from ticdc_lakehouse.syncs.completeness import claimed, lost_before
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, _check_columns
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
 from ticdc_lakehouse.targets.target import CommitFacts
@@ -40,8 +40,10 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
     """Before its first micro-batch nothing says which checkpoint it has; after it, that checkpoint alone may write."""
     status.check(None, -1, ["b", "a"])
     status.check("one", -1, ["a", "b"])  # it was killed before its first micro-batch
-    assert status.claim("one", lambda _: 7) == 7
-    assert status.claim("one", lambda _: pytest.fail("known")) == 7
+    told: list[bool] = []
+    for _ in range(2):
+        status.claim("one", lambda begins, now: told.append(begins) or {**now, "lost_until": 7})  # type: ignore[func-returns-value]
+    assert told == [True, False]
     assert status.check("one", 3, ["a", "b"])["lost_until"] == 7
 
     for other in ("two", None):  # another checkpoint, or none any more
@@ -97,6 +99,17 @@ def test_what_a_topic_has_lost_is_told_by_its_first_offsets(
 
     assert (lost is None) == whole
     assert lost is None or lost > 2**58  # a commit-ts of this decade
+
+
+def test_what_was_lost_is_told_once_and_when_may_lose_changes() -> None:
+    """The offsets at which the stream has started are read in its first micro-batch alone."""
+    first = claimed(config(), lambda: {"t": {"0": 0}}, True, {})
+    assert (first["lost_until"], first["may_lose"]) == (None, False)
+
+    assert claimed(config(), lambda: pytest.fail("known"), False, first) == first
+    loses = claimed(config(failOnDataLoss="false"), lambda: pytest.fail("known"), False, first)
+    assert loses["may_lose"]
+    assert loses["lost_until"] > 2**58
 
 
 def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> None:

@@ -138,13 +138,9 @@ class Stream:
         """Return whether tables heal after it."""
         return self.heal and isinstance(error, DataLossError)
 
-    def begin_skip(self, reason: str) -> None:
+    def restart_after_loss(self, reason: str, *, skips: bool) -> None:
         """Let tables be read again."""
-        self.done.append(f"begin: {reason}")
-
-    def end_skip(self, reason: str) -> None:
-        """Let tables be read again."""
-        self.done.append(f"end: {reason}")
+        self.done.append(f"{'begin' if skips else 'end'}: {reason}")
 
     def follow(self) -> None:
         """Follow the stream, as a sync does."""
@@ -194,7 +190,7 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     sync._tables = {one.table_name: one for one in (status(), log, out, aside)}
     sync.stream.stop()
 
-    sync.begin_skip("offsets 5 to 9 are gone")
+    sync.restart_after_loss("offsets 5 to 9 are gone", skips=True)
 
     healing = Healing(reason="offsets 5 to 9 are gone")
     assert sync._tables == {

@@ -15,7 +15,7 @@ from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.loading import Destination, LoadReport, TableLoad
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
-from ticdc_lakehouse.syncs.steps import Loaded, LoadFailed
+from ticdc_lakehouse.syncs.steps import Failed, Loaded
 from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import TiCDCSourceError
@@ -197,7 +197,7 @@ def test_a_table_that_cannot_be_loaded_stops_no_other(tidb: TiDB, join: Callable
     found = own.load(own.joined({}).values())
 
     assert {*loaded(found)} == {"shop.events", "shop.orders"}
-    assert found["shop.items"] == LoadFailed("The load failed: a type", "fault")
+    assert found["shop.items"] == Failed("The load failed: a type", "fault")
 
 
 def test_a_tidb_that_does_not_answer_sets_no_table_aside(
@@ -233,7 +233,7 @@ def test_ddl_that_a_load_does_not_know_yet_comes_first(tidb: TiDB, join: Callabl
     with pytest.warns(UserWarning, match="Changes of shop.orders are applied"):
         found = own.load([status(ORDERS, phase=Loading(at=NOW), complete_since=None)])
 
-    assert found == {"shop.orders": LoadFailed("The load failed: v is int, and now string", "unexplained")}
+    assert found == {"shop.orders": Failed("The load failed: v is int, and now string", "unexplained")}
 
 
 def test_a_stream_that_begins_anew_needs_a_new_tso(join: Callable[..., Joining]) -> None:
@@ -320,7 +320,7 @@ def moment(status: TableStatus) -> int | None:
     return status.phase.at
 
 
-def wait(own: Joining) -> Iterable[tuple[str, Loaded | LoadFailed]]:
+def wait(own: Joining) -> Iterable[tuple[str, Loaded | Failed]]:
     """Return what a thread has loaded, once it has ended."""
     thread = own._thread
     if thread is not None:

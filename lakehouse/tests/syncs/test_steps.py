@@ -12,22 +12,15 @@ from ticdc_lakehouse.syncs.steps import (
     BadRecords,
     Begins,
     Changed,
-    Due,
     Effect,
     Event,
-    Explained,
     Failed,
-    LeavesOut,
     Loaded,
-    LoadFailed,
-    LossPossible,
     RecordsLost,
     Renamed,
-    Resumed,
     Rules,
-    SelectedAgain,
+    Signal,
     TargetLacks,
-    may_begin,
     step,
 )
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
@@ -55,9 +48,9 @@ def status(phase: Phase, **given: Any) -> TableStatus:
 
 
 EVENTS: list[Event] = [
-    Changed(BATCH), Begins(AT), Failed("no"), BadRecords("bad", 1), Due(), Explained(), Resumed(), Renamed("r", 600),
-    RecordsLost("lost"), LossPossible(), LeavesOut(), SelectedAgain(), TargetLacks("old"),
-    Loaded(at=AT, target="t", kind="table"), LoadFailed("no"),
+    *Signal, Changed(BATCH), Changed(BATCH, needs_load=True), Begins(AT), Failed("no"), Failed("no", "unexplained"),
+    BadRecords("bad", 1), Renamed("r", 600), RecordsLost("lost"), TargetLacks("old"),
+    Loaded(at=AT, target="t", kind="table"),
 ]  # fmt: skip
 PHASES: list[Phase] = [
     *(FOLLOWING, SOON, LOADING, KEEPING, HEALING, HEALING_KEPT, LeftOut()),
@@ -87,16 +80,16 @@ PHASES: list[Phase] = [
     (SOON, BadRecords("more", None), HEALS, Following(heals="more", complete_before=100), ()),
     (FOLLOWING, BadRecords("bad", 100), TIDB, FOLLOWING, ()),
     # Time, DDL and people.
-    (SOON, Due(), HEALS, Healing(reason="bad"), (LOAD,)),
-    (aside("heal"), Due(), HEALS, Healing(reason="no"), (LOAD,)),
-    (aside("ddl"), Due(), HISTORY, Healing(reason="no", kept_from=3), (LOAD,)),
-    (aside("ddl"), Due(), TIDB, aside("ddl"), ()),
-    (aside("retry"), Due(), HEALS, aside("retry"), (WRITE_MISSED,)),
-    (aside("ddl"), Explained(), HEALS, aside("ddl"), (WRITE_MISSED,)),
-    (aside("resume"), Explained(), HEALS, aside("resume"), ()),
-    (aside(), Resumed(), TIDB, aside(), (WRITE_MISSED,)),
-    (aside(), Resumed(), HEALS, Healing(reason="no"), (LOAD,)),
-    (aside(), Resumed(), HISTORY, Healing(reason="no", kept_from=3), (LOAD,)),
+    (SOON, Signal.DUE, HEALS, Healing(reason="bad"), (LOAD,)),
+    (aside("heal"), Signal.DUE, HEALS, Healing(reason="no"), (LOAD,)),
+    (aside("ddl"), Signal.DUE, HISTORY, Healing(reason="no", kept_from=3), (LOAD,)),
+    (aside("ddl"), Signal.DUE, TIDB, aside("ddl"), ()),
+    (aside("retry"), Signal.DUE, HEALS, aside("retry"), (WRITE_MISSED,)),
+    (aside("ddl"), Signal.EXPLAINED, HEALS, aside("ddl"), (WRITE_MISSED,)),
+    (aside("resume"), Signal.EXPLAINED, HEALS, aside("resume"), ()),
+    (aside(), Signal.RESUMED, TIDB, aside(), (WRITE_MISSED,)),
+    (aside(), Signal.RESUMED, HEALS, Healing(reason="no"), (LOAD,)),
+    (aside(), Signal.RESUMED, HISTORY, Healing(reason="no", kept_from=3), (LOAD,)),
     # What only TiDB knows.
     (FOLLOWING, Renamed("r", 600), HEALS, Healing(reason="r"), (LOAD,)),
     (FOLLOWING, Renamed("r", 600), TIDB, FOLLOWING, ()),
@@ -105,8 +98,8 @@ PHASES: list[Phase] = [
     (KEEPING, RecordsLost("lost"), HISTORY, Healing(reason="lost", kept_from=3), (LOAD,)),
     (FOLLOWING, RecordsLost("lost"), TIDB, FOLLOWING, (UNCLAIM,)),
     # A start.
-    (FOLLOWING, LossPossible(), LOSES, FOLLOWING, (UNCLAIM,)),
-    (aside(), LeavesOut(), TIDB, LeftOut(), (UNCLAIM,)),
+    (FOLLOWING, Signal.LOSS_POSSIBLE, LOSES, FOLLOWING, (UNCLAIM,)),
+    (aside(), Signal.LEFT_OUT, TIDB, LeftOut(), (UNCLAIM,)),
     (FOLLOWING, TargetLacks("old"), HEALS, aside(kept_from=None, reason="old", since=NOW), ()),
     (aside("retry"), TargetLacks("old"), HEALS, aside(reason="old"), ()),
     (FOLLOWING, Begins(AT), TIDB, LOADING, ()),
@@ -115,12 +108,12 @@ PHASES: list[Phase] = [
     (LOADING, Loaded(at=AT, target="t", kind="table"), TIDB, FOLLOWING, (FORGET,)),
     (KEEPING, Loaded(at=AT, target="t", kind="table"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
     (HEALING, Loaded(at=AT, target="t", kind="table"), LOSES, FOLLOWING, (UNCLAIM, FORGET)),
-    (KEEPING, LoadFailed("x", "fault"), HEALS, aside("retry", reason="x", since=NOW), ()),
-    (KEEPING, LoadFailed("x", "verdict"), HEALS, aside("resume", reason="x", since=NOW), ()),
-    (KEEPING, LoadFailed("x", "unexplained"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
-    (LOADING, LoadFailed("x", "unexplained"), TIDB, FOLLOWING, ()),
-    (HEALING, LoadFailed("x", "unexplained"), HEALS, aside("heal", None, "x", NOW), (UNCLAIM,)),
-    (HEALING_KEPT, LoadFailed("x", "fault"), TIDB, aside("retry", reason="x", since=NOW), (UNCLAIM,)),
+    (KEEPING, Failed("x", "fault"), HEALS, aside("retry", reason="x", since=NOW), ()),
+    (KEEPING, Failed("x", "verdict"), HEALS, aside("resume", reason="x", since=NOW), ()),
+    (KEEPING, Failed("x", "unexplained"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
+    (LOADING, Failed("x", "unexplained"), TIDB, FOLLOWING, ()),
+    (HEALING, Failed("x", "unexplained"), HEALS, aside("heal", None, "x", NOW), (UNCLAIM,)),
+    (HEALING_KEPT, Failed("x", "fault"), TIDB, aside("retry", reason="x", since=NOW), (UNCLAIM,)),
 ])  # fmt: skip
 def test_what_becomes_of_a_table(
     phase: Phase, event: Event, rules: Rules, then: Phase, effects: tuple[Effect, ...]
@@ -137,13 +130,13 @@ def test_any_event_in_any_phase_keeps_the_promises() -> None:
         before = status(phase, complete_since=whole)
         after, effects = step(before, event, rules, NOW)
 
-        if phase == LeftOut() and not isinstance(event, SelectedAgain):
+        if phase == LeftOut() and event is not Signal.SELECTED:
             assert (after, effects) == (before, ())
         if WRITE in effects:
             assert isinstance(after.phase, Following)
         if before.kept_from is not None and after.kept_from != before.kept_from:
             may_forget = isinstance(after.phase, Healing) and not rules.has_history
-            assert may_forget or isinstance(event, LeavesOut), (phase, event, after)
+            assert may_forget or event is Signal.LEFT_OUT, (phase, event, after)
         if FORGET in effects:
             assert isinstance(event, Loaded)
             assert after.kept_from is None
@@ -157,7 +150,7 @@ def test_any_event_in_any_phase_keeps_the_promises() -> None:
 
 def test_a_log_and_an_incomplete_table_go_on_in_their_own_way() -> None:
     """A load makes a table complete that lacks rows; a log gets what was kept, because a load would repeat rows."""
-    for event, phase in ((Due(), aside("retry")), (Resumed(), aside())):
+    for event, phase in ((Signal.DUE, aside("retry")), (Signal.RESUMED, aside())):
         assert step(status(phase, complete_since=None), event, TIDB, NOW)[0].phase == Loading(kept_from=3)
         for given in ({"kind": "log"}, {"complete_since": 5}):
             lacking = status(phase, **{"complete_since": None, **given})
@@ -178,13 +171,13 @@ def test_a_load_makes_a_table_complete_and_ends_its_pause() -> None:
 
     gone, _ = step(status(LOADING, kind=None), Loaded(at=AT, target="t", kind="table", is_gone=True), TIDB, NOW)
     assert gone.kind is None
-    failed, _ = step(status(HEALING, loaded_ts=50), LoadFailed("x"), HEALS, NOW)
+    failed, _ = step(status(HEALING, loaded_ts=50), Failed("x"), HEALS, NOW)
     assert (failed.loaded_ts, failed.complete_since) == (None, None)
 
 
 def test_a_table_heals_with_what_its_pause_needs() -> None:
     """What it had is known until the load ends: since when it was complete, and up to when; its columns may change."""
-    healing, _ = step(status(SOON, complete_since=None), Due(), HEALS, NOW)
+    healing, _ = step(status(SOON, complete_since=None), Signal.DUE, HEALS, NOW)
     assert (healing.complete_since, healing.resolved_ts, healing.columns) == (100, 500, ())
 
     renamed, _ = step(status(FOLLOWING), Renamed("r", 300), HEALS, NOW)
@@ -195,10 +188,10 @@ def test_a_table_heals_with_what_its_pause_needs() -> None:
 
 def test_a_table_that_was_left_out_waits_for_a_person() -> None:
     """Nobody knows what it has missed; nothing is kept of it yet."""
-    now, effects = step(status(LeftOut()), SelectedAgain(), HEALS, NOW)
+    now, effects = step(status(LeftOut()), Signal.SELECTED, HEALS, NOW)
     assert (now.state, now.set_aside_since, now.kept_from, effects) == ("set aside", NOW, None, ())
     assert "has left it out" in str(now.reason)
-    assert not may_begin(now, HEALS)
+    assert not step(now, Signal.DUE, HEALS, NOW)[1]
 
 
 @pytest.mark.parametrize(("phase", "rules", "begins"), [
@@ -209,7 +202,7 @@ def test_a_table_that_was_left_out_waits_for_a_person() -> None:
 ])  # fmt: skip
 def test_what_time_mends(phase: Phase, rules: Rules, begins: bool) -> None:
     """A fault passes by itself, and TiDB has what the stream lacks, if it may be asked."""
-    assert may_begin(status(phase), rules) == begins
+    assert bool(step(status(phase), Signal.DUE, rules, NOW)[1]) == begins
 
 
 def test_the_rules_of_a_table() -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.loading import COMPLETE
-from ticdc_lakehouse.syncs.status import LeftOut, TableStatus
-from ticdc_lakehouse.syncs.steps import Event, LeavesOut, LossPossible, SelectedAgain
+from ticdc_lakehouse.syncs.status import Identity, LeftOut, TableStatus
+from ticdc_lakehouse.syncs.steps import Signal
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
-__all__ = ["FOR_EVER", "disclaimer", "exact_since", "lost_before", "newest_ts", "unclaim"]
+__all__ = ["FOR_EVER", "claimed", "disclaimer", "exact_since", "lost_before", "newest_ts", "unclaim"]
 
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 
 
-def disclaimer(config: SyncConfig, status: TableStatus) -> Event | None:
+def disclaimer(config: SyncConfig, status: TableStatus) -> Signal | None:
     """Return why, at a start, a table is not complete any more; None if it is as before.
 
     What `tables` or `skip` leaves out misses what is read meanwhile: the offsets of the stream are those of all tables.
@@ -28,10 +28,10 @@ def disclaimer(config: SyncConfig, status: TableStatus) -> Event | None:
     `failOnDataLoss=false` the stream goes on after records that Kafka has removed, and does not say whose they were.
     """
     if not config.selects(parse_table(status.table_name)):
-        return LeavesOut()
+        return Signal.LEFT_OUT
     if isinstance(status.phase, LeftOut):
-        return SelectedAgain()
-    return LossPossible() if config.may_lose_changes else None
+        return Signal.SELECTED
+    return Signal.LOSS_POSSIBLE if config.may_lose_changes else None
 
 
 def unclaim(spark: SparkSession, target: str) -> None:
@@ -54,6 +54,27 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
     if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
         return None
     return newest_ts()
+
+
+def claimed(
+    config: SyncConfig,
+    starts: Callable[[], Mapping[str, Mapping[str, int]] | None],
+    begins: bool,  # noqa: FBT001 (a callback)
+    before: Identity,
+) -> Identity:
+    """Return what the status table says of what is lost, from the first micro-batch of a process on.
+
+    Args:
+        config: what is copied.
+        starts: returns the offsets at which the stream has started; see `lost_before`.
+        begins: whether the first micro-batch of all is applied.
+        before: what it said before.
+    """
+    may_lose = config.may_lose_changes
+    now = {**before, "may_lose": may_lose, "exact_since": exact_since(config, begins, before.get("exact_since"))}
+    if begins or "lost_until" not in before:
+        return {**now, "lost_until": lost_before(config, starts())}
+    return now if before.get("may_lose", may_lose) == may_lose else {**now, "lost_until": newest_ts()}
 
 
 def exact_since(config: SyncConfig, is_first: bool, before: int | None) -> int | None:  # noqa: FBT001 (a callback)

@@ -123,10 +123,10 @@ def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, recor
         else:
             return
         warn(f"{reason}. Every table is read again from TiDB, because heal = true")
-        running.begin_skip(reason)
+        running.restart_after_loss(reason, skips=True)
         lossy = _records(spark, config, None, failOnDataLoss="false")
         _run(running, lossy, None)  # the checkpoint is behind the loss then
-        running.end_skip(reason)
+        running.restart_after_loss(reason, skips=False)
         skipped_at, records = time.monotonic(), _records(spark, config, config.trigger)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
 from ticdc_lakehouse.syncs.lease import LeaseLostError
+from ticdc_lakehouse.syncs.steps import Why
 from ticdc_lakehouse.targets.conflicts import is_conflict, retried
 from ticdc_source import errors
 from ticdc_source.developer_api import warn
@@ -26,7 +27,7 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 
-__all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of"]
+__all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of", "why_of"]
 
 Result = TypeVar("Result")
 _LONGEST_WARNING = 500  # characters of an error
@@ -68,6 +69,16 @@ def is_fault(error: Exception) -> bool:
     This package's own errors are verdicts: about messages, options and targets they say the same again.
     """
     return cause_of(error) is None
+
+
+def why_of(error: Exception) -> Why:
+    """Return whether a fault, which may end by itself, or a verdict is the reason of a failure.
+
+    DDL that comes later may explain a change that nothing explains yet.
+    """
+    if is_fault(error):
+        return "fault"
+    return "unexplained" if isinstance(error, UnexplainedChangeError) else "verdict"
 
 
 def shared_cause(error: Exception) -> TiCDCSourceError | None:

@@ -16,7 +16,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
-from ticdc_lakehouse.syncs.completeness import FOR_EVER, disclaimer, exact_since, lost_before, newest_ts, unclaim
+from ticdc_lakehouse.syncs.completeness import FOR_EVER, claimed, disclaimer, newest_ts, unclaim
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.context import SyncContext
 from ticdc_lakehouse.syncs.failures import Shared, cause_of, text_of
@@ -31,18 +31,7 @@ from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, now_text, status_table
-from ticdc_lakehouse.syncs.steps import (
-    Begins,
-    Due,
-    Effect,
-    Event,
-    Explained,
-    RecordsLost,
-    Resumed,
-    Rules,
-    may_begin,
-    step,
-)
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, RecordsLost, Rules, Signal, step
 from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
@@ -134,13 +123,11 @@ class RunningSync:
         return Outcome(self._tables[name], outcome.images, created=outcome.created, bad_records=outcome.bad_records)
 
     def _due(self, *, at_end: bool = False) -> dict[str, Outcome]:
-        """Let the tables go on whose time has come, which heal, load, or get what they have missed.
-
-        Args:
-            at_end: whether the stream has ended, so that there is nothing to wait for.
-        """
-        waiting = [name for name, each in self._tables.items() if may_begin(each, Rules.of(self._config, each))]
-        return {name: self._happens(name, Due()) for name in waiting if self._back_off.begins(name, at_end=at_end)}
+        """Let the tables go on whose time has come, or all if the stream has ended, so that nothing is to wait for."""
+        waiting = [
+            name for name, each in self._tables.items() if step(each, Signal.DUE, Rules.of(self._config, each), "")[1]
+        ]
+        return {name: self._happens(name, Signal.DUE) for name in waiting if self._back_off.begins(name, at_end=at_end)}
 
     def _date_loads(self) -> list[TableStatus]:
         """Take a TSO for the tables that have begun to load since the last call, and return them."""
@@ -217,7 +204,7 @@ class RunningSync:
                 raise OptionError(msg)
         self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
         resumed = dict.fromkeys(aside[name.lower()] for name in names)
-        outcomes = {name: self._happens(name, Resumed()) for name in resumed}
+        outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
         written = {name: each for name, each in outcomes.items() if name not in self._begun}
         if written:
             self._write_status()
@@ -299,23 +286,14 @@ class RunningSync:
         lost = isinstance(error, Exception) and isinstance(cause_of(error), DataLossError)
         return lost and self._config.heal
 
-    def begin_skip(self, reason: str) -> None:
-        """Let every table heal, and the next query skip what is lost, without an error.
-
-        Args:
-            reason: what is lost. The records of any table may be among it.
-        """
-        self._restart_after_loss(reason, skips=True)
-
-    def end_skip(self, reason: str) -> None:
-        """Let every table heal once more, as of the next start: more may be lost while a query skips.
+    def restart_after_loss(self, reason: str, *, skips: bool) -> None:
+        """Let every table heal, as the records of any may be lost.
 
         Args:
             reason: what is lost.
+            skips: whether the next query skips that without an error. After it, more may be lost, so every table heals
+                once more, as of the next start.
         """
-        self._restart_after_loss(reason, skips=False)
-
-    def _restart_after_loss(self, reason: str, *, skips: bool) -> None:
         self._joining.join()
         self._joining.finished()
         self.stream.restart()
@@ -444,7 +422,7 @@ class RunningSync:
                 explained.append(name)
             elif isinstance(phase, SetAside) and phase.kept_from == number and phase.ends_by in ("ddl", "retry"):
                 self._back_off.postpone(name)
-        resumed = {name: self._happens(name, Explained()) for name in explained}
+        resumed = {name: self._happens(name, Signal.EXPLAINED) for name in explained}
         spelt = {name.lower(): name for name in self._tables}
         for old, renamed in renames(ddl):
             if old.lower() in spelt:
@@ -461,15 +439,9 @@ class RunningSync:
             return lambda: None
 
         def claim() -> None:
-            config = self._config
-            lost_until = self._status.claim(
-                writer,
-                lambda is_first: lost_before(config, self.checkpoint.starts()) if is_first else newest_ts(),
-                may_lose=config.may_lose_changes,
-                exact_since=partial(exact_since, config),
-            )
+            identity = self._status.claim(writer, partial(claimed, self._config, self.checkpoint.starts))
             self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
-            self._context.lost_until = FOR_EVER if config.may_lose_changes else lost_until
+            self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
             self._claimed = True
 
         with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="ticdc-sync claim")

@@ -11,20 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.snapshots.jdbc import current_tso, gc_state_of, tables_at
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.failures import Shared, is_fault, text_of
+from ticdc_lakehouse.syncs.failures import Shared, text_of, why_of
 from ticdc_lakehouse.syncs.load_folder import created_tables
 from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, load_tables
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
-from ticdc_lakehouse.syncs.steps import Begins, Loaded, LoadFailed, Rules, step
+from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
 from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, table_patterns, warn
 from ticdc_source.errors import TiCDCSourceError
@@ -32,7 +30,7 @@ from ticdc_source.errors import TiCDCSourceError
 __all__ = ["Joining", "LoadEvents"]
 
 Statuses = Mapping[str, TableStatus]
-LoadEvents = dict[str, Loaded | LoadFailed]
+LoadEvents = dict[str, Loaded | Failed]
 _LONGEST_REASON = 2000  # characters
 _ASKS_AGAIN_S = 30.0  # after a load for which TiDB did not answer
 _POLL_S = 0.2
@@ -265,7 +263,7 @@ class Joining:
             if load.error is None or not is_away
         }
 
-    def _became(self, load: TableLoad, at: int, status: TableStatus) -> Loaded | LoadFailed:
+    def _became(self, load: TableLoad, at: int, status: TableStatus) -> Loaded | Failed:
         """Return what became of a table.
 
         Raises:
@@ -279,12 +277,10 @@ class Joining:
         if self._shared.stops_all(error):
             raise error
         text = self._redaction.text(text_of(error))
-        failed = LoadFailed(f"The load failed: {text}"[:_LONGEST_REASON], "fault" if is_fault(error) else "verdict")
-        if isinstance(error, UnexplainedChangeError):
-            if status.kind is not None and isinstance(status.phase, Loading):
-                warn(f"{text}. Changes of {status.table_name} are applied; the next start loads it")
-            failed = replace(failed, why="unexplained")
-        return failed
+        why = why_of(error)
+        if why == "unexplained" and status.kind is not None and isinstance(status.phase, Loading):
+            warn(f"{text}. Changes of {status.table_name} are applied; the next start loads it")
+        return Failed(f"The load failed: {text}"[:_LONGEST_REASON], why)
 
     def _warn_of_tidb(self, error: TiCDCSourceError, names: Collection[str]) -> None:
         why = self._redaction.text(str(error))

@@ -10,16 +10,16 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.context import SyncContext
-from ticdc_lakehouse.syncs.failures import is_fault, shared_cause
+from ticdc_lakehouse.syncs.failures import shared_cause, why_of
 from ticdc_lakehouse.syncs.kept_records import Bounds
 from ticdc_lakehouse.syncs.key_only import rows_of_keys
 from ticdc_lakehouse.syncs.loading import COMPLETE
 from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
-from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Why, step
+from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, step
 from ticdc_lakehouse.targets.log import append_log, check_key
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.merge import merge_into
@@ -376,8 +376,7 @@ class MicroBatch:
 
     def _failed(self, status: TableStatus, error: Exception) -> Outcome:
         """Set a table aside."""
-        why: Why = "unexplained" if isinstance(error, UnexplainedChangeError) else "verdict"
-        failed = Failed(self.context.reason(error), "fault" if is_fault(error) else why, self.facts.batch_id or 0)
+        failed = Failed(self.context.reason(error), why_of(error), self.facts.batch_id or 0)
         status, _ = self._step(status, failed)
         self._keep(status.table_name)
         return Outcome(status)

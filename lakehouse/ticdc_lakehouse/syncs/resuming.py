@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ticdc_lakehouse.syncs.completeness import newest_ts
 from ticdc_lakehouse.syncs.context import SyncContext
-from ticdc_lakehouse.syncs.failures import is_fault, text_of
+from ticdc_lakehouse.syncs.failures import text_of, why_of
 from ticdc_lakehouse.syncs.kept_records import KeptBatches
 from ticdc_lakehouse.syncs.lake_mark import LakeMarks
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, summed
@@ -75,7 +75,7 @@ class Resuming:
         except Exception as error:
             if self._context.shared.stops_all(error):
                 raise
-            failure = Failed(self._context.reason(error), "fault" if is_fault(error) else "verdict")
+            failure = Failed(self._context.reason(error), why_of(error))
             return replace(summed(outcomes), status=step(aside, failure, rules, now_text())[0])
         self.forget(name)
         done = summed(outcomes)

@@ -25,6 +25,7 @@ __all__ = [
     "EndsBy",
     "Following",
     "Healing",
+    "Identity",
     "Kind",
     "LeftOut",
     "Loading",
@@ -120,34 +121,28 @@ class LeftOut:
     word: ClassVar = "left out"
 
 
+Identity: TypeAlias = Mapping[str, Any]  # what the status table says of the sync that writes it
 Phase: TypeAlias = Following | Loading | Healing | SetAside | LeftOut
 _PHASES: dict[str, type[Phase]] = {each.word: each for each in (Following, Loading, Healing, SetAside, LeftOut)}
 
+_TEXTS = (
+    "table_name",
+    "target",
+    "kind",
+    "state",
+    "reason",
+    "since",
+    "ends_by",
+    "heals",
+    "last_error",
+    "target_content",
+)
+_NUMBERS = ("at", "kept_from", "complete_since", "complete_before", "resolved_ts", "loaded_ts", "batch_id", "images",
+            "maintained_ms", "maintained_batch", "bad_records", "bad_until", "target_batch", "written")  # fmt: skip
 _SCHEMA = StructType([
-    StructField("table_name", StringType()),
-    StructField("target", StringType()),
-    StructField("kind", StringType()),
-    StructField("state", StringType()),
-    StructField("reason", StringType()),
-    StructField("since", StringType()),
-    StructField("ends_by", StringType()),
-    StructField("heals", StringType()),
-    StructField("at", LongType()),
-    StructField("kept_from", LongType()),
-    StructField("complete_before", LongType()),
-    StructField("complete_since", LongType()),
-    StructField("resolved_ts", LongType()),
-    StructField("loaded_ts", LongType()),
-    StructField("batch_id", LongType()),
-    StructField("images", LongType()),
-    StructField("last_error", StringType()),
-    StructField("maintained_ms", LongType()),
-    StructField("maintained_batch", LongType()),
-    StructField("bad_records", LongType()),
-    StructField("bad_until", LongType()),
+    *(StructField(name, StringType()) for name in _TEXTS),
+    *(StructField(name, LongType()) for name in _NUMBERS),
     StructField("columns", ArrayType(StringType())),
-    StructField("target_batch", LongType()),
-    StructField("target_content", StringType()),
     StructField("pauses", ArrayType(StructType([
         StructField("reason", StringType()),
         StructField("ended", StringType()),
@@ -156,7 +151,6 @@ _SCHEMA = StructType([
         StructField("to_ts", LongType()),
         StructField("rows", LongType()),
     ]))),
-    StructField("written", LongType()),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
 _PROPERTIES = {
@@ -288,8 +282,8 @@ class TableStatus:
 
     def as_row(self) -> dict[str, Any]:
         """Return it as a row of the status table."""
-        own = {name: value for name, value in asdict(self).items() if name != "phase"}
-        return {**dict.fromkeys(_SCHEMA.names[:-1]), **own, "state": self.state, **asdict(self.phase)}
+        flat = {**asdict(self), **asdict(self.phase), "state": self.state}
+        return {name: flat.get(name) for name in _SCHEMA.names if name != "written"}
 
     def as_json(self, now: float) -> dict[str, object]:
         """Return it as values of JSON, with its commit-ts as times too, and with its lag.
@@ -375,7 +369,7 @@ class StatusTable:
         committed: int,
         topics: Iterable[str],
         properties: Callable[[], Mapping[str, str]] = dict,
-    ) -> Mapping[str, Any]:
+    ) -> Identity:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
         Args:
@@ -424,44 +418,25 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(
-        self,
-        writer: str,
-        lost_until: Callable[[bool], int | None],
-        *,
-        may_lose: bool = False,
-        exact_since: Callable[[bool, int | None], int | None] = lambda _, before: before,
-    ) -> int | None:
+    def claim(self, writer: str, change: Callable[[bool, Identity], Identity]) -> Identity:
         """Say that a streaming query writes these tables, in its first micro-batch.
 
         Args:
             writer: its id.
-            lost_until: returns up to which commit-ts changes may be lost; None if none are. It is told whether this is
-                the first micro-batch of all; otherwise `may_lose` has changed.
-            may_lose: whether the stream goes on if Kafka has removed records that it has not read.
-            exact_since: returns since which commit-ts micro-batches end at their resolved ts; None if they do not. It
-                is told whether this is the first micro-batch of all, and what was known before.
+            change: returns what else the table says from now on, by whether this is the first micro-batch of all, and
+                by what it said before.
 
         Returns:
-            What `lost_until` returned last.
+            What the table says now.
         """
-        with self._lock:
-            target = self.opened()
-            identity = self._identity(target)
-            self._check_writer(identity, writer)
-            now = {**identity, "writer": writer, "may_lose": may_lose}
-            begins = identity["writer"] != writer
-            is_first = begins or "lost_until" not in identity
-            if is_first or identity.get("may_lose", may_lose) != may_lose:
-                now["lost_until"] = lost_until(is_first)
-            now["exact_since"] = exact_since(begins, identity.get("exact_since"))
-            if now != identity:
-                target.set_properties({_SYNC: json.dumps(now)})
-            identity = now
-        found: int | None = identity["lost_until"]
-        return found
 
-    def identity(self) -> Mapping[str, Any]:
+        def claimed(before: Identity) -> Identity:
+            self._check_writer(before, writer)
+            return {**change(before["writer"] != writer, before), "writer": writer}
+
+        return self._change(claimed)
+
+    def identity(self) -> Identity:
         """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
 
         Raises:
@@ -471,18 +446,20 @@ class StatusTable:
 
     def repeat(self, until: int) -> None:
         """Say that changes up to a commit-ts come again, in micro-batches that do not end at their resolved ts."""
-        with self._lock:
-            target = self.opened()
-            identity = self._identity(target)
-            if identity.get("exact_since") is not None:
-                target.set_properties({_SYNC: json.dumps({**identity, "exact_since": until})})
+        self._change(lambda now: now if now.get("exact_since") is None else {**now, "exact_since": until})
 
     def lose(self, until: int) -> None:
         """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
+        self._change(lambda now: {**now, "lost_until": until, "may_lose": True})
+
+    def _change(self, change: Callable[[Identity], Identity]) -> Identity:
         with self._lock:
             target = self.opened()
-            identity = {**self._identity(target), "lost_until": until, "may_lose": True}
-            target.set_properties({_SYNC: json.dumps(identity)})
+            before = self._identity(target)
+            now = change(before)
+            if now != before:
+                target.set_properties({_SYNC: json.dumps(now)})
+            return now
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Replace the statuses."""
@@ -503,7 +480,7 @@ class StatusTable:
             self._is_new = False  # so that it is read
         self.read()
 
-    def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
+    def _check_writer(self, identity: Identity, query_id: str | None) -> None:
         if identity["writer"] not in (None, query_id):
             msg = (
                 f"The tables beside {self.name} are written by a sync with another checkpoint"
@@ -513,7 +490,7 @@ class StatusTable:
             )
             raise CheckpointError(msg)
 
-    def _identity(self, target: Target) -> dict[str, Any]:
+    def _identity(self, target: Target) -> Identity:
         """Return which sync writes the tables.
 
         Raises:

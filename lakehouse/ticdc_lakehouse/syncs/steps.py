@@ -18,23 +18,16 @@ __all__ = [
     "BadRecords",
     "Begins",
     "Changed",
-    "Due",
     "Effect",
     "Event",
-    "Explained",
     "Failed",
-    "LeavesOut",
-    "LoadFailed",
     "Loaded",
-    "LossPossible",
     "RecordsLost",
     "Renamed",
-    "Resumed",
     "Rules",
-    "SelectedAgain",
+    "Signal",
     "TargetLacks",
     "Why",
-    "may_begin",
     "step",
 ]
 
@@ -90,6 +83,17 @@ class Effect(Enum):
     FORGET = auto()  # the kept records
 
 
+class Signal(Enum):
+    """What happens to a table, if there is no more to say about it."""
+
+    DUE = auto()  # it has waited long enough
+    EXPLAINED = auto()  # DDL for it has come
+    RESUMED = auto()  # somebody resumes it
+    LOSS_POSSIBLE = auto()  # nobody knows any more whether changes are lost
+    LEFT_OUT = auto()  # `tables` or `skip` leaves it out from now on
+    SELECTED = auto()  # and no longer
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A micro-batch has changes of it; its target may lack rows that TiDB has."""
@@ -99,15 +103,8 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
-    """Its rows are read as of a TSO."""
-
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
 class Failed:
-    """Its changes, or those that were kept, could not be written."""
+    """Its changes, its kept records or the rows of its load could not be written."""
 
     reason: str
     why: Why = "verdict"
@@ -120,21 +117,6 @@ class BadRecords:
 
     reason: str
     complete_before: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """It has waited long enough."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """DDL for it has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Somebody resumes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,25 +135,17 @@ class RecordsLost:
 
 
 @dataclass(frozen=True, slots=True)
-class LossPossible:
-    """Nobody knows any more whether changes are lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeavesOut:
-    """`tables` or `skip` leaves it out from now on."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedAgain:
-    """`tables` and `skip` leave it out no longer."""
-
-
-@dataclass(frozen=True, slots=True)
 class TargetLacks:
     """Its target lacks what the stream does not read again."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """Its rows are read as of a TSO."""
+
+    at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,35 +159,14 @@ class Loaded:
     is_gone: bool = False  # TiDB has no such table
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
-    """Its rows could not be read or written."""
-
-    reason: str
-    why: Why = "verdict"
-
-
 Event: TypeAlias = (
-    Begins | Changed | Failed | BadRecords | Due | Explained | Resumed | Renamed | RecordsLost | LossPossible
-    | LeavesOut | SelectedAgain | TargetLacks | Loaded | LoadFailed
+    Signal | Changed | Failed | BadRecords | Renamed | RecordsLost | TargetLacks | Begins | Loaded
 )  # fmt: skip
 Step: TypeAlias = tuple[TableStatus, tuple[Effect, ...]]
 
 
-def may_begin(status: TableStatus, rules: Rules) -> bool:
-    """Return whether something begins with `Due`: time or TiDB mends what ails the table."""
-    match status.phase:
-        case SetAside(ends_by="retry"):
-            return True
-        case SetAside(ends_by="heal" | "ddl"):
-            return rules.heals
-        case Following(heals=str()):
-            return rules.heals
-    return False
-
-
 def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
-    """Return what becomes of a table, and what is to be done about it.
+    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it.
 
     Args:
         status: the table.
@@ -221,49 +174,51 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
         rules: what the configuration allows.
         now: the time, in ISO 8601, UTC.
     """
-    phase = status.phase
-    if isinstance(phase, LeftOut) and not isinstance(event, SelectedAgain):
-        return status, ()
-    match event:
-        case Changed():
+    match event, status.phase:
+        case Signal.SELECTED, LeftOut():
+            return _set_aside(status, _LEFT_OUT, now), ()
+        case _, LeftOut():
+            return status, ()
+        case Changed(), _:
             return _changed(status, event)
-        case Begins() if isinstance(phase, (Loading, Healing)):
-            return replace(status, phase=replace(phase, at=event.at)), ()
-        case Begins() if isinstance(phase, Following):
-            return replace(status, phase=Loading(at=event.at)), ()
-        case Failed() if isinstance(phase, SetAside):  # it stays so, and keeps all its records
-            return replace(status, phase=replace(phase, reason=event.reason, ends_by=_ends_by(event.why, rules))), ()
-        case Failed() if isinstance(phase, Following):
+        case Failed(), SetAside() as aside:  # it stays so, and keeps all its records
+            still = replace(aside, reason=event.reason, ends_by=_ends_by(event.why, rules))
+            return replace(status, phase=still), ()
+        case Failed(), Following():
             return _set_aside(status, event.reason, now, _ends_by(event.why, rules), event.batch), (Effect.KEEP,)
-        case BadRecords() if isinstance(phase, Following) and rules.heals:
-            before = event.complete_before if phase.complete_before is None else phase.complete_before
+        case Failed(), (Loading() | Healing()) as load:
+            return _load_failed(status, load, event, rules, now)
+        case BadRecords(), Following() as follows if rules.heals:
+            before = event.complete_before if follows.complete_before is None else follows.complete_before
             return replace(status, phase=Following(heals=event.reason, complete_before=before)), ()
-        case Due() if may_begin(status, rules):
-            return _due(status, rules)
-        case Explained() if isinstance(phase, SetAside) and phase.ends_by == "ddl":
+        case Signal.DUE, Following(heals=str() as reason) if rules.heals:
+            return _healing(status, reason, rules)
+        case Signal.DUE, SetAside(ends_by="heal" | "ddl") as aside if rules.heals:
+            return _healing(status, aside.reason, rules)
+        case Signal.DUE, SetAside(ends_by="retry") as aside:
+            return _again(status, aside, rules)
+        case Signal.EXPLAINED, SetAside(ends_by="ddl"):
             return status, (Effect.WRITE_MISSED,)
-        case Resumed() if isinstance(phase, SetAside):
-            if rules.loads and rules.heals:
-                return _healing(status, phase.reason, rules), (Effect.LOAD,)
-            return _again(status, phase, rules)
-        case Renamed() if isinstance(phase, Following) and rules.heals and status.kind is not None:
+        case Signal.RESUMED, SetAside() as aside:
+            return _healing(status, aside.reason, rules) if rules.heals else _again(status, aside, rules)
+        case Renamed(), Following() if rules.heals and status.kind is not None:
             return _renamed(status, event, rules)
-        case RecordsLost() if rules.heals:
-            return _healing(status, event.reason, rules), (Effect.LOAD,)
-        case RecordsLost() | LossPossible():
+        case RecordsLost(), _ if rules.heals:
+            return _healing(status, event.reason, rules)
+        case ((RecordsLost() | Signal.LOSS_POSSIBLE), _):
             return _unclaimed(status)
-        case LeavesOut():
+        case Signal.LEFT_OUT, _:
             out, effects = _unclaimed(status)
             return replace(out, phase=LeftOut(), loaded_ts=None), effects
-        case SelectedAgain() if isinstance(phase, LeftOut):
-            return _set_aside(status, _LEFT_OUT, now), ()
-        case TargetLacks():
+        case TargetLacks(), phase:
             since = phase.since if isinstance(phase, SetAside) else now
             return replace(status, phase=SetAside(reason=event.reason, since=since, kept_from=status.kept_from)), ()
-        case Loaded() if isinstance(phase, (Loading, Healing)):
-            return _loaded(status, phase, event, rules, now)
-        case LoadFailed() if isinstance(phase, (Loading, Healing)):
-            return _load_failed(status, phase, event, rules, now)
+        case Begins(), (Loading() | Healing()) as load:
+            return replace(status, phase=replace(load, at=event.at)), ()
+        case Begins(), Following():
+            return replace(status, phase=Loading(at=event.at)), ()
+        case Loaded(), (Loading() | Healing()) as load:
+            return _loaded(status, load, event, rules, now)
     return status, ()
 
 
@@ -289,17 +244,6 @@ def _set_aside(
     return replace(status, phase=SetAside(reason=reason, since=now, ends_by=ends_by, kept_from=kept_from))
 
 
-def _due(status: TableStatus, rules: Rules) -> Step:
-    match status.phase:
-        case Following(heals=str() as reason):
-            return _healing(status, reason, rules), (Effect.LOAD,)
-        case SetAside(ends_by="retry") as aside:
-            return _again(status, aside, rules)
-        case SetAside() as aside:
-            return _healing(status, aside.reason, rules), (Effect.LOAD,)
-    return status, ()
-
-
 def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
     """Load a table that a load makes complete, or else write what it has missed: rows of a log cannot be told apart."""
     if rules.loads and status.complete_since is None and status.kind != "log":
@@ -307,21 +251,20 @@ def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
     return status, (Effect.WRITE_MISSED,)
 
 
-def _healing(status: TableStatus, reason: str, rules: Rules) -> TableStatus:
+def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
     complete_since = status.complete_since
     if isinstance(status.phase, Following) and status.phase.heals is not None:
         complete_since = status.phase.complete_before
     phase = Healing(reason=reason, kept_from=status.kept_from if rules.has_history else None)
-    return replace(status, phase=phase, complete_since=complete_since, columns=())
+    return replace(status, phase=phase, complete_since=complete_since, columns=()), (Effect.LOAD,)
 
 
 def _renamed(status: TableStatus, event: Renamed, rules: Rules) -> Step:
     if event.commit_ts is not None and event.commit_ts <= (status.loaded_ts or 0):
         return status, ()
-    healing = _healing(status, event.reason, rules)
     if event.commit_ts is not None and status.resolved_ts is not None:  # its rows are right up to the RENAME
-        healing = replace(healing, resolved_ts=min(status.resolved_ts, event.commit_ts - 1))
-    return healing, (Effect.LOAD,)
+        status = replace(status, resolved_ts=min(status.resolved_ts, event.commit_ts - 1))
+    return _healing(status, event.reason, rules)
 
 
 def _unclaimed(status: TableStatus) -> Step:
@@ -352,7 +295,7 @@ def _loaded(status: TableStatus, phase: Loading | Healing, event: Loaded, rules:
     return _goes_on(loaded, phase, now, effects)
 
 
-def _load_failed(status: TableStatus, phase: Loading | Healing, event: LoadFailed, rules: Rules, now: str) -> Step:
+def _load_failed(status: TableStatus, phase: Loading | Healing, event: Failed, rules: Rules, now: str) -> Step:
     if event.why == "unexplained" and status.kind is not None and isinstance(phase, Loading):
         # DDL that the target does not know yet comes with its changes; the next start loads it.
         return _goes_on(replace(status, phase=Following(), loaded_ts=None), phase, now)
