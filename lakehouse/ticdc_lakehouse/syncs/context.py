@@ -13,7 +13,8 @@ from ticdc_lakehouse.syncs.joining import Joining
 from ticdc_lakehouse.syncs.kept_records import KeptRecords
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import TableStatus, now_text
+from ticdc_lakehouse.syncs.steps import Event, Rules, Step, step
 from ticdc_lakehouse.syncs.views import Views
 from ticdc_source.developer_api import DDLEvent
 
@@ -48,6 +49,10 @@ class SyncContext:
     joining: Joining
     lost_until: int | None = None
     checked: set[str] = field(default_factory=set)
+
+    def step(self, status: TableStatus, event: Event) -> Step:
+        """Return what becomes of a table now, and what is to be done about it."""
+        return step(status, event, Rules.of(self.config, status), now_text())
 
     def kept(self, table: str) -> KeptRecords:
         """Return the records of a table that are kept because they are not written yet."""

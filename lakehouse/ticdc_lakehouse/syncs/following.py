@@ -30,8 +30,8 @@ from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, now_text, status_table
-from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, RecordsLost, Rules, Signal, step
+from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, status_table
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, RecordsLost, Signal
 from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
@@ -108,25 +108,23 @@ class RunningSync:
         Returns:
             What became of it.
         """
-        outcome = Outcome(self._tables[name])
-        status, effects = step(outcome.status, event, Rules.of(self._config, outcome.status), now_text())
+        status, effects = self._context.step(self._tables[name], event)
         if Effect.UNCLAIM in effects:
             unclaim(self._spark, status.target)
         self._tables[name] = status
         if Effect.LOAD in effects:
             self._begun.append(name)
-        if Effect.WRITE_MISSED in effects:
-            outcome = self._resuming.write_missed(name, self._tables, self._last_batch, self._writer)
-            self._tables[name] = outcome.status
         if Effect.FORGET in effects:
             self._resuming.forget(name)
-        return Outcome(self._tables[name], outcome.images, created=outcome.created, bad_records=outcome.bad_records)
+        if Effect.WRITE_MISSED not in effects:
+            return Outcome(status)
+        outcome = self._resuming.write_missed(name, self._tables, self._last_batch, self._writer)
+        self._tables[name] = outcome.status
+        return outcome
 
     def _due(self, *, at_end: bool = False) -> dict[str, Outcome]:
         """Let the tables go on whose time has come, or all if the stream has ended, so that nothing is to wait for."""
-        waiting = [
-            name for name, each in self._tables.items() if step(each, Signal.DUE, Rules.of(self._config, each), "")[1]
-        ]
+        waiting = [name for name, each in self._tables.items() if self._context.step(each, Signal.DUE)[1]]
         return {name: self._happens(name, Signal.DUE) for name in waiting if self._back_off.begins(name, at_end=at_end)}
 
     def _date_loads(self) -> list[TableStatus]:
@@ -416,7 +414,7 @@ class RunningSync:
         explained = []
         for name, each in applied.items():
             phase = each.status.phase
-            if isinstance(phase, Loading) and not (name in before and isinstance(before[name].phase, Loading)):
+            if isinstance(phase, Loading) and (name not in before or isinstance(before[name].phase, Following)):
                 self._begun.append(name)
             if isinstance(phase, SetAside) and phase.kept_from != number and phase.ends_by == "ddl" and name in ddl:
                 explained.append(name)

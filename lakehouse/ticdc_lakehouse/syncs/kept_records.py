@@ -7,7 +7,7 @@ all those of new records, and of records that were held back only those after `r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
@@ -22,7 +22,7 @@ from ticdc_source.errors import CheckpointError
 __all__ = ["Bounds", "KeptBatches", "KeptRecords"]
 
 _PLACE = ("_topic", "_partition", "_offset")
-_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM = "_resolved_before", "_resolved_ts", "_held_from"
+_BOUNDS = "_bounds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +82,8 @@ class KeptRecords:
         """
         rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")
-        kept = records.where(rows | ddl).withColumns({
-            _RESOLVED_BEFORE: F.lit(bounds.resolved_before).cast("bigint"),
-            _RESOLVED_TS: F.lit(bounds.resolved_ts).cast("bigint"),
-            _HELD_FROM: F.lit(bounds.held_from).cast("bigint"),
-        })  # fmt: skip
+        own = F.struct(*(F.lit(value).cast("bigint").alias(name) for name, value in asdict(bounds).items()))
+        kept = records.where(rows | ddl).withColumn(_BOUNDS, own)
         check_permission()
         kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 
@@ -104,15 +101,11 @@ class KeptRecords:
             CheckpointError: nothing is kept, or not the first one, though the table was set aside.
         """
         try:
-            every = self._spark.read.parquet(self._folder)
+            kept = self._spark.read.parquet(self._folder).where(F.col("batch").between(first, last))
         except AnalysisException:
             raise self._lost(first) from None
-        kept = every.where(F.col("batch").between(first, last))
-        bounds = (_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM)
-        batches = [
-            (row["batch"], Bounds(resolved_before=row[bounds[0]], resolved_ts=row[bounds[1]], held_from=row[bounds[2]]))
-            for row in kept.select("batch", *bounds).distinct().orderBy("batch").collect()
-        ]
+        rows = kept.select("batch", _BOUNDS).distinct().orderBy("batch").collect()
+        batches = [(row["batch"], Bounds(**row[_BOUNDS].asDict())) for row in rows]
         if begins and first not in (number for number, _ in batches):
             raise self._lost(first)
         parts = groupby(batches, lambda each: each[1].held_from is None)
@@ -140,5 +133,5 @@ def _part(kept: DataFrame, batches: Sequence[tuple[int, Bounds]]) -> KeptBatches
     return KeptBatches(
         last=last,
         bounds=Bounds(resolved_before=before.resolved_before, resolved_ts=after.resolved_ts, held_from=after.held_from),
-        records=records.drop("_number", "batch", _RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM),
+        records=records.drop("_number", "batch", _BOUNDS),
     )

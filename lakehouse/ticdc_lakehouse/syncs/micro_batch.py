@@ -18,8 +18,8 @@ from ticdc_lakehouse.syncs.failures import shared_cause, why_of
 from ticdc_lakehouse.syncs.kept_records import Bounds
 from ticdc_lakehouse.syncs.key_only import rows_of_keys
 from ticdc_lakehouse.syncs.loading import COMPLETE
-from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
-from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, step
+from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus
+from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Failed, Rules
 from ticdc_lakehouse.targets.log import append_log, check_key
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.merge import merge_into
@@ -147,7 +147,7 @@ class MicroBatch:
             return self._failed(status, wrong)
         try:
             needs_load = follows and self._needs_load(status)
-            status, effects = self._step(status, Changed(self.facts.batch_id or 0, needs_load))
+            status, effects = self.context.step(status, Changed(self.facts.batch_id or 0, needs_load))
             if Effect.KEEP in effects:
                 self._keep(name)
             if Effect.WRITE not in effects:
@@ -157,9 +157,6 @@ class MicroBatch:
             if not follows or self.context.shared.stops_all(error):
                 raise
             return self._write_readable(status, error)
-
-    def _step(self, status: TableStatus, event: Event) -> tuple[TableStatus, tuple[Effect, ...]]:
-        return step(status, event, Rules.of(self._config, status), now_text())
 
     def _needs_load(self, status: TableStatus) -> bool:
         """Return whether a table must be loaded before its changes are written.
@@ -200,7 +197,7 @@ class MicroBatch:
             if is_repeated:
                 return written
             bad = BadRecords(f"{count} bad records are in {quarantine.name}", status.complete_since)
-            return replace(written, status=self._step(written.status, bad)[0])
+            return replace(written, status=self.context.step(written.status, bad)[0])
         except Exception as second:
             if self.context.shared.stops_all(second):
                 raise
@@ -377,7 +374,7 @@ class MicroBatch:
     def _failed(self, status: TableStatus, error: Exception) -> Outcome:
         """Set a table aside."""
         failed = Failed(self.context.reason(error), why_of(error), self.facts.batch_id or 0)
-        status, _ = self._step(status, failed)
+        status, _ = self.context.step(status, failed)
         self._keep(status.table_name)
         return Outcome(status)
 

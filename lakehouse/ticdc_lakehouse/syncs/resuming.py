@@ -12,7 +12,7 @@ from ticdc_lakehouse.syncs.kept_records import KeptBatches
 from ticdc_lakehouse.syncs.lake_mark import LakeMarks
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, summed
 from ticdc_lakehouse.syncs.status import Following, SetAside, TableStatus, now_text
-from ticdc_lakehouse.syncs.steps import Failed, Rules, TargetLacks, step
+from ticdc_lakehouse.syncs.steps import Failed, TargetLacks
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import SyncState
@@ -54,9 +54,8 @@ class Resuming:
         phase = aside.phase
         if not isinstance(phase, SetAside):
             return Outcome(aside)
-        rules = Rules.of(self._context.config, aside)
         if name in self._marks.lacking:
-            return Outcome(step(aside, TargetLacks(self._marks.lacking[name]), rules, now_text())[0])
+            return Outcome(self._context.step(aside, TargetLacks(self._marks.lacking[name]))[0])
         outcomes = [Outcome(replace(aside, phase=Following(), last_error=phase.reason or None))]
         try:
             parts: Sequence[KeptBatches] = ()
@@ -76,7 +75,7 @@ class Resuming:
             if self._context.shared.stops_all(error):
                 raise
             failure = Failed(self._context.reason(error), why_of(error))
-            return replace(summed(outcomes), status=step(aside, failure, rules, now_text())[0])
+            return replace(summed(outcomes), status=self._context.step(aside, failure)[0])
         self.forget(name)
         done = summed(outcomes)
         return replace(done, status=done.status.after_pause(aside, phase.reason or _KEPT, now_text()))

@@ -26,6 +26,7 @@ __all__ = [
     "Renamed",
     "Rules",
     "Signal",
+    "Step",
     "TargetLacks",
     "Why",
     "step",
