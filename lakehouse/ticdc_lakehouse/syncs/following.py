@@ -226,8 +226,8 @@ class RunningSync:
             self.stream.check()  # the lease was lost before there was a query to stop
             is_new = self._config.tidb is not None and self._wait_for_offsets()
             joined = self._joining.joined(self._tables, is_new=is_new)
-            self._begun.clear()
             if joined:
+                self._begun.clear()
                 self._tables |= joined
                 self._write_status()  # a load that is killed continues from it
                 others = any(isinstance(each.phase, Following) for each in self._tables.values())
