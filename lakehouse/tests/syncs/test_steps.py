@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus, _status_of
 from ticdc_lakehouse.syncs.steps import (
     BadRecords,
     Begins,
@@ -31,7 +31,7 @@ NOTHING, TIDB = Rules(), Rules(loads=True)
 HEALS, HISTORY = Rules(loads=True, heals=True), Rules(loads=True, heals=True, has_history=True)
 LOSES = Rules(loads=True, may_lose=True)
 
-FOLLOWING, SOON = Following(), Following(heals="bad", complete_before=100)
+FOLLOWING, SOON = Following(), Following(lacks="bad", complete_before=100)
 LOADING, KEEPING = Loading(at=AT), Loading(at=AT, kept_from=3)
 HEALING, HEALING_KEPT = Healing(reason="EXCHANGE", at=AT), Healing(reason="EXCHANGE", at=AT, kept_from=3)
 
@@ -77,7 +77,7 @@ PHASES: list[Phase] = [
     (aside(), Failed("x", "fault"), NOTHING, aside("retry", reason="x"), ()),
     # Bad records are in quarantine: TiDB has their rows.
     (FOLLOWING, BadRecords("bad", 100), HEALS, SOON, ()),
-    (SOON, BadRecords("more", None), HEALS, Following(heals="more", complete_before=100), ()),
+    (SOON, BadRecords("more", None), HEALS, Following(lacks="more", complete_before=100), ()),
     (FOLLOWING, BadRecords("bad", 100), TIDB, FOLLOWING, ()),
     # Time, DDL and people.
     (SOON, Signal.DUE, HEALS, Healing(reason="bad"), (LOAD,)),
@@ -203,6 +203,16 @@ def test_a_table_that_was_left_out_waits_for_a_person() -> None:
 def test_what_time_mends(phase: Phase, rules: Rules, begins: bool) -> None:
     """A fault passes by itself, and TiDB has what the stream lacks, if it may be asked."""
     assert bool(step(status(phase), Signal.DUE, rules, NOW)[1]) == begins
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_row_of_the_status_table_has_all_of_a_status(phase: Phase) -> None:
+    """What is written is what is read, and an older row without the columns of a phase is of a table that follows."""
+    whole = status(phase, last_error="no", loaded_ts=50, target_content="c", bad_until=9, maintained_ms=5)
+
+    assert _status_of(whole.as_row()) == whole
+    row = {"table_name": "s.a", "target": "t", "kind": "table", "state": "following", "heals": False, "columns": None}
+    assert _status_of(row) == TableStatus(table_name="s.a", target="t", kind="table")
 
 
 def test_the_rules_of_a_table() -> None:

@@ -57,12 +57,12 @@ class Following:
     """Its changes are written.
 
     Attributes:
-        heals: why it will be read again from TiDB; None if it need not be.
+        lacks: what it lacks, so that it will be read again from TiDB; None if nothing.
         complete_before: `complete_since` before its records in quarantine.
     """
 
     word: ClassVar = "following"
-    heals: str | None = None
+    lacks: str | None = None
     complete_before: int | None = None
 
 
@@ -133,7 +133,7 @@ _TEXTS = (
     "reason",
     "since",
     "ends_by",
-    "heals",
+    "lacks",
     "last_error",
     "target_content",
 )

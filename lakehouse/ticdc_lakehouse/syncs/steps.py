@@ -191,8 +191,8 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return _load_failed(status, load, event, rules, now)
         case BadRecords(), Following() as follows if rules.heals:
             before = event.complete_before if follows.complete_before is None else follows.complete_before
-            return replace(status, phase=Following(heals=event.reason, complete_before=before)), ()
-        case Signal.DUE, Following(heals=str() as reason) if rules.heals:
+            return replace(status, phase=Following(lacks=event.reason, complete_before=before)), ()
+        case Signal.DUE, Following(lacks=str() as reason) if rules.heals:
             return _healing(status, reason, rules)
         case Signal.DUE, SetAside(ends_by="heal" | "ddl") as aside if rules.heals:
             return _healing(status, aside.reason, rules)
@@ -254,7 +254,7 @@ def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
 
 def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
     complete_since = status.complete_since
-    if isinstance(status.phase, Following) and status.phase.heals is not None:
+    if isinstance(status.phase, Following) and status.phase.lacks is not None:
         complete_since = status.phase.complete_before
     phase = Healing(reason=reason, kept_from=status.kept_from if rules.has_history else None)
     return replace(status, phase=phase, complete_since=complete_since, columns=()), (Effect.LOAD,)
