@@ -38,7 +38,7 @@ WALL_CLOCK = frozenset({
 # Who may read it, with the reason.
 MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
-    f"{PACKAGE}.planning.ddl_copies._around_start": "DDL events before an edge without records were committed before now",
+    f"{PACKAGE}.planning.ddl_copies._around_start": "DDL before an edge without records is of before now",
     f"{PACKAGE}.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
     f"{COPY}.syncs.upkeep._now_ms": "rounds are due by the clock, also after a restart",
     f"{COPY}.targets.iceberg.forget_versions": "a catalog has the times of commits by the clock",
@@ -52,7 +52,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.syncs.status_file.write": "people see as of when a status is",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.metrics.exported": "lag is how far the resolved ts is behind the clock",
-    f"{COPY}.syncs.status._now": "people ask since when a table has been set aside, and when it went on",
+    f"{COPY}.syncs.status.now_text": "people ask since when a table has been set aside, and when it went on",
 }
 MOST_AT_THE_TOP = 5  # files directly in the two packages, beside `__main__`: folders show the layers
 MOST_BOXES, MOST_LAYERS = 12, 10  # what a stranger takes in at a glance

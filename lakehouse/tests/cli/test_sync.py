@@ -1,10 +1,12 @@
 """The lines that `ticdc-lakehouse sync` prints; without Spark."""
 
+from dataclasses import replace
+
 import pytest
 
 from ticdc_lakehouse.cli.sync import _show_batch
 from ticdc_lakehouse.syncs.reports import BatchReport
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_source.schema.tso import of_ms
 
 AT = of_ms(1_790_000_000_000)
@@ -31,4 +33,4 @@ def test_a_table_is_complete_only_if_nothing_is_missing() -> None:
     assert whole.is_complete
     assert not TableStatus(table_name="shop.a", target="t").is_complete
     assert not TableStatus(table_name="shop.a", target="t", complete_since=AT, bad_records=1).is_complete
-    assert not whole.set_aside(3, "why").is_complete
+    assert not replace(whole, phase=SetAside(reason="why", since="now")).is_complete

@@ -4,7 +4,7 @@ import argparse
 import json
 import re
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -16,7 +16,7 @@ from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs import spark_session, status
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.reports import BatchReport
-from ticdc_lakehouse.syncs.status import Pause, TableStatus
+from ticdc_lakehouse.syncs.status import Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.status_file import StatusFile
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_source.pipeline.metric_files import MetricFiles
@@ -24,11 +24,12 @@ from ticdc_source.schema.tso import of_ms
 
 AT = of_ms(1_790_000_107_000)
 MOMENT = "2026-09-21 14:15:07 UTC"
+ASIDE = SetAside(reason="x" * 200, since="2026-09-21T14:15:07+00:00", kept_from=4)
 TABLES = [
     TableStatus(table_name="shop.orders", target="t", kind="table", resolved_ts=AT, complete_since=AT, images=2273),
     TableStatus(table_name="shop.events", target="l", kind="log"),
-    TableStatus(table_name="shop.items", target="i", kind="table").set_aside(4, "x" * 200),
-    TableStatus(table_name="shop.notes", target="n", kind="table").set_aside(2, "it was full").resumed(),
+    TableStatus(table_name="shop.items", target="i", kind="table", phase=ASIDE),
+    TableStatus(table_name="shop.notes", target="n", kind="table", last_error="it was full"),
 ]
 
 
@@ -79,8 +80,7 @@ def test_the_status_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> No
     assert head.split("  ")[0] == "table"
     assert "2026-09-21 14:15:07 UTC" in lines[0]
     assert lines[0].endswith("2,273")
-    since = items["set_aside_since"][:19].replace("T", " ")
-    assert f"shop.items, set aside since {since} UTC, in micro-batch 4: {'x' * 200}" in lines
+    assert f"shop.items, set aside since {MOMENT}, in micro-batch 4: {'x' * 200}" in lines
     assert "shop.notes, last error: it was full" in lines
     assert orders["resolved_time"].startswith("2026-09-21T14:15:07")
     assert (orders["images"], events["lag_seconds"]) == (2273, None)
@@ -126,7 +126,7 @@ def test_the_status_needs_no_spark(ticdc_lakehouse: Command, monkeypatch: pytest
     """The file that a sync keeps beside its tables has all that the table has; the output says as of when it is."""
     monkeypatch.setattr(spark_session, "session_of", lambda _: pytest.fail("Spark was started"))
     config = config_of(tmp_path)
-    StatusFile(config).write(map(asdict, TABLES))
+    StatusFile(config).write([each.as_row() for each in TABLES])
     file = tmp_path / "lake" / "_ticdc_sync.json"
     file.write_text(re.sub(r'(?<="written": ")[^"]*', "2026-09-21T14:15:30+00:00", file.read_text()))
     began = time.monotonic()
@@ -178,7 +178,7 @@ def test_no_secret_is_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     file = StatusFile(config)
 
     row = replace(TABLES[0], target="delta.`s3://key:hunter2@bucket/lake/shop/orders`")
-    file.write([asdict(row.set_aside(1, "s3://key:hunter2@bucket/lake is full"))])
+    file.write([replace(row, phase=replace(ASIDE, reason="s3://key:hunter2@bucket/lake is full")).as_row()])
 
     assert b"bucket/lake is full" in written[0]
     assert b"hunter2" not in written[0]
@@ -190,8 +190,8 @@ def test_a_store_that_cannot_be_written_ends_no_sync(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file, and no folder")
     file = StatusFile(config_of(tmp_path))
 
-    file.write(map(asdict, TABLES))
+    file.write([each.as_row() for each in TABLES])
     (tmp_path / "lake").unlink()
-    file.write(map(asdict, TABLES))
+    file.write([each.as_row() for each in TABLES])
 
     assert not (tmp_path / "lake").exists()

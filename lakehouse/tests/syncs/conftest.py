@@ -1,5 +1,23 @@
-"""The lake in memory of `lakehouse/tests/targets`."""
+"""The lake in memory of `lakehouse/tests/targets`, and a TiDB that tables are loaded from."""
 
+import pytest
+
+from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
 from lakehouse.tests.targets.conftest import lake, quick
+from lakehouse.tests.targets.memory import Lake
+from ticdc_lakehouse.syncs import joining, loading
 
 __all__ = ["lake", "quick"]
+
+
+@pytest.fixture
+def tidb(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> TiDB:
+    """A TiDB that has shop.orders as of a TSO."""
+    monkeypatch.setattr(loading, "existing_target", lake.existing)
+    tidb = TiDB(lake.spark)
+    tidb.serve(monkeypatch.setattr)
+    tidb.rows = {ORDERS: tidb.rows[ORDERS]}
+    monkeypatch.setattr(joining, "tables_at", lambda *given, **_: [*filter(given[2].matches, tidb.rows)])
+    monkeypatch.setattr(joining, "current_tso", lambda *_, **__: AT)
+    monkeypatch.setattr(joining, "gc_state_of", tidb.gc)
+    return tidb

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 import ticdc_source
 from tests.support.messages import Message, canal, cell, open_message, open_row
 from ticdc_lakehouse import SyncConfig
-from ticdc_lakehouse.syncs.following import Following
+from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import TableStatus
 from ticdc_source.schema.table_name import TableName
@@ -84,7 +84,7 @@ class MemorySync:
             source={"kafka.bootstrap.servers": "h:1", "protocol": "canal-json", **given.pop("source", {})}, **given
         )
         self.reports: list[BatchReport] = []
-        self._running: Following | None = None
+        self._running: RunningSync | None = None
         (folder / "stream" / "commits").mkdir(parents=True, exist_ok=True)
         (folder / "stream" / "offsets").mkdir(exist_ok=True)
         (folder / "stream" / "metadata").write_text(json.dumps({"id": QUERY}))
@@ -112,7 +112,7 @@ class MemorySync:
 
     def start(self, *resume: str) -> None:
         """Start the command, or start it again."""
-        self._running = Following(self.spark, self.config, self.reports.append)
+        self._running = RunningSync(self.spark, self.config, self.reports.append)
         self._running.start()
         self._running.resume(resume)
 

@@ -1,19 +1,19 @@
 """Whose tables they are, and whether they have all rows: what is checked and claimed before and after a start."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import context
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import SyncConfig
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import starts_of
-from ticdc_lakehouse.syncs.completeness import lost_before
-from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.completeness import claimed, lost_before
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, _check_columns
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, DecodeError
@@ -42,8 +42,15 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
     """Before its first micro-batch nothing says which checkpoint it has; after it, that checkpoint alone may write."""
     status.check(None, -1, ["b", "a"])
     status.check("one", -1, ["a", "b"])  # it was killed before its first micro-batch
-    assert status.claim("one", lambda _: 7) == 7
-    assert status.claim("one", lambda _: pytest.fail("known")) == 7
+    told: list[bool] = []
+
+    def claimed(begins: bool, now: Mapping[str, Any]) -> Mapping[str, Any]:
+        told.append(begins)
+        return {**now, "lost_until": 7}
+
+    for _ in range(2):
+        status.claim("one", claimed)
+    assert told == [True, False]
     assert status.check("one", 3, ["a", "b"])["lost_until"] == 7
 
     for other in ("two", None):  # another checkpoint, or none any more
@@ -101,6 +108,17 @@ def test_what_a_topic_has_lost_is_told_by_its_first_offsets(
     assert lost is None or lost > 2**58  # a commit-ts of this decade
 
 
+def test_what_was_lost_is_told_once_and_when_may_lose_changes() -> None:
+    """The offsets at which the stream has started are read in its first micro-batch alone."""
+    first = claimed(config(), lambda: {"t": {"0": 0}}, True, {})
+    assert (first["lost_until"], first["may_lose"]) == (None, False)
+
+    assert claimed(config(), lambda: pytest.fail("known"), False, first) == first
+    loses = claimed(config(failOnDataLoss="false"), lambda: pytest.fail("known"), False, first)
+    assert loses["may_lose"]
+    assert loses["lost_until"] > 2**58
+
+
 def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> None:
     """It is in the last line of the file; members that are no topics are left out."""
     end = {"$init": {"t": {"0": 3}, "$ids": {"t": "x"}}, "t": {"0": 9}}
@@ -112,12 +130,8 @@ def test_the_first_offset_of_a_checkpoint_tells_where_the_stream_started() -> No
 
 def micro_batch(lost_until: int | None) -> MicroBatch:
     """Return a micro-batch without changes."""
-    return MicroBatch(
-        changes=Tables(), facts=CommitFacts(), config=config(), layout=config().layout, statuses={},
-        quarantine=Quarantine("q", "delta"), kept=None,
-        shared=Shared(stopping=lambda: False, try_store=lambda: None),
-        redaction=Redaction({}, {}), lost_until=lost_until,
-    )  # fmt: skip
+    shared = context(config(), lost_until=lost_until)
+    return MicroBatch(context=shared, changes=Tables(), facts=CommitFacts(), statuses={})
 
 
 def test_a_table_is_not_set_aside_for_what_every_table_needs() -> None:

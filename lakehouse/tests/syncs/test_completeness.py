@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,13 @@ import cramjam
 import pytest
 
 from lakehouse.tests.syncs.memory_sync import QUERY, MemorySync, ddl, insert, target
-from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
+from lakehouse.tests.syncs.stand_in import AT, TiDB
 from lakehouse.tests.syncs.test_resume import free, obstruct
 from lakehouse.tests.targets.memory import Lake, MemoryTarget
 from tests.support.messages import canal
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.syncs import following, joining, loading
+from ticdc_lakehouse.syncs import following
 from ticdc_lakehouse.syncs.status import StatusTable
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch
@@ -105,19 +106,6 @@ def test_nothing_is_complete_if_changes_may_be_lost(lake: Lake, tmp_path: Path) 
 
     assert (report.complete, report.tables) == (0, 3)
     assert not any(claims(lake, name) for name in ("a", "b", "c"))
-
-
-@pytest.fixture
-def tidb(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> TiDB:
-    """A TiDB that has shop.orders as of a TSO."""
-    monkeypatch.setattr(loading, "existing_target", lake.existing)
-    tidb = TiDB(lake.spark)
-    tidb.serve(monkeypatch.setattr)
-    tidb.rows = {ORDERS: tidb.rows[ORDERS]}
-    monkeypatch.setattr(joining, "tables_at", lambda *given, **_: [*filter(given[2].matches, tidb.rows)])
-    monkeypatch.setattr(joining, "current_tso", lambda *_, **__: AT)
-    monkeypatch.setattr(joining, "gc_state_of", tidb.gc)
-    return tidb
 
 
 def with_tidb(sync: MemorySync) -> None:
@@ -426,7 +414,7 @@ def test_nothing_is_claimed_after_the_end(lake: Lake, tmp_path: Path, monkeypatc
     sync = MemorySync(lake, tmp_path)
     claim = StatusTable.claim
 
-    def slow(self: StatusTable, *given: Any) -> int | None:
+    def slow(self: StatusTable, *given: Any) -> Mapping[str, Any]:
         time.sleep(1)
         return claim(self, *given)
 

@@ -8,6 +8,7 @@ from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, insert, target
 from lakehouse.tests.syncs.test_healing import Clock
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
+from ticdc_lakehouse.syncs.status import Following, SetAside
 from ticdc_lakehouse.targets import conflicts
 
 pytestmark = [
@@ -27,7 +28,7 @@ def timed(sync: MemorySync) -> Clock:
     """Let a test move the clock by which tables are tried again."""
     clock = Clock()
     assert sync._running is not None
-    sync._running._healing.back_off._clock = clock
+    sync._running._back_off._clock = clock
     return clock
 
 
@@ -58,7 +59,8 @@ def test_a_fault_that_repeats_sets_aside_until_it_ends(lake: Lake, tmp_path: Pat
     failed = sync.batch(1, insert("k", 2, 20), insert("e", 2, 20, key=False), insert("other", 1, 21))
     assert sorted(failed.set_aside) == ["shop.e", "shop.k"]
     assert failed.set_aside["shop.k"] == "503 Slow Down. The sync resumes the table by itself"
-    assert sync.status("k").is_retried
+    assert isinstance(phase := sync.status("k").phase, SetAside)
+    assert phase.ends_by == "retry"
 
     tried = []
     for number in range(2, 11):
@@ -74,7 +76,7 @@ def test_a_fault_that_repeats_sets_aside_until_it_ends(lake: Lake, tmp_path: Pat
 
     assert (sorted(resumed.resumed), resumed.set_aside) == (["shop.e", "shop.k"], {})
     assert sync.ids("k") == sync.ids("e__log") == [1, 2, 3]
-    assert (sync.status("k").state, sync.status("k").is_retried) == ("following", False)
+    assert sync.status("k").phase == Following()
     assert not list(tmp_path.glob("aside/*"))
 
 
@@ -111,4 +113,5 @@ def test_a_verdict_is_not_tried_again(lake: Lake, tmp_path: Path) -> None:
     timed(sync).now += 3600
     sync.batch(2, insert("k", 3, 30))
 
-    assert (sync.status("k").state, sync.status("k").is_retried, sync.ids("k")) == ("set aside", False, [1])
+    assert isinstance(phase := sync.status("k").phase, SetAside)
+    assert (phase.ends_by, sync.ids("k")) == ("resume", [1])

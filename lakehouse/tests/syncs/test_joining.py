@@ -1,6 +1,5 @@
 """Which tables a sync loads, as of which TSO, and how they go on; no TiDB and no Spark is needed."""
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,9 +10,13 @@ from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_lakehouse.syncs import joining
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.joining import Joining
+from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.loading import Destination, LoadReport, TableLoad
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
+from ticdc_lakehouse.syncs.steps import Failed, Loaded
+from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.options.table_filter import TableFilter
@@ -82,7 +85,7 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
     """A function that returns what joins tables of the database `shop`."""
     assert tidb.tables
 
-    def make(is_stopped: Callable[[], bool] = lambda: False, **given: Any) -> Joining:
+    def make(**given: Any) -> Joining:
         values: dict[str, Any] = {
             "source": {"kafka.bootstrap.servers": "h:1"},
             "topics": ("t",),
@@ -93,7 +96,10 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
             "tidb": TiDBConfig(url="jdbc:mysql://tidb:4000/"),
         }
         spark: Any = None
-        return Joining(spark, SyncConfig(**{**values, **given}), is_stopped=is_stopped)
+        redaction = Redaction({}, {})
+        stream = Stream(redaction, is_finite=True)
+        shared = Shared(stopping=stream.is_stopped, try_store=lambda: None)
+        return Joining(spark, SyncConfig(**{**values, **given}), stream, shared, redaction)
 
     return make
 
@@ -116,11 +122,9 @@ def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Ca
     found = own.load(own.joined({}).values())
 
     assert tidb.loads == [(NOW, [EVENTS, ITEMS, ORDERS], f"/checkpoint/load/{NOW}")]
-    assert {name: (each.kind, each.state, each.complete_since, each.loaded_ts) for name, each in found.items()} == {
-        "shop.events": ("log", "following", NOW, NOW),
-        "shop.items": ("log", "following", NOW, NOW),
-        "shop.orders": ("table", "following", NOW, NOW),
-    }
+    assert {name: (each.kind, each.at) for name, each in loaded(found).items()} == {
+        "shop.events": ("log", NOW), "shop.items": ("log", NOW), "shop.orders": ("table", NOW),
+    }  # fmt: skip
     assert tidb.destinations[ITEMS].settings.deletes == "hard"
     assert [event.query for event in own.known_ddl["shop.orders"]] == [f"CREATE at {NOW}"]
 
@@ -128,30 +132,31 @@ def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Ca
 def test_only_what_is_new_or_incomplete_joins(join: Callable[..., Joining]) -> None:
     """A complete table, one that is set aside, and a log are left alone; one that lacks rows is loaded into."""
     statuses = known(
-        status(ORDERS, complete_since=None, set_aside_batch=None, images=5),
+        status(ORDERS, complete_since=None, images=5),
         status(ITEMS),
         status(EVENTS, kind="log", complete_since=None),
     )
 
     joined = join().joined(statuses)
 
-    assert {name: (each.state, each.loaded_ts, each.images) for name, each in joined.items()} == {
-        "shop.orders": ("loading", NOW, 5)
-    }
-    aside = status(ORDERS, state="set aside", complete_since=None)
+    assert {name: (each.phase, each.images) for name, each in joined.items()} == {"shop.orders": (Loading(at=NOW), 5)}
+    aside = status(ORDERS, phase=SetAside(reason="no", since="now"), complete_since=None)
     assert join().joined(known(aside, status(ITEMS), status(EVENTS))) == {}
     assert join(tidb=None).joined({}) == {}
 
 
-def test_a_table_that_is_resumed_is_loaded_if_it_lacks_rows(join: Callable[..., Joining]) -> None:
-    """After --resume a table whose load failed is loaded again, and its kept records stay where they are."""
-    aside = status(ORDERS, state="set aside", complete_since=None, kind=None, set_aside_batch=3, reason="no")
-    statuses = known(aside, status(ITEMS), status(EVENTS))
+def test_a_load_without_a_moment_gets_one(join: Callable[..., Joining]) -> None:
+    """A table that is resumed or heals is loaded as of now, and its kept records stay where they are."""
+    statuses = known(
+        status(ORDERS, phase=Loading(kept_from=3)),
+        status(ITEMS, phase=Healing(reason="no", kept_from=4)),
+        status(EVENTS),
+    )
 
-    assert join().joined(statuses, ["shop.orders"]) == {
-        "shop.orders": replace(aside, state="loading", loaded_ts=NOW, reason=None)
+    assert {name: each.phase for name, each in join().joined(statuses).items()} == {
+        "shop.orders": Loading(at=NOW, kept_from=3),
+        "shop.items": Healing(reason="no", at=NOW, kept_from=4),
     }
-    assert join().joined(known(replace(aside, complete_since=4), *list(statuses.values())[1:]), ["shop.orders"]) == {}
 
 
 def test_a_table_is_the_same_in_other_letters(tidb: TiDB, join: Callable[..., Joining]) -> None:
@@ -163,52 +168,36 @@ def test_a_table_is_the_same_in_other_letters(tidb: TiDB, join: Callable[..., Jo
     own = join(table_configs=settings)
     found = own.load(own.joined(statuses).values())
 
-    assert {name: each.state for name, each in found.items()} == {
-        "shop.orders": "following", "SHOP.events": "following",
-    }  # fmt: skip
+    assert {*loaded(found)} == {"shop.orders", "SHOP.events"}
     assert tidb.destinations[ORDERS].settings.deletes == "hard"
-    aside = status(ORDERS, state="set aside", complete_since=None, kind=None, set_aside_batch=3)
-    assert list(join().joined(known(aside, status(ITEMS), status(EVENTS)), ["shop.orders"])) == ["shop.orders"]
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_killed_load_goes_on_at_its_tso(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """The status says as of when a table is read; a new TSO is taken only if TiDB has that moment no longer."""
-    loading = status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW - 50)
-    statuses = known(loading, replace(loading, table_name="shop.items", loaded_ts=NOW - 60), status(EVENTS))
+    loading = status(ORDERS, phase=Loading(at=NOW - 50), complete_since=None)
+    other = replace(loading, table_name="shop.items", phase=Loading(at=NOW - 60))
+    statuses = known(loading, other, status(EVENTS))
 
-    assert {each.loaded_ts for each in join().joined(statuses).values()} == {NOW - 50, NOW - 60}
+    assert {moment(each) for each in join().joined(statuses).values()} == {NOW - 50, NOW - 60}
     join().load([statuses["shop.orders"], statuses["shop.items"]])
     assert [(at, names) for at, names, _ in tidb.loads] == [(NOW - 60, [ITEMS]), (NOW - 50, [ORDERS])]
 
     tidb.safe_point = NOW - 55
     with pytest.warns(UserWarning, match=r"SET GLOBAL tidb_gc_life_time = '24h'.*starts again at TSO"):
         again = join().joined(statuses)
-    assert {name: each.loaded_ts for name, each in again.items()} == {"shop.orders": NOW - 50, "shop.items": NOW}
+    assert {name: moment(each) for name, each in again.items()} == {"shop.orders": NOW - 50, "shop.items": NOW}
 
 
-def test_a_target_of_before_is_as_of_the_load(join: Callable[..., Joining]) -> None:
-    """A load into a target with rows of before leaves out the changes that it has seen, as any other load."""
-    own = join()
-
-    found = own.load([status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW, resolved_ts=5)])
-
-    assert (found["shop.orders"].complete_since, found["shop.orders"].loaded_ts) == (NOW, NOW)
-    assert found["shop.orders"].resolved_ts == NOW
-
-
-def test_a_table_that_cannot_be_loaded_is_set_aside(tidb: TiDB, join: Callable[..., Joining]) -> None:
-    """It says why, and the others follow; its changes need no load any more to go on."""
+def test_a_table_that_cannot_be_loaded_stops_no_other(tidb: TiDB, join: Callable[..., Joining]) -> None:
+    """It says why, without a secret, and the others are loaded."""
     tidb.fails = {ITEMS}
     own = join()
 
     found = own.load(own.joined({}).values())
 
-    assert {name: each.state for name, each in found.items()} == {
-        "shop.events": "following", "shop.items": "set aside", "shop.orders": "following",
-    }  # fmt: skip
-    assert found["shop.items"].reason == "The load failed: a type"
-    assert found["shop.items"].loaded_ts is None
+    assert {*loaded(found)} == {"shop.events", "shop.orders"}
+    assert found["shop.items"] == Failed("The load failed: a type", "fault")
 
 
 def test_a_tidb_that_does_not_answer_sets_no_table_aside(
@@ -220,20 +209,20 @@ def test_a_tidb_that_does_not_answer_sets_no_table_aside(
         msg = "no server answers"
         raise TiCDCSourceError(msg)
 
-    loading = status(ORDERS, state="loading", loaded_ts=NOW, complete_since=None)
+    loading = status(ORDERS, phase=Loading(at=NOW), complete_since=None)
     own = join()
     with monkeypatch.context() as patch:
         patch.setattr(joining, "load_tables", gone)
         with pytest.warns(UserWarning, match="Cannot load shop.orders yet: no server answers"):
-            assert own.load([loading]) == {"shop.orders": loading}
+            assert own.load([loading]) == {}
     tidb.fails = {ORDERS}
     monkeypatch.setattr(joining, "current_tso", gone)
     with pytest.warns(UserWarning, match="Cannot load shop.orders yet"):
-        assert own.load([loading]) == {"shop.orders": loading}
+        assert own.load([loading]) == {}
     with pytest.warns(UserWarning, match="Cannot load shop.orders yet"):
-        begun = own.begins(ORDERS)
-    assert begun is not None
-    assert (begun.state, begun.loaded_ts) == ("loading", None)
+        assert own.has(ORDERS)
+    with pytest.warns(UserWarning, match="Cannot load shop.orders yet"):
+        assert own.moment(["shop.orders"]) is None
 
 
 def test_ddl_that_a_load_does_not_know_yet_comes_first(tidb: TiDB, join: Callable[..., Joining]) -> None:
@@ -242,26 +231,25 @@ def test_ddl_that_a_load_does_not_know_yet_comes_first(tidb: TiDB, join: Callabl
     own = join()
 
     with pytest.warns(UserWarning, match="Changes of shop.orders are applied"):
-        found = own.load([status(ORDERS, state="loading", loaded_ts=NOW, complete_since=None)])
+        found = own.load([status(ORDERS, phase=Loading(at=NOW), complete_since=None)])
 
-    assert (found["shop.orders"].state, found["shop.orders"].loaded_ts) == ("following", None)
-    assert set(own.joined(found)) == {"shop.events", "shop.items", "shop.orders"}
+    assert found == {"shop.orders": Failed("The load failed: v is int, and now string", "unexplained")}
 
 
 def test_a_stream_that_begins_anew_needs_a_new_tso(join: Callable[..., Joining]) -> None:
     """If the stream knew no offsets before, a load of before may lack changes that it does not bring."""
-    statuses = known(status(ORDERS, state="loading", complete_since=None, loaded_ts=NOW - 9))
+    statuses = known(status(ORDERS, phase=Loading(at=NOW - 9), complete_since=None))
 
     again, anew = (join().joined(statuses, is_new=is_new)["shop.orders"] for is_new in (False, True))
 
-    assert (again.loaded_ts, anew.loaded_ts) == (NOW - 9, NOW)
+    assert (moment(again), moment(anew)) == (NOW - 9, NOW)
 
 
 def test_tables_that_follow_need_no_tidb(
     tidb: TiDB, join: Callable[..., Joining], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If TiDB cannot be read, or is not configured any more, a warning says so, and loaded tables go on."""
-    statuses = known(status(ORDERS), status(ITEMS, state="loading", loaded_ts=NOW))
+    statuses = known(status(ORDERS), status(ITEMS, phase=Loading(at=NOW)))
     with pytest.warns(UserWarning, match=r"\[tidb\] is gone, .*: shop.items"):
         assert join(tidb=None).joined(statuses) == {}
 
@@ -278,30 +266,25 @@ def test_tables_that_follow_need_no_tidb(
 
 
 def test_a_table_that_the_stream_brings_is_loaded_if_tidb_has_it(tidb: TiDB, join: Callable[..., Joining]) -> None:
-    """A table without its CREATE in the topic begins to load at a TSO of its own; one that is gone does not."""
-    begun = join().begins(ORDERS)
-
-    assert begun is not None
-    assert (begun.table_name, begun.state, begun.loaded_ts) == ("shop.orders", "loading", NOW)
+    """A table without its CREATE in the topic is loaded; one that is gone is not."""
+    assert join().has(ORDERS)
+    assert join().moment(["shop.orders"]) == NOW
     tidb.tables = []
-    assert join().begins(ORDERS) is None
-    assert join(tidb=None).begins(ORDERS) is None
+    assert not join().has(ORDERS)
+    assert not join(tidb=None).has(ORDERS)
 
 
 def test_loads_beside_the_stream_are_told_once(tidb: TiDB, join: Callable[..., Joining]) -> None:
     """What a thread has loaded is returned by the next look, once; after a stop a table stays as it was."""
-    stopping = threading.Event()
-    own = join(stopping.is_set)
+    own = join()
     own.load_beside(own.joined({}).values())
     found = dict(wait(own))
 
-    assert {name: each.state for name, each in found.items()} == dict.fromkeys(
-        ("shop.events", "shop.items", "shop.orders"), "following"
-    )
+    assert {*loaded(found)} == {"shop.events", "shop.items", "shop.orders"}
     assert own.finished() == {}
     tidb.fails = {ORDERS}
-    stopping.set()
-    assert own.load([status(ORDERS, state="loading", loaded_ts=NOW)])["shop.orders"].state == "loading"
+    own._stream.stop()
+    assert own.load([status(ORDERS, phase=Loading(at=NOW))]) == {}
 
 
 @pytest.mark.filterwarnings("ignore:.*The sync tries again", "ignore:.*The load starts again")
@@ -319,16 +302,25 @@ def test_a_load_beside_the_stream_is_tried_again(
 
     monkeypatch.setattr(joining, "current_tso", now)
     own = join()
-    own.load_beside([status(ORDERS, state="loading"), status(ITEMS, state="loading", loaded_ts=NOW - 200)])
+    own.load_beside([status(ORDERS, phase=Loading()), status(ITEMS, phase=Loading(at=NOW - 200))])
     found = dict(wait(own))
 
-    assert {name: (each.state, each.loaded_ts) for name, each in found.items()} == {
-        "shop.orders": ("following", NOW), "shop.items": ("following", NOW)
-    }  # fmt: skip
+    assert {name: each.at for name, each in loaded(found).items()} == {"shop.orders": NOW, "shop.items": NOW}
     assert tidb.safe_point > NOW - 200
 
 
-def wait(own: Joining) -> Iterable[tuple[str, TableStatus]]:
+def loaded(events: LoadEvents) -> dict[str, Loaded]:
+    """Return the tables that were loaded."""
+    return {name: each for name, each in events.items() if isinstance(each, Loaded)}
+
+
+def moment(status: TableStatus) -> int | None:
+    """Return as of when a table is read."""
+    assert isinstance(status.phase, (Loading, Healing))
+    return status.phase.at
+
+
+def wait(own: Joining) -> Iterable[tuple[str, Loaded | Failed]]:
     """Return what a thread has loaded, once it has ended."""
     thread = own._thread
     if thread is not None:

@@ -16,11 +16,11 @@ SCHEMA = "_topic string, _partition int, _offset bigint, _tables array<string>, 
 @pytest.mark.slow("eight jobs of Spark on files")
 def test_kept_records_that_are_lost_in_part(quick: SparkSession, tmp_path: Path) -> None:
     """Without the micro-batch in which the table was set aside nothing is replayed, as without the whole folder."""
-    folder = tmp_path / "kept"
-    kept = KeptRecords(quick, str(folder))
+    kept = KeptRecords(quick, str(tmp_path), "shop.e")
     for number in (3, 5):
         records = quick.createDataFrame([("t", 0, number, ["shop.E"], ["row"])], SCHEMA).coalesce(1)
-        kept.keep("shop.e", number, records, Bounds())
+        kept.keep(number, records, Bounds())
+    (folder,) = (tmp_path / "aside").iterdir()
     assert [part.last for part in kept.between(3, 9, begins=True)] == [5]
 
     shutil.rmtree(folder / "batch=3")

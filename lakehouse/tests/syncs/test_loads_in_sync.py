@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import context
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.failures import Shared
-from ticdc_lakehouse.syncs.following import Following
+from ticdc_lakehouse.syncs.following import RunningSync
+from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import Following, Loading, SetAside, TableStatus
+from ticdc_lakehouse.syncs.steps import Loaded
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import TiCDCSourceError
@@ -41,25 +41,19 @@ class Loads:
     def __init__(self, *new: TableStatus) -> None:
         self.new = {each.table_name: each for each in new}
         self.beside: list[str] = []
-        self.done: dict[str, TableStatus] = {}
         self.known_ddl: dict[str, Any] = {}
 
-    def joined(self, _statuses: Any, _resumed: Any, **_: object) -> dict[str, TableStatus]:
+    def joined(self, _statuses: Any, **_: object) -> dict[str, TableStatus]:
         """Return what joins."""
         return self.new
 
-    def load(self, statuses: Any) -> dict[str, TableStatus]:
+    def load(self, statuses: Any) -> LoadEvents:
         """Load tables."""
-        return {each.table_name: loaded(each) for each in statuses}
+        return {each.table_name: Loaded(at=AT, target=each.target, kind="table") for each in statuses}
 
     def load_beside(self, statuses: Any) -> None:
         """Load tables later."""
         self.beside += [each.table_name for each in statuses]
-
-
-def loaded(one: TableStatus) -> TableStatus:
-    """Return the status of a table once it is loaded."""
-    return replace(one, state="following", kind="table", complete_since=AT, loaded_ts=AT)
 
 
 class Sync:
@@ -67,16 +61,17 @@ class Sync:
 
     def __init__(self, loads: Loads, tables: dict[str, TableStatus], **given: Any) -> None:
         spark: Any = None
-        self.sync = Following(spark, config(**given), lambda _: None)
+        self.sync = RunningSync(spark, config(**given), lambda _: None)
         self.written: list[dict[str, str]] = []
         self.resumed: list[tuple[str, int, str]] = []
         own: Any = self.sync
         own._tables = tables
-        own._joining = loads
+        own._joining = own._context.joining = loads
+        own._write_views = lambda _: None
         own._marks = SimpleNamespace(committed=lambda: LAST, write=lambda _: None, shift=0)
         own._status = SimpleNamespace(write=self.write, name="status")
         own._lease = SimpleNamespace(check=lambda **_: None)
-        own._resuming = SimpleNamespace(write_missed=self.resume, forget_written=lambda _: None)
+        own._resuming.write_missed = self.resume
 
     def write(self, statuses: dict[str, TableStatus]) -> None:
         """Note what the status table gets."""
@@ -85,14 +80,14 @@ class Sync:
     def resume(self, name: str, statuses: dict[str, TableStatus], last: int, writer: str) -> Outcome:
         """Write what was kept for a table."""
         aside = statuses[name]
-        assert aside.state == "set aside"
+        assert isinstance(aside.phase, SetAside)
         self.resumed.append((name, last, writer))
-        return Outcome(aside.resumed())
+        return Outcome(replace(aside, phase=Following()))
 
 
 def test_the_first_load_comes_before_the_first_change() -> None:
     """The status says that tables are loading before a row is read, and micro-batches wait until they follow."""
-    run = Sync(Loads(status("s.a", state="loading", loaded_ts=AT), status("s.b", state="loading", loaded_ts=AT)), {})
+    run = Sync(Loads(status("s.a", phase=Loading(at=AT)), status("s.b", phase=Loading(at=AT))), {})
     assert not run.sync._loaded.is_set()
 
     run.sync.load("query")
@@ -106,7 +101,7 @@ def test_the_first_load_comes_before_the_first_change() -> None:
 @pytest.mark.parametrize("trigger", [None, "1 second"])
 def test_others_go_on_while_a_table_joins(trigger: str | None) -> None:
     """If the sync goes on for ever, a new table is loaded beside those that follow; if it ends, before them."""
-    loads = Loads(status("s.new", state="loading", loaded_ts=AT))
+    loads = Loads(status("s.new", phase=Loading(at=AT)))
     run = Sync(loads, {"s.old": status("s.old", kind="table", complete_since=1)}, trigger=trigger)
 
     run.sync.load("query")
@@ -118,19 +113,19 @@ def test_others_go_on_while_a_table_joins(trigger: str | None) -> None:
 
 def test_what_was_kept_while_a_table_loaded_is_written_after_it() -> None:
     """Its kept records are replayed from the first that was kept, and the status says so only then."""
-    kept = status("s.new", state="loading", loaded_ts=AT, set_aside_batch=3)
+    kept = status("s.new", phase=Loading(at=AT, kept_from=3))
     run = Sync(Loads(kept), {"s.new": kept})
 
     run.sync.load("query")
 
     assert run.resumed == [("s.new", LAST, "query")]
     assert run.written[-1] == {"s.new": "following"}
-    assert run.sync._tables["s.new"].set_aside_batch is None
+    assert run.sync._tables["s.new"].phase == Following()
 
 
 def test_a_table_that_came_late_in_a_finite_run_is_loaded_at_its_end() -> None:
     """When the topics are read, the tables whose records were kept are loaded, and their records written."""
-    run = Sync(Loads(), {"s.new": status("s.new", state="loading", loaded_ts=AT, set_aside_batch=9)})
+    run = Sync(Loads(), {"s.new": status("s.new", phase=Loading(at=AT, kept_from=9))})
     run.sync._batches, run.sync._last_batch, run.sync._writer = 1, 9, "query"
 
     run.sync.load_the_rest()
@@ -152,30 +147,30 @@ def test_a_stream_that_has_read_its_topics_stops_no_load(
     trigger: str | None, error: Exception | None, in_batch: bool, stopped: bool
 ) -> None:
     """A finite stream without new records ends before its tables are loaded; one that fails or is stopped ends them."""
-    own: Any = Sync(Loads(), {}, trigger=trigger).sync
-    assert not own._is_stopped()
+    own: Any = Sync(Loads(), {}, trigger=trigger).sync.stream
+    assert not own.is_stopped()
 
-    own.query, own._in_batch = SimpleNamespace(isActive=False, exception=lambda: error), in_batch
+    own.query, own.in_batch = SimpleNamespace(isActive=False, exception=lambda: error), in_batch
 
-    assert own._is_stopped() == stopped
+    assert own.is_stopped() == stopped
 
 
 def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
     """A waiting micro-batch ends, and the error of the load is the one that is told."""
 
     class Broken(Loads):
-        def load(self, statuses: Any) -> dict[str, TableStatus]:
+        def load(self, statuses: Any) -> LoadEvents:
             msg = f"no server for {len([*statuses])}"
             raise TiCDCSourceError(msg)
 
-    run = Sync(Broken(status("s.a", state="loading")), {})
+    run = Sync(Broken(status("s.a", phase=Loading())), {})
 
     with pytest.raises(TiCDCSourceError, match="no server"):
         run.sync.load("query")
-    run.sync.stop()
+    run.sync.stream.stop()
     with pytest.raises(TiCDCSourceError, match="no server"):
         run.sync.apply(None, 0)  # type: ignore[arg-type]  # it comes to no use
-    assert str(run.sync.error) == "no server for 1"
+    assert str(run.sync.stream.error) == "no server for 1"
 
 
 class Batch(MicroBatch):
@@ -201,7 +196,7 @@ def did(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     return found  # type: ignore[return-value]
 
 
-def apply(columns: int, *ddl: str, known: TableStatus | None = None, begins: bool = True) -> TableStatus:
+def apply(columns: int, *ddl: str, known: TableStatus | None = None, has: bool = True) -> TableStatus:
     """Apply a micro-batch with rows of one table, and return its status."""
     changes: Any = Tables()
     changes["s.t"] = SimpleNamespace(columns=["c"] * columns)
@@ -211,11 +206,11 @@ def apply(columns: int, *ddl: str, known: TableStatus | None = None, begins: boo
         ]
     }
     batch = Batch(
-        changes=changes, facts=CommitFacts(None, "query", 6), config=config(), layout=config().layout,
-        statuses={} if known is None else {"s.t": known}, quarantine=Quarantine("q", "delta"), kept=None,
-        shared=Shared(stopping=lambda: False, try_store=lambda: None), redaction=Redaction({}, {}),
-        begins=lambda _: status("s.t", state="loading", loaded_ts=AT) if begins else None,
-    )  # fmt: skip
+        context=context(config(), joining=SimpleNamespace(has=lambda _: has)),
+        changes=changes,
+        facts=CommitFacts(None, "query", 6),
+        statuses={} if known is None else {"s.t": known},
+    )
     return batch.apply(["s.t"])[0].status
 
 
@@ -223,8 +218,8 @@ def test_a_table_without_its_create_is_loaded(did: list[tuple[str, str]]) -> Non
     """Its records are kept from this micro-batch on, unless TiDB has no such table."""
     begun = apply(6)
 
-    assert (begun.state, begun.set_aside_batch, begun.loaded_ts, did) == ("loading", 6, AT, [("keep", "s.t")])
-    assert apply(6, begins=False).state == "following"
+    assert (begun.phase, did) == (Loading(kept_from=6), [("keep", "s.t")])
+    assert apply(6, has=False).state == "following"
     assert did[-1] == ("write", "s.t")
 
 
@@ -239,8 +234,6 @@ def test_a_table_that_needs_no_load_is_written(did: list[tuple[str, str]]) -> No
 
 def test_records_of_a_loading_table_are_kept(did: list[tuple[str, str]]) -> None:
     """The first micro-batch that keeps some is noted: from there they are written later."""
-    loading = status("s.t", state="loading", loaded_ts=AT)
-
-    assert apply(6, known=loading).set_aside_batch == 6
-    assert apply(6, known=replace(loading, set_aside_batch=2)).set_aside_batch == 2
+    assert apply(6, known=status("s.t", phase=Loading(at=AT))).kept_from == 6
+    assert apply(6, known=status("s.t", phase=Loading(at=AT, kept_from=2))).kept_from == 2
     assert [what for what, _ in did] == ["keep"] * 2

@@ -2,16 +2,17 @@
 
 import socket
 import urllib.request
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.syncs.following import Following
+from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.lease import Lease
 from ticdc_lakehouse.syncs.metrics import EXPORTED, TableMetrics
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.monitoring.prometheus import ProgressCollector, served
 from ticdc_source.schema.tso import of_ms
@@ -25,7 +26,7 @@ WAITING = TableStatus(table_name="shop.new", target="t2")
 def test_each_table_is_served_to_prometheus() -> None:
     """Lag, rows and whether it is set aside are served over HTTP; a lag that nobody knows is left out."""
     pytest.importorskip("prometheus_client")
-    aside = WAITING.set_aside(3, "why")
+    aside = replace(WAITING, phase=SetAside(reason="why", since="now"))
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -48,24 +49,19 @@ def test_each_table_is_served_to_prometheus() -> None:
 
 
 def test_a_status_has_times_beside_commit_ts() -> None:
-    """JSON has each commit-ts as a time too, and the lag; a resumed table keeps its last error, and no more."""
+    """JSON has each commit-ts as a time too, the lag, and the reason with what ends it."""
     shown = FOLLOWED.as_json(NOW)
-    aside = WAITING.set_aside(3, "why")
-    resumed = aside.resumed()
+    aside = replace(WAITING, phase=SetAside(reason="why", since="now", ends_by="retry"))
 
     assert (shown["resolved_time"], shown["lag_seconds"]) == ("2025-12-31T23:58:30.000+00:00", 90.0)
     assert shown["complete_since_time"] == shown["resolved_time"]
     assert WAITING.as_json(NOW)["lag_seconds"] is None
-    assert aside.set_aside_since is not None
-    assert aside.set_aside_since.endswith("+00:00")
-    assert (resumed.state, resumed.set_aside_since, resumed.set_aside_batch, resumed.reason) == (
-        "following", None, None, "why",
-    )  # fmt: skip
+    assert aside.as_json(NOW)["reason"] == "why. The sync resumes the table by itself"
 
 
 def test_tables_may_join_while_prometheus_asks() -> None:
     """Statuses are those of one moment, though a micro-batch adds a table in the middle of an answer."""
-    sync = Following.__new__(Following)
+    sync = RunningSync.__new__(RunningSync)
     tables: dict[str, Any] = {}
 
     class Joined:
@@ -82,7 +78,7 @@ def test_tables_may_join_while_prometheus_asks() -> None:
 
 def test_no_status_is_written_once_the_lease_is_lost() -> None:
     """If the lease could not be renewed during a long merge and another sync has it, its statuses stay."""
-    sync = Following.__new__(Following)
+    sync = RunningSync.__new__(RunningSync)
 
     def lost() -> None:
         msg = "being written by another sync"

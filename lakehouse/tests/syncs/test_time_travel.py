@@ -10,7 +10,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.completeness import exact_since
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import Pause, TableStatus
+from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, _selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
 from ticdc_source.errors import OptionError
@@ -66,8 +66,8 @@ def test_the_newest_version_up_to_a_commit_ts(
     [
         ({"complete_since": None}, 60, "is not known to be complete"),
         ({"complete_since": 70, "loaded_ts": 70}, 60, "is complete since"),
-        ({"state": "set aside", "resolved_ts": 50, "reason": "a type"}, 60, "it is set aside. a type"),
-        ({"state": "loading", "resolved_ts": 50, "reason": "EXCHANGE"}, 60, "it is loading. EXCHANGE"),
+        ({"phase": SetAside(reason="a type", since="now"), "resolved_ts": 50}, 60, "it is set aside. a type"),
+        ({"phase": Healing(reason="EXCHANGE"), "resolved_ts": 50}, 60, "it is healing. EXCHANGE"),
         ({"pauses": (pause(50, 70),)}, 60, "did not follow then. EXCHANGE"),
         ({"pauses": (pause(80, 90, None),)}, 60, "is not known to be complete"),
         ({"complete_since": 85, "loaded_ts": 85, "pauses": (pause(70, 85),)}, 87, "has no version of"),
@@ -143,7 +143,7 @@ def test_a_target_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_tables_are_selected_by_pattern() -> None:
     """Each pattern must match a table that is copied, in any case."""
-    own = [status(), replace(status(), table_name="s.b"), replace(status(), table_name="s.c", state="left out")]
+    own = [status(), replace(status(), table_name="s.b"), replace(status(), table_name="s.c", phase=LeftOut())]
     assert _selected(own, ()) == _selected(own, ["S.*"]) == _selected(own, ["s.a", "s.B", "s.*"]) == own[:2]
     assert _selected(own, "s.B") == own[1:2]
     for wrong, why in (("s.c", r"has no table s\.c\. It has s\.a, s\.b$"), ("orders", "write it as shop.orders")):

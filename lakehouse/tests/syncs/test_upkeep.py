@@ -10,7 +10,7 @@ import pytest
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import upkeep
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_lakehouse.syncs.upkeep import Upkeep, due
 from ticdc_source.errors import OptionError
 
@@ -58,7 +58,7 @@ def names(rounds: mock.Mock) -> list[str]:
     (status("s.t", 7), True),
     (status("s.t", 5), False),
     (status("s.t", None), False),
-    (status("s.t", 7, state="set aside"), False),
+    (status("s.t", 7, phase=SetAside(reason="no", since="now")), False),
     (status("s.t", 7, kind=None), False),
     (status("s.t", 7, batch=4), False),
     (status("s.t", 7 * 24, batch=4), True),

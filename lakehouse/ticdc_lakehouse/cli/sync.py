@@ -241,8 +241,9 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
         for each in statuses:
             if each.reason is not None:
                 at = "last error"
-                if each.set_aside_batch is not None:
-                    at = f"set aside since {moment(each.set_aside_since)}, in micro-batch {each.set_aside_batch}"
+                if each.set_aside_since is not None:
+                    number = "" if each.kept_from is None else f", in micro-batch {each.kept_from}"
+                    at = f"set aside since {moment(each.set_aside_since)}{number}"
                 output().print(visible(f"{each.table_name}, {at}: {each.reason}"))
         ago = duration(max(0.0, now - datetime.fromisoformat(written).timestamp()))
         output().print(visible(f"as of {moment(written)}, {ago} ago, by {place}"))

@@ -3,58 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.loading import COMPLETE
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import Identity, LeftOut, TableStatus
+from ticdc_lakehouse.syncs.steps import Signal
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
-__all__ = ["FOR_EVER", "disclaimed_tables", "exact_since", "lost_before", "newest_ts", "unclaimed"]
+__all__ = ["FOR_EVER", "claimed", "disclaimer", "exact_since", "lost_before", "newest_ts", "unclaim"]
 
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
-_LEFT_OUT = (
-    "`tables` or `skip` has left it out, so its target lacks the changes of that time. With [tidb], --resume loads it "
-    "again, unless the target is a log; otherwise --resume goes on without them"
-)
 
 
-def disclaimed_tables(
-    spark: SparkSession, config: SyncConfig, statuses: Mapping[str, TableStatus]
-) -> dict[str, TableStatus]:
-    """Return the statuses, at a start, of tables that are not complete any more.
+def disclaimer(config: SyncConfig, status: TableStatus) -> Signal | None:
+    """Return why, at a start, a table is not complete any more; None if it is as before.
 
     What `tables` or `skip` leaves out misses what is read meanwhile: the offsets of the stream are those of all tables.
     If such a table is selected again, it is set aside, because somebody has to decide what becomes of that. With
     `failOnDataLoss=false` the stream goes on after records that Kafka has removed, and does not say whose they were.
     """
-    changed = {}
-    for name, status in statuses.items():
-        now, is_selected = status, config.selects(parse_table(name))
-        if not is_selected and status.state != "left out":
-            now = unclaimed(spark, status).left_out()
-        elif is_selected and status.state == "left out":
-            now = replace(status.set_aside(0, _LEFT_OUT), set_aside_batch=None)  # nothing is kept yet
-        elif config.may_lose_changes:
-            now = unclaimed(spark, status)
-        if now != status:
-            changed[name] = now
-    return changed
+    if not config.selects(parse_table(status.table_name)):
+        return Signal.LEFT_OUT
+    if isinstance(status.phase, LeftOut):
+        return Signal.SELECTED
+    return Signal.LOSS_POSSIBLE if config.may_lose_changes else None
 
 
-def unclaimed(spark: SparkSession, status: TableStatus) -> TableStatus:
-    """Return the status of a table that is not known to be complete; its target says so no longer."""
-    if status.complete_since is None:
-        return status
-    target = existing_target(spark, status.target)
-    if target is not None:
-        target.remove_properties([COMPLETE])
-    return replace(status, complete_since=None)
+def unclaim(spark: SparkSession, target: str) -> None:
+    """Let a target say no longer that it is complete."""
+    existing = existing_target(spark, target)
+    if existing is not None:
+        existing.remove_properties([COMPLETE])
 
 
 def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | None) -> int | None:
@@ -70,6 +54,27 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
     if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
         return None
     return newest_ts()
+
+
+def claimed(
+    config: SyncConfig,
+    starts: Callable[[], Mapping[str, Mapping[str, int]] | None],
+    begins: bool,  # noqa: FBT001 (a callback)
+    before: Identity,
+) -> Identity:
+    """Return what the status table says of what is lost, from the first micro-batch of a process on.
+
+    Args:
+        config: what is copied.
+        starts: returns the offsets at which the stream has started; see `lost_before`.
+        begins: whether the first micro-batch of all is applied.
+        before: what it said before.
+    """
+    may_lose = config.may_lose_changes
+    now = {**before, "may_lose": may_lose, "exact_since": exact_since(config, begins, before.get("exact_since"))}
+    if begins or "lost_until" not in before:
+        return {**now, "lost_until": lost_before(config, starts())}
+    return now if before.get("may_lose", may_lose) == may_lose else {**now, "lost_until": newest_ts()}
 
 
 def exact_since(config: SyncConfig, is_first: bool, before: int | None) -> int | None:  # noqa: FBT001 (a callback)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import text_of
-from ticdc_lakehouse.syncs.following import Following
+from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.metrics import exported
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
@@ -78,7 +78,7 @@ def sync(
     """
     refuse_connect(spark)
     start_workers(spark)
-    running = Following(spark, config, on_batch or (lambda _: None), on_load)
+    running = RunningSync(spark, config, on_batch or (lambda _: None), on_load)
     try:
         records = _records(spark, config, config.trigger)  # a wrong option is an error before the tables are claimed
         running.start()
@@ -88,7 +88,7 @@ def sync(
                 _follow(spark, config, running, records)
             return running.end()
     except Exception as error:
-        without_secrets = running.without_secrets(error)
+        without_secrets = running.stream.without_secrets(error)
         if without_secrets is error:
             raise
         raise without_secrets from None
@@ -106,7 +106,7 @@ def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **mor
     return spark.readStream.format("ticdc").options(**options).load()
 
 
-def _follow(spark: SparkSession, config: SyncConfig, running: Following, records: DataFrame) -> None:
+def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, records: DataFrame) -> None:
     """Run the stream until it ends. If records are lost and tables heal, skip what is lost, and read all tables again.
 
     Raises:
@@ -123,14 +123,14 @@ def _follow(spark: SparkSession, config: SyncConfig, running: Following, records
         else:
             return
         warn(f"{reason}. Every table is read again from TiDB, because heal = true")
-        running.begin_skip(reason)
+        running.restart_after_loss(reason, skips=True)
         lossy = _records(spark, config, None, failOnDataLoss="false")
         _run(running, lossy, None)  # the checkpoint is behind the loss then
-        running.end_skip(reason)
+        running.restart_after_loss(reason, skips=False)
         skipped_at, records = time.monotonic(), _records(spark, config, config.trigger)
 
 
-def _run(running: Following, records: DataFrame, trigger: str | None) -> None:
+def _run(running: RunningSync, records: DataFrame, trigger: str | None) -> None:
     """Run a query until it ends.
 
     Args:
@@ -141,15 +141,15 @@ def _run(running: Following, records: DataFrame, trigger: str | None) -> None:
     how = {"availableNow": True} if trigger is None else {"processingTime": trigger}
     stream = records.writeStream.foreachBatch(running.apply).trigger(**how)
     query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()
-    running.query = query
+    running.stream.query = query
     try:
         running.load(str(query.id))
         query.awaitTermination()
         running.load_the_rest()
     except BaseException:
-        running.stop()  # errors that the stop causes must set no table aside
+        running.stream.stop()  # errors that the stop causes must set no table aside
         with suppress(Exception):  # of a JVM that is gone, because whoever stops a process stops its group
             query.stop()
-        if running.error is not None:  # what Spark raises is a text of Java around it
-            raise running.error from None
+        if running.stream.error is not None:  # what Spark raises is a text of Java around it
+            raise running.stream.error from None
         raise

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.syncs.lease import LeaseLostError
+from ticdc_lakehouse.syncs.steps import Why
 from ticdc_lakehouse.targets.conflicts import is_conflict, retried
 from ticdc_source import errors
 from ticdc_source.developer_api import warn
@@ -25,7 +27,7 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 
-__all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of"]
+__all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of", "why_of"]
 
 Result = TypeVar("Result")
 _LONGEST_WARNING = 500  # characters of an error
@@ -69,6 +71,15 @@ def is_fault(error: Exception) -> bool:
     return cause_of(error) is None
 
 
+def why_of(error: Exception) -> Why:
+    """Return what kind of reason a failure has."""
+    if is_fault(error):
+        return "fault"
+    if isinstance(error, UnexplainedChangeError):
+        return "unexplained"
+    return "log" if isinstance(error, LogTypeError) else "verdict"
+
+
 def shared_cause(error: Exception) -> TiCDCSourceError | None:
     """Return the error that every table would have, also if a worker raised it; None if this is none."""
     cause = cause_of(error)
@@ -82,12 +93,14 @@ class Shared:
     Attributes:
         stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
         try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
+        store: the name of that table.
         redact: hides secrets in what an error says.
         clock: a monotonic clock, in seconds.
     """
 
     stopping: Callable[[], bool]
     try_store: Callable[[], None]
+    store: str = "The status table"
     redact: Callable[[str], str] = lambda text: text
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -127,6 +140,21 @@ class Shared:
         with self._lock:  # tables fail side by side: one attempt after the last of them is enough
             if self._tried_at < failed_at:
                 began = self.clock()
-                self.try_store()
+                self._check_store()
                 self._tried_at = began
         return self.stopping()
+
+    def _check_store(self) -> None:
+        """Write and read the status table.
+
+        Raises:
+            TargetError: that fails, so all tables are affected.
+        """
+        try:
+            self.retried(self.try_store, self.store)
+        except Exception as error:  # noqa: BLE001 (of any store)
+            msg = (
+                f"{self.store} cannot be written and read: {self.redact(text_of(error))}. This affects all tables, so "
+                "none is set aside. Fix the storage or the catalog, and start again"
+            )
+            raise TargetError(msg) from None

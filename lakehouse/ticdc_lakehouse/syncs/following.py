@@ -1,7 +1,7 @@
 """What a sync knows of its tables between two micro-batches, and what each micro-batch does to them.
 
-What a table has missed while it was set aside or loading is written in three places, all by `Resuming`: at a start
-(`resume`), after a load (`_follow`), and when the DDL comes for which the table waits (`_apply`).
+`step` says what becomes of a table, and `RunningSync` does what that asks for. What a table has missed while it was set
+aside or loading is written by `Resuming` alone.
 """
 
 from __future__ import annotations
@@ -11,26 +11,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
-from ticdc_lakehouse.syncs.completeness import (
-    FOR_EVER,
-    disclaimed_tables,
-    exact_since,
-    lost_before,
-    newest_ts,
-    unclaimed,
-)
+from ticdc_lakehouse.syncs.completeness import FOR_EVER, claimed, disclaimer, newest_ts, unclaim
 from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.context import SyncContext
 from ticdc_lakehouse.syncs.failures import Shared, cause_of, text_of
-from ticdc_lakehouse.syncs.healing import Healing
-from ticdc_lakehouse.syncs.joining import Joining
+from ticdc_lakehouse.syncs.healing import BackOff, renames
+from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.lake_mark import LakeMarks
 from ticdc_lakehouse.syncs.lease import Lease, Owner
 from ticdc_lakehouse.syncs.loading import LoadProgress
@@ -39,25 +30,26 @@ from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
-from ticdc_lakehouse.syncs.status import TableStatus, status_table
+from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, status_table
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, RecordsLost, Signal
+from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.target import CommitFacts
-from ticdc_source import SyncState, Tables, tables
+from ticdc_source import SyncState, tables
 from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 
-__all__ = ["Following"]
+__all__ = ["RunningSync"]
 
 _STATUS_EVERY_S = 30.0
-_QUERY = "ticdc-lakehouse sync"  # the name of its stream
 _POLL_S = 0.2
 # Beginnings of what a query says once its sources know where they start.
 _HAS_STARTED = ("Processing", "Waiting")
 
 
-class Following:
+class RunningSync:
     """A sync that runs: what it knows of its tables between two micro-batches."""
 
     def __init__(
@@ -67,100 +59,140 @@ class Following:
         on_batch: Callable[[BatchReport], None],
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
-        self.error: BaseException | None = None
-        self.query: StreamingQuery | None = None
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
-        self._spark = spark
-        self._config = config
-        self._on_batch = on_batch
-        self._layout = config.layout
+        self._spark, self._config, self._on_batch = spark, config, on_batch
         tidb = {} if config.tidb is None else config.tidb.address.given()
-        self._redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
-        self._views = Views(config, self._redaction.text)
-        self._state = SyncState(f"{config.checkpoint}/state")
+        redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
+        self.stream = Stream(redaction, is_finite=config.trigger is None)
         self._status = status_table(spark, config)
-        self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
-        self._quarantine = Quarantine(config.layout.own("_ticdc_quarantine"), config.format)
-        self._upkeep = Upkeep(spark, config, self._redaction.text)
         self._lease = Lease(self._status.opened, Owner.here())
         self._status.committing(self._lease.lock)
+        self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
+        shared = Shared(stopping=self.stream.is_stopped, try_store=self._status.attempt, store=self._status.name,
+                        redact=redaction.text)  # fmt: skip
+        self._joining = Joining(spark, config, self.stream, shared, redaction, on_load)
+        self._context = SyncContext(
+            spark=spark,
+            config=config,
+            shared=shared,
+            redaction=redaction,
+            quarantine=Quarantine(config.layout.own("_ticdc_quarantine"), config.format),
+            views=Views(config, redaction.text),
+            joining=self._joining,
+        )
+        self._state = SyncState(f"{config.checkpoint}/state")
+        self._resuming = Resuming(self._context, self._state, self._marks)
+        self._upkeep = Upkeep(spark, config, redaction.text)
+        self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
-        self._checked: set[str] = set()
-        self._lost_until: int | None = None
-        self._claimed = False
-        self._protocol: dict[str, str] = {}
-        self._stopping = threading.Event()
-        self._shared = Shared(
-            stopping=self._is_stopped, try_store=self._try_store, redact=self._redaction.text
-        )  # fmt: skip
-        self._joining = Joining(
-            spark, config, on_load, self._redaction.text,
-            is_stopped=self._is_stopped, stops_all=self._shared.stops_all, fail=self._fail,
-        )  # fmt: skip
-        self._in_batch = False
-        self._skips = False  # the query skips records that are lost
+        self._begun: list[str] = []  # tables that have begun to load, and of which the status table knows nothing yet
         self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
-        self._healing = Healing(config, self._joining.now)
-        self._reloaded: list[str] = []
-        self._resuming = Resuming(
-            spark, config, state=self._state, quarantine=self._quarantine, shared=self._shared,
-            redaction=self._redaction, known_ddl=self._known_ddl,
-            micro_batch=partial(self._micro_batch, keeps=False), marks=self._marks,
-        )  # fmt: skip
+        self._skips = False  # the query skips records that are lost
+        self._claimed = False
+        self._protocol: dict[str, str] = {}
         self._writer, self._last_batch = "", -1
         self._written_at = 0.0
         self._batches = self._bad_records = 0
 
+    # What becomes of a table
+
+    def _happens(self, name: str, event: Event) -> Outcome:
+        """Let something happen to a table, and do what that asks for.
+
+        Args:
+            name: the table.
+            event: what happens.
+
+        Returns:
+            What became of it.
+        """
+        status, effects = self._context.step(self._tables[name], event)
+        if Effect.UNCLAIM in effects:
+            unclaim(self._spark, status.target)
+        self._tables[name] = status
+        if Effect.LOAD in effects:
+            self._begun.append(name)
+        if Effect.FORGET in effects:
+            self._resuming.forget(name)
+        if Effect.WRITE_MISSED not in effects:
+            return Outcome(status)
+        outcome = self._resuming.write_missed(name, self._tables, self._last_batch, self._writer)
+        self._tables[name] = outcome.status
+        return outcome
+
+    def _due(self, *, at_end: bool = False) -> dict[str, Outcome]:
+        """Let the tables go on whose time has come, or all if the stream has ended, so that nothing is to wait for."""
+        waiting = [name for name, each in self._tables.items() if self._context.step(each, Signal.DUE)[1]]
+        return {name: self._happens(name, Signal.DUE) for name in waiting if self._back_off.begins(name, at_end=at_end)}
+
+    def _date_loads(self) -> list[TableStatus]:
+        """Take a TSO for the tables that have begun to load since the last call, and return them."""
+        names = [*dict.fromkeys(self._begun)]
+        self._begun.clear()
+        at = self._joining.moment(names) if names else None
+        if at is not None:
+            for name in names:
+                self._happens(name, Begins(at))
+        return [self._tables[name] for name in names]
+
+    def _loads_ended(self, events: LoadEvents) -> None:
+        """Write what was kept for tables whose load has ended, and let them follow."""
+        for name, event in events.items():
+            status = self._happens(name, event).status
+            if status.kind == "table":
+                self._write_views(name)
+        if events:
+            self._write_status()
+
+    # Before the first micro-batch
+
     def start(self) -> None:
         """Make sure that this sync, and no other, writes the tables now."""
-        self._views.check(self._spark)
+        self._context.views.check(self._spark)
         identity = self._status.check(
             self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads, self._lease.of_new_table
         )
         known = newest_ts() if identity.get("may_lose") else identity.get("lost_until", newest_ts())
-        self._lost_until = FOR_EVER if self._config.may_lose_changes else known
+        self._context.lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
-        self._lease.keep(self._fail)
+        self._lease.keep(self.stream.fail)
         stated = self._status.read()
         self._tables = self._marks.compared(stated)
-        if any(each.state != stated[name].state for name, each in self._tables.items()):
+        if any(each.phase != stated[name].phase for name, each in self._tables.items()):
             self._commit_status()
-        self._joining.remember(self._tables)
-        disclaimed = disclaimed_tables(self._spark, self._config, self._tables)
-        if disclaimed:
-            self._tables |= disclaimed
+        self._joining.remember({each.loaded_ts for each in self._tables.values() if each.loaded_ts is not None})
+        before = {**self._tables}
+        for name, status in before.items():
+            event = disclaimer(self._config, status)
+            if event is not None:
+                self._happens(name, event)
+        if self._tables != before:
             self._commit_status()
 
     def writing(self) -> AbstractContextManager[None]:
         """Write, and ask before each commit whether another sync has taken over: this process may have been stopped."""
         return asking(self._lease.check)
 
-    def _fail(self, error: Exception) -> None:
-        """Stop the stream: another sync writes the tables now, or the store of all tables fails."""
-        self.error = self.error or self.without_secrets(error)
-        self.stop()
-        if self.query is not None:
-            self.query.stop()
-
     def close(self) -> None:
         """End what still writes, and let another sync write the tables."""
-        self.stop()
+        self.stream.stop()
         self._joining.join()
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
-            warn(f"The lease of {self._status.name} ends by itself: {self._redaction.text(text_of(error))}")
+            why = self._context.redaction.text(text_of(error))
+            warn(f"The lease of {self._status.name} ends by itself: {why}")
 
     def resume(self, names: tuple[str, ...]) -> None:
-        """Let tables that are set aside go on: write what they have missed, now.
+        """Let tables that are set aside go on: write what they have missed, now, or load them.
 
         Raises:
             OptionError: one of them is not set aside, or is not copied.
         """
         began = time.monotonic()
-        aside = {name.lower(): name for name, each in self._tables.items() if each.state == "set aside"}
+        aside = {name.lower(): name for name, each in self._tables.items() if isinstance(each.phase, SetAside)}
         for name in names:
             if name.lower() not in aside:
                 msg = f"{name} is not set aside. Tables that are: {', '.join(aside.values()) or 'none'}"
@@ -168,22 +200,18 @@ class Following:
             if not self._config.selects(parse_table(aside[name.lower()])):
                 msg = f"{name} is not copied: `tables` does not match it, or its section has skip = true"
                 raise OptionError(msg)
-        writer, last = self.checkpoint.query_id(), self._marks.committed()
-        outcomes = []
-        for name in dict.fromkeys(aside[name.lower()] for name in names):
-            if self._joining.completes(self._tables[name]):
-                self._reloaded.append(name)  # and then resumed
-                continue
-            outcomes.append(self._resuming.write_missed(name, self._tables, last, writer or ""))
-            self._tables[name] = outcomes[-1].status
-        if outcomes:
+        self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
+        resumed = dict.fromkeys(aside[name.lower()] for name in names)
+        outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
+        written = {name: each for name, each in outcomes.items() if name not in self._begun}
+        if written:
             self._write_status()
-            self._report(outcomes, last, began, resumed=[each.status.table_name for each in outcomes])
+            self._report(written, self._last_batch, began, resumed=written)
 
     def statuses(self) -> list[TableStatus]:
         """Return the status of each table that is copied, at this moment."""
-        tables = list(self._tables.values())  # at once: Prometheus asks while micro-batches add tables
-        return [each for each in tables if each.state != "left out"]
+        every = list(self._tables.values())  # at once: Prometheus asks while micro-batches add tables
+        return [each for each in every if each.state != "left out"]
 
     def load(self, writer: str) -> None:
         """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
@@ -195,21 +223,23 @@ class Following:
             return
         try:
             self._writer = writer
-            if self.error is not None:  # the lease was lost before there was a query to stop
-                raise self.error  # noqa: TRY301 (the handler below ends the load)
+            self.stream.check()  # the lease was lost before there was a query to stop
             is_new = self._config.tidb is not None and self._wait_for_offsets()
-            joined = self._joining.joined(self._tables, self._reloaded, is_new=is_new)
+            joined = self._joining.joined(self._tables, is_new=is_new)
             if joined:
+                self._begun.clear()
                 self._tables |= joined
                 self._write_status()  # a load that is killed continues from it
-                others = any(each.state == "following" for each in self._tables.values())
+                others = any(isinstance(each.phase, Following) for each in self._tables.values())
                 if others and self._config.trigger is not None:
                     self._joining.load_beside(joined.values())
                 else:
-                    self._follow(self._joining.load(joined.values()), self._marks.committed())
+                    self._last_batch = self._marks.committed()
+                    self._loads_ended(self._joining.load(joined.values()))
         except BaseException as error:
-            ended = None if self.query is None else self.query.exception()  # the cause, if there is one
-            self.error = self.error or self.without_secrets(ended or error)
+            query = self.stream.query
+            ended = None if query is None else query.exception()  # the cause, if there is one
+            self.stream.error = self.stream.error or self.stream.without_secrets(ended or error)
             raise
         self._loaded.set()
 
@@ -218,211 +248,100 @@ class Following:
 
         A TSO that is taken earlier may be older than the first change that the stream reads: between them is a gap.
         """
-        if self.query is None or self.checkpoint.starts() is not None:
+        query = self.stream.query
+        if query is None or self.checkpoint.starts() is not None:
             return False
-        while self.query.isActive and self.checkpoint.starts() is None:
-            if self.query.status["message"].startswith(_HAS_STARTED):  # and the topics are empty
+        while query.isActive and self.checkpoint.starts() is None:
+            if query.status["message"].startswith(_HAS_STARTED):  # and the topics are empty
                 break
             time.sleep(_POLL_S)
         return True
 
-    def _write_status(self) -> None:
-        """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
-        if self.error is not None:
-            raise self.error
-        self._lease.check(now=True)
-        self._commit_status()
-
     def load_the_rest(self) -> None:
         """Load what has joined while the topics were read, if the stream has ended with them."""
-        if self._config.trigger is not None or self._skips or self.error is not None or self._stopping.is_set():
+        if self._config.trigger is not None or self._skips or self.stream.error is not None:
             return
-        began, last = time.monotonic(), self._last_batch if self._batches else self._marks.committed()
-        again = self._write_again(last, self._writer, at_end=True)
-        self._tables |= {name: each.status for name, each in again.items()}
-        started = self._healing.start_waiting(self._tables, at_end=True)
-        self._tables |= started
-        if started or again:
+        if self.stream.is_stopped():
+            return
+        began = time.monotonic()
+        if not self._batches:
+            self._last_batch = self._marks.committed()
+        due = self._due(at_end=True)
+        self._date_loads()
+        if due:
             self._write_status()  # a load that is killed continues from it
-        loading = [each for each in self._tables.values() if each.state == "loading"]
-        if loading and (self._batches or again or any(each.heals for each in loading)):
-            self._follow(self._joining.load(loading), last)
-        if again:
-            self._report([*again.values()], last, began, resumed=again)
+        loading = [each for each in self._tables.values() if isinstance(each.phase, (Loading, Healing))]
+        if loading and (self._batches or due or any(isinstance(each.phase, Healing) for each in loading)):
+            self._loads_ended(self._joining.load(loading))
+        resumed = {name: each for name, each in due.items() if isinstance(each.status.phase, (Following, SetAside))}
+        if resumed:
+            self._report(resumed, self._last_batch, began, resumed=resumed)
 
-    def _write_again(self, last: int, writer: str, *, at_end: bool = False) -> dict[str, Outcome]:
-        """Write what tables have missed that a fault has set aside, if their time has come; or let them load.
-
-        Args:
-            last: the last micro-batch whose records are kept.
-            writer: the id of the query.
-            at_end: whether the stream has ended, so that there is nothing to wait for.
-        """
-        due = [
-            name
-            for name, each in self._tables.items()
-            if each.state == "set aside" and each.is_retried and self._healing.back_off.begins(name, at_end=at_end)
-        ]
-        outcomes = {}
-        for name in due:
-            loading = self._joining.begins_again(self._tables[name])
-            missed = partial(self._resuming.write_missed, name, self._tables, last, writer)
-            outcomes[name] = missed() if loading is None else Outcome(loading)
-        return outcomes
-
-    def _follow(self, loaded: Mapping[str, TableStatus], last: int) -> None:
-        """Write what was kept for tables whose load has ended, up to a micro-batch, and let them follow."""
-        for name, status in loaded.items():
-            since = self._tables[name].set_aside_batch
-            claimed = unclaimed(self._spark, status) if self._config.may_lose_changes else status
-            self._tables[name] = replace(claimed, set_aside_batch=since)
-            if status.state == "following" and since is not None:  # set aside, if writing what was kept fails
-                self._tables[name] = replace(self._tables[name].set_aside(since, ""), reason=status.reason)
-                self._tables[name] = self._resuming.write_missed(name, self._tables, last, self._writer).status
-            elif status.state == "following" and status.pauses:  # the load has what was kept before
-                self._resuming.forget(name)
-            if self._tables[name].kind == "table":
-                self._write_views(name)
-        if loaded:
-            self._write_status()
+    # After a loss
 
     def heals_loss(self, error: BaseException) -> bool:
         """Return whether an error of the stream says that records are lost, and tables heal."""
         lost = isinstance(error, Exception) and isinstance(cause_of(error), DataLossError)
         return lost and self._config.heal
 
-    def begin_skip(self, reason: str) -> None:
-        """Let every table heal, and the next query skip what is lost, without an error.
-
-        Args:
-            reason: what is lost. The records of any table may be among it.
-        """
-        self._restart_after_loss(reason, skips=True)
-
-    def end_skip(self, reason: str) -> None:
-        """Let every table heal once more, as of the next start: more may be lost while a query skips.
+    def restart_after_loss(self, reason: str, *, skips: bool) -> None:
+        """Let every table heal, as the records of any may be lost.
 
         Args:
             reason: what is lost.
+            skips: whether the next query skips that without an error. After it, more may be lost, so every table heals
+                once more, as of the next start.
         """
-        self._restart_after_loss(reason, skips=False)
-
-    def _restart_after_loss(self, reason: str, *, skips: bool) -> None:
         self._joining.join()
         self._joining.finished()
-        self._stopping.clear()
-        self._in_batch, self._skips = False, skips
-        self.error = self.query = None
+        self.stream.restart()
+        self._skips = skips
         (self._loaded.set if skips else self._loaded.clear)()
-        self._lost_until = newest_ts()
-        self._status.lose(self._lost_until)
-        for name, status in self._tables.items():
-            if status.state == "left out":
-                continue
-            heals = self._healing.can_heal(status)
-            self._tables[name] = (
-                self._healing.restart_after_loss(status, reason) if heals else unclaimed(self._spark, status)
-            )
+        self._context.lost_until = newest_ts()
+        self._status.lose(self._context.lost_until)
+        for name in [*self._tables]:
+            self._happens(name, RecordsLost(reason))
+        self._begun.clear()  # their TSO is taken at the next start
         self._write_status()
 
-    def _write_views(self, name: str) -> None:
-        """Write the views of a table that was loaded; its next micro-batch writes them again."""
-        settings = self._config.of_table(parse_table(name))
-        try:
-            self._views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
-        except Exception as error:
-            if self._shared.stops_all(error):
-                raise
-            warn(f"The views of {name} cannot be written: {self._redaction.text(text_of(error))}")
-
-    def stop(self) -> None:
-        """End the loads, and take errors from now on for what the stop has caused: they set no table aside."""
-        self._stopping.set()
-
-    def _commit_status(self) -> None:
-        """Write the statuses, and then remove the kept records of tables that have them now.
-
-        Raises:
-            TargetError: the lease could not be renewed during a long merge, and another sync has taken it.
-        """
-        self._lease.check()
-        self._shared.retried(lambda: self._status.write(self._tables), self._status.name)
-        self._write_mark()
-        self._resuming.forget_written(self._tables)
-
-    def _write_mark(self) -> None:
-        self._shared.retried(lambda: self._marks.write(self._tables), "The checkpoint")
-
-    def _is_stopped(self) -> bool:
-        """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
-
-        A finite run whose query has ended because it has read the topics is not.
-        """
-        if self._stopping.is_set() or self.query is None or self.query.isActive:
-            return self._stopping.is_set()
-        return self._in_batch or self._config.trigger is not None or self.query.exception() is not None
-
-    def end(self) -> SyncReport:
-        """Write the statuses for the last time.
-
-        Raises:
-            TargetError: the lease was lost between two micro-batches.
-        """
-        if self.error is not None:
-            raise self.error
-        if self._batches:
-            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
-            self._commit_status()
-        return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
+    # A micro-batch
 
     def apply(self, batch: DataFrame, batch_id: int) -> None:
         """Apply a micro-batch. Spark repeats the one in which it was killed; what is done already is not done again."""
+        stream = self.stream
         try:
-            self._in_batch = True
+            stream.in_batch = True
             with self.writing():
                 self._apply(batch, batch_id)
-            self._in_batch = False
+            stream.in_batch = False
         except BaseException as error:
-            if self.error is None and isinstance(error, Exception) and self._is_stopped():
-                raise self.without_secrets(error) from None  # not the sync's error: the next start repeats this
-            self.error = self.error or self.without_secrets(error)
-            if not isinstance(self.error, Exception):  # Py4J does not answer Spark then, and Spark waits
+            if stream.error is None and isinstance(error, Exception) and stream.is_stopped():
+                raise stream.without_secrets(error) from None  # not the sync's error: the next start repeats this
+            stream.error = stream.error or stream.without_secrets(error)
+            if not isinstance(stream.error, Exception):  # Py4J does not answer Spark then, and Spark waits
                 msg = f"The micro-batch was interrupted by {type(error).__name__}"
                 raise TiCDCSourceError(msg) from error
-            if self.error is error:
+            if stream.error is error:
                 raise
-            raise self.error from None
-
-    def _known_ddl(self) -> dict[str, tuple[DDLEvent, ...]]:
-        """Return the DDL that loads tell; every table that the sync knows is named as in its status."""
-        return {**dict.fromkeys(self._tables, ()), **self._joining.known_ddl}
-
-    def without_secrets(self, error: BaseException) -> BaseException:
-        """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
-        if isinstance(error, Exception):
-            error = cause_of(error) or error
-        if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
-            return error
-        kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
-        return kind(self._redaction.text(str(error)))
+            raise stream.error from None
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         while not self._loaded.wait(1):
-            if self._is_stopped():
+            if self.stream.is_stopped():
                 msg = "The sync was stopped while it loaded its tables; start it again, and the load continues"
                 raise TiCDCSourceError(msg)
         began, config = time.monotonic(), self._config
         # The id of the query, which its checkpoint keeps.
-        writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-        if self.error is not None:  # the lease was lost before the stream began
-            raise self.error
+        self._writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        self.stream.check()  # the lease was lost before the stream began
         self._lease.check()
-        wait_for_claim = self._begin_claim(writer)
+        wait_for_claim = self._begin_claim(self._writer)
         number = batch_id + self._marks.shift  # Spark's own numbers its state
+        self._last_batch = number - 1
         loaded = self._joining.finished()
         if loaded:
             wait_for_claim()
-            self._follow(loaded, number - 1)
+            self._loads_ended(loaded)
         with (
             _awaiting(wait_for_claim),
             tables(
@@ -433,27 +352,24 @@ class Following:
                 on_table_error="report",
                 resume=None,
                 table_options=config.table_options(),
-                known_ddl=self._known_ddl(),
+                known_ddl=self._context.known_ddl(self._tables),
                 **{**config.decode_options(), **self._protocol},
             ) as changes,
         ):
             wait_for_claim()
             if changes.protocol is not None:  # the next micro-batch need not look
                 self._protocol = {"protocol": changes.protocol}
-            micro_batch = self._micro_batch(changes, CommitFacts(changes.resolved_ts, writer, number), self._tables)
+            facts = CommitFacts(changes.resolved_ts, self._writer, number)
+            micro_batch = MicroBatch(context=self._context, changes=changes, facts=facts, statuses=self._tables)
             bad_records = micro_batch.quarantine_without_table()
-            outcomes = micro_batch.apply(sorted({*changes, *changes.errors}))
-        waiting = [each.status for each in outcomes if each.status.table_name in changes.ddl]
-        resumed = self._resuming.explained(waiting, self._tables, number, writer)
-        resumed |= self._write_again(number, writer)
-        outcomes = [*({each.status.table_name: each for each in outcomes} | resumed).values()]
-        for each in outcomes:
-            if each.status.is_retried and each.status.set_aside_batch == number:
-                self._healing.back_off.postpone(each.status.table_name)
-        before, self._tables = self._tables, self._tables | {each.status.table_name: each.status for each in outcomes}
-        self._tables |= self._healing.start_renamed(changes.ddl, self._tables)
-        self._tables |= self._healing.start_waiting(self._tables)
-        changed = [each for name, each in self._tables.items() if _matters(before.get(name), each)]
+            applied = micro_batch.apply(sorted({*changes, *changes.errors}))
+        before, self._last_batch = self._tables, number
+        self._tables = before | {each.status.table_name: each.status for each in applied}
+        outcomes = {each.status.table_name: each for each in applied}
+        resumed = self._after_changes(before, outcomes, changes.ddl, number)
+        outcomes |= resumed
+        begun = self._date_loads()
+        changed = any(_matters(before.get(name), each) for name, each in self._tables.items())
         self._tables |= {name: each.without_changes(changes.resolved_ts) for name, each in self._tables.items()}
         upkeep = self._upkeep.after_batch(self._tables)
         self._tables |= upkeep
@@ -465,12 +381,8 @@ class Following:
         else:
             self._write_mark()
         if config.trigger is not None and not self._skips:
-            begun = [each for each in changed if each.state == "loading"]
-            self._joining.load_beside(
-                one for one in begun if getattr(before.get(one.table_name), "state", "") != "loading"
-            )
+            self._joining.load_beside(begun)
         self._batches += 1
-        self._last_batch = number
         self._report(
             outcomes,
             number,
@@ -480,6 +392,40 @@ class Following:
             maintained=maintained,
             resumed=resumed,
         )
+
+    def _after_changes(
+        self,
+        before: Mapping[str, TableStatus],
+        applied: Mapping[str, Outcome],
+        ddl: Mapping[str, Sequence[DDLEvent]],
+        number: int,
+    ) -> dict[str, Outcome]:
+        """Do what a micro-batch asks for, once its changes are written or kept.
+
+        Args:
+            before: the statuses before it.
+            applied: what became of its tables.
+            ddl: its DDL events, by table.
+            number: its number.
+
+        Returns:
+            What became of the tables that were set aside and whose missed changes are written.
+        """
+        explained = []
+        for name, each in applied.items():
+            phase = each.status.phase
+            if isinstance(phase, Loading) and (name not in before or isinstance(before[name].phase, Following)):
+                self._begun.append(name)
+            if isinstance(phase, SetAside) and phase.kept_from != number and phase.ends_by == "ddl" and name in ddl:
+                explained.append(name)
+            elif isinstance(phase, SetAside) and phase.kept_from == number and phase.ends_by in ("ddl", "retry"):
+                self._back_off.postpone(name)
+        resumed = {name: self._happens(name, Signal.EXPLAINED) for name in explained}
+        spelt = {name.lower(): name for name in self._tables}
+        for old, renamed in renames(ddl):
+            if old.lower() in spelt:
+                self._happens(spelt[old.lower()], renamed)
+        return resumed | {name: each for name, each in self._due().items() if name not in self._begun}
 
     def _begin_claim(self, writer: str) -> Callable[[], None]:
         """Say in a thread that this query writes the tables, while Spark surveys the first micro-batch.
@@ -491,15 +437,9 @@ class Following:
             return lambda: None
 
         def claim() -> None:
-            config = self._config
-            lost_until = self._status.claim(
-                writer,
-                lambda is_first: lost_before(config, self.checkpoint.starts()) if is_first else newest_ts(),
-                may_lose=config.may_lose_changes,
-                exact_since=partial(exact_since, config),
-            )
+            identity = self._status.claim(writer, partial(claimed, self._config, self.checkpoint.starts))
             self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
-            self._lost_until = FOR_EVER if config.may_lose_changes else lost_until
+            self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
             self._claimed = True
 
         with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="ticdc-sync claim")
@@ -509,7 +449,7 @@ class Following:
 
     def _report(
         self,
-        outcomes: Sequence[Outcome],
+        outcomes: Mapping[str, Outcome],
         batch_id: int,
         began: float,
         *,
@@ -519,63 +459,71 @@ class Following:
         resumed: Collection[str] = (),
     ) -> None:
         """Tell what was done."""
-        aside = {
-            each.status.table_name: each.status.reason or ""
-            for each in outcomes
-            if each.status.state == "set aside"
-            and (each.status.table_name in resumed or each.status.set_aside_batch == batch_id)
-        }
-        followed = tuple(each.status.table_name for each in outcomes if each.status.state == "following")
+        now = {name: self._tables[name] for name in outcomes}
         report = BatchReport(
             batch_id=batch_id,
-            changed={each.status.table_name: each.images for each in outcomes if each.images},
-            created=tuple(each.status.table_name for each in outcomes if each.created),
-            set_aside=aside,
-            bad_records=bad_records + sum(each.bad_records for each in outcomes),
+            changed={name: each.images for name, each in outcomes.items() if each.images},
+            created=tuple(name for name, each in outcomes.items() if each.created),
+            set_aside={
+                name: each.reason or ""
+                for name, each in now.items()
+                if isinstance(each.phase, SetAside) and (name in resumed or each.kept_from == batch_id)
+            },
+            bad_records=bad_records + sum(each.bad_records for each in outcomes.values()),
             maintained=maintained,
             resolved_ts=resolved_ts,
             seconds=time.monotonic() - began,
-            resumed=tuple(name for name in followed if name in resumed),
+            resumed=tuple(name for name in resumed if isinstance(now[name].phase, Following)),
             complete=sum(each.is_complete for each in self._tables.values()),
             tables=len(self.statuses()),
         )
         self._bad_records += report.bad_records
         self._on_batch(report)
 
-    def _try_store(self) -> None:
-        """Write and read the status table.
+    # What is written down
+
+    def end(self) -> SyncReport:
+        """Write the statuses for the last time.
 
         Raises:
-            TargetError: that fails, so all tables are affected.
+            TargetError: the lease was lost between two micro-batches.
         """
-        try:
-            self._shared.retried(self._status.attempt, self._status.name)
-        except Exception as error:  # noqa: BLE001 (of any store)
-            msg = (
-                f"{self._status.name} cannot be written and read: {self._redaction.text(text_of(error))}. This affects "
-                "all tables, so none is set aside. Fix the storage or the catalog, and start again"
-            )
-            raise TargetError(msg) from None
+        self.stream.check()
+        if self._batches:
+            self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
+            self._commit_status()
+        return SyncReport(tables=dict(self._tables), batches=self._batches, bad_records=self._bad_records)
 
-    def _micro_batch(
-        self, changes: Tables, facts: CommitFacts, statuses: Mapping[str, TableStatus], *, keeps: bool = True
-    ) -> MicroBatch:
-        return MicroBatch(
-            changes=changes,
-            facts=facts,
-            config=self._config,
-            layout=self._layout,
-            statuses=statuses,
-            quarantine=self._quarantine,
-            kept=self._resuming.kept if keeps else None,
-            begins=self._joining.begins if keeps else None,
-            healing=self._healing if self._config.heal else None,
-            shared=self._shared,
-            redaction=self._redaction,
-            views=self._views,
-            lost_until=self._lost_until,
-            checked=self._checked,
-        )
+    def _write_status(self) -> None:
+        """Write the statuses outside a micro-batch, if no other sync writes the tables now."""
+        self.stream.check()
+        self._lease.check(now=True)
+        self._commit_status()
+
+    def _commit_status(self) -> None:
+        """Write the statuses, and then remove the kept records of tables that have them now.
+
+        Raises:
+            TargetError: the lease could not be renewed during a long merge, and another sync has taken it.
+        """
+        self._lease.check()
+        self._context.shared.retried(lambda: self._status.write(self._tables), self._status.name)
+        self._write_mark()
+        self._resuming.forget_written(self._tables)
+
+    def _write_mark(self) -> None:
+        self._context.shared.retried(lambda: self._marks.write(self._tables), "The checkpoint")
+
+    def _write_views(self, name: str) -> None:
+        """Write the views of a table that was loaded; its next micro-batch writes them again."""
+        settings = self._config.of_table(parse_table(name))
+        views = self._context.views
+        try:
+            views.write(self._spark, parse_table(name), has_history=settings.history, keys=settings.keys)
+        except Exception as error:
+            if self._context.shared.stops_all(error):
+                raise
+            warn(f"The views of {name} cannot be written: {self._context.redaction.text(text_of(error))}")
 
 
 @contextmanager
@@ -591,5 +539,5 @@ def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:
     """Return whether a change of a status is worth a commit of the status table."""
-    told = ("state", "kind", "complete_since", "bad_records", "set_aside_batch")
+    told = ("phase", "kind", "complete_since", "bad_records")
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)

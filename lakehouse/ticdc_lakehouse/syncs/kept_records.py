@@ -7,7 +7,8 @@ all those of new records, and of records that were held back only those after `r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
@@ -21,7 +22,7 @@ from ticdc_source.errors import CheckpointError
 __all__ = ["Bounds", "KeptBatches", "KeptRecords"]
 
 _PLACE = ("_topic", "_partition", "_offset")
-_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM = "_resolved_before", "_resolved_ts", "_held_from"
+_BOUNDS = "_bounds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,35 +56,34 @@ class KeptBatches:
 
 
 class KeptRecords:
-    """A folder with the records of one table: Parquet, a folder for each micro-batch.
+    """The records of one table: Parquet in a folder beside the checkpoint, with a folder for each micro-batch.
 
     Args:
         spark: the session.
-        folder: the folder.
+        checkpoint: the checkpoint of the sync.
+        table: the table, which may have any name.
     """
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: str, table: str) -> None:
         self._spark = spark
-        self._folder = folder
+        self._table = table.lower()
+        name = blake2b(self._table.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self._folder = f"{checkpoint}/aside/{name}"
 
-    def keep(self, table: str, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
+    def keep(self, batch_id: int, records: DataFrame, bounds: Bounds) -> None:
         """Keep the records of a micro-batch that have a row of the table, and all with DDL.
 
         A micro-batch that Spark repeats replaces what it has kept before.
 
         Args:
-            table: the table.
             batch_id: the number of the micro-batch.
             records: its records, as `Tables.records` has them.
             bounds: which changes it returned.
         """
-        rows = F.exists("_tables", lambda name: F.lower(name) == table.lower())
+        rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")
-        kept = records.where(rows | ddl).withColumns({
-            _RESOLVED_BEFORE: F.lit(bounds.resolved_before).cast("bigint"),
-            _RESOLVED_TS: F.lit(bounds.resolved_ts).cast("bigint"),
-            _HELD_FROM: F.lit(bounds.held_from).cast("bigint"),
-        })  # fmt: skip
+        own = F.struct(*(F.lit(value).cast("bigint").alias(name) for name, value in asdict(bounds).items()))
+        kept = records.where(rows | ddl).withColumn(_BOUNDS, own)
         check_permission()
         kept.write.mode("overwrite").parquet(f"{self._folder}/batch={batch_id}")
 
@@ -101,15 +101,11 @@ class KeptRecords:
             CheckpointError: nothing is kept, or not the first one, though the table was set aside.
         """
         try:
-            every = self._spark.read.parquet(self._folder)
+            kept = self._spark.read.parquet(self._folder).where(F.col("batch").between(first, last))
         except AnalysisException:
             raise self._lost(first) from None
-        kept = every.where(F.col("batch").between(first, last))
-        bounds = (_RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM)
-        batches = [
-            (row["batch"], Bounds(resolved_before=row[bounds[0]], resolved_ts=row[bounds[1]], held_from=row[bounds[2]]))
-            for row in kept.select("batch", *bounds).distinct().orderBy("batch").collect()
-        ]
+        rows = kept.select("batch", _BOUNDS).distinct().orderBy("batch").collect()
+        batches = [(row["batch"], Bounds(**row[_BOUNDS].asDict())) for row in rows]
         if begins and first not in (number for number, _ in batches):
             raise self._lost(first)
         parts = groupby(batches, lambda each: each[1].held_from is None)
@@ -137,5 +133,5 @@ def _part(kept: DataFrame, batches: Sequence[tuple[int, Bounds]]) -> KeptBatches
     return KeptBatches(
         last=last,
         bounds=Bounds(resolved_before=before.resolved_before, resolved_ts=after.resolved_ts, held_from=after.held_from),
-        records=records.drop("_number", "batch", _RESOLVED_BEFORE, _RESOLVED_TS, _HELD_FROM),
+        records=records.drop("_number", "batch", _BOUNDS),
     )

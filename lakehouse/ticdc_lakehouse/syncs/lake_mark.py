@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint, text_of_file
 from ticdc_lakehouse.syncs.completeness import newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import StatusTable, TableStatus
+from ticdc_lakehouse.syncs.status import SetAside, StatusTable, TableStatus, now_text
+from ticdc_lakehouse.syncs.steps import Rules, TargetLacks, step
 from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch, Target
@@ -172,9 +173,9 @@ class LakeMarks:
         self.lacking[status.table_name] = reason
         if target.lacks is not None:  # the next start asks for it again
             status = replace(status, target_batch=target.lacks.batch_id, target_content=target.lacks.content)
-        if status.state == "set aside":
+        if isinstance(status.phase, SetAside):
             return status
-        return replace(status.set_aside(0, reason), set_aside_batch=None)  # nothing is kept yet
+        return step(status, TargetLacks(reason), Rules(), now_text())[0]
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Write the mark if it says anything new: at each end of a micro-batch, so without a job of Spark."""

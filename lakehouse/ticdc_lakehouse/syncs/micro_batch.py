@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.failures import Shared, is_fault, shared_cause, text_of
-from ticdc_lakehouse.syncs.healing import Healing
-from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords
+from ticdc_lakehouse.syncs.context import SyncContext
+from ticdc_lakehouse.syncs.failures import shared_cause, why_of
+from ticdc_lakehouse.syncs.kept_records import Bounds
 from ticdc_lakehouse.syncs.key_only import rows_of_keys
 from ticdc_lakehouse.syncs.loading import COMPLETE
-from ticdc_lakehouse.syncs.names import Layout
-from ticdc_lakehouse.syncs.quarantine import Quarantine
-from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.status import Kind, TableStatus
-from ticdc_lakehouse.syncs.views import Views
+from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus
+from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Failed, Rules
 from ticdc_lakehouse.targets.log import append_log, check_key
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.merge import merge_into
@@ -36,7 +33,6 @@ from ticdc_source.developer_api import (
     PROTOCOLS,
     TABLE,
     Options,
-    TableName,
     ddl_kind,
     is_of_messages,
     parse_table,
@@ -45,7 +41,6 @@ from ticdc_source.errors import TiCDCSourceError
 
 __all__ = ["MicroBatch", "Outcome", "summed"]
 
-_LONGEST_REASON = 2000  # characters
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
 _METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
 
@@ -82,38 +77,22 @@ class MicroBatch:
     """The changes of a micro-batch, and where they go.
 
     Attributes:
+        context: what all micro-batches share.
         changes: the changes of each table.
         facts: what the commits record.
-        config: what is copied, and how.
-        layout: where the targets are.
         statuses: the statuses of the tables before this micro-batch, by name.
-        quarantine: the table of bad records.
-        kept: returns where the records of a table are kept while it is set aside; None if kept records are written.
-        shared: tells errors of one table from those of all.
-        redaction: hides secrets in reasons.
-        views: the views of the tables; None if there are none.
-        lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
-            complete without a load; None if they have lost none.
-        checked: the tables whose targets this process has found to be the sync's own.
-        begins: returns the status `loading` of a table, or None if TiDB has no such table. The attribute is None if
-            nothing may be loaded.
-        healing: reads tables again that would be set aside; None if none heals.
+        is_replay: whether the records are kept already, because they are replayed.
     """
 
+    context: SyncContext
     changes: Tables
     facts: CommitFacts
-    config: SyncConfig
-    layout: Layout
     statuses: Mapping[str, TableStatus]
-    quarantine: Quarantine
-    kept: Callable[[str], KeptRecords] | None
-    shared: Shared
-    redaction: Redaction
-    views: Views | None = None
-    lost_until: int | None = None
-    checked: set[str] = field(default_factory=set)
-    begins: Callable[[TableName], TableStatus | None] | None = None
-    healing: Healing | None = None
+    is_replay: bool = False
+
+    @property
+    def _config(self) -> SyncConfig:
+        return self.context.config
 
     def quarantine_without_table(self) -> int:
         """Put bad records whose table is not known into quarantine; return how many there are.
@@ -123,14 +102,14 @@ class MicroBatch:
         """
         if self.changes.bad_record_error is None or self.changes.records is None:
             return 0
-        if self.config.bad_records == "fail":
+        if self._config.bad_records == "fail":
             raise self.changes.bad_record_error
         bad = self.changes.records.where(F.array_contains("_event_types", "corrupt") & (F.size("_tables") == 0))
         protocol = self.changes.protocol or next(iter(PROTOCOLS))
-        given = {name: text for name, text in self.config.decode_options().items() if is_of_messages(name)}
+        given = {name: text for name, text in self._config.decode_options().items() if is_of_messages(name)}
         rows = decode(bad, outputFormat="event", mode="PERMISSIVE", **{**given, "protocol": protocol})
         facts = replace(self.facts, app_id=f"{self.facts.app_id}/unreadable")
-        count = self.quarantine.add(rows, _CORRUPT, facts)
+        count = self.context.quarantine.add(rows, _CORRUPT, facts)
         if count == 0:  # otherwise the record would be lost silently
             raise self.changes.bad_record_error
         return count
@@ -142,14 +121,14 @@ class MicroBatch:
             names: the tables.
         """
         every = (parse_table(name) for name in [*self.statuses, *names])
-        refused = self.layout.refused(table for table in every if self.config.selects(table))
+        refused = self._config.layout.refused(table for table in every if self._config.selects(table))
         spark = None if self.changes.records is None else self.changes.records.sparkSession
         runs = [
             in_thread(spark, partial(self._apply_one, name, refused.get(parse_table(name))))
             for name in names
-            if self.config.selects(parse_table(name))
+            if self._config.selects(parse_table(name))
         ]
-        with ThreadPoolExecutor(self.config.parallel, thread_name_prefix="ticdc-sync") as pool:
+        with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync") as pool:
             return [each.result() for each in [pool.submit(run) for run in runs]]
 
     def _apply_one(self, name: str, refused: TiCDCSourceError | None) -> Outcome:
@@ -159,47 +138,45 @@ class MicroBatch:
             Exception: what would stop every table.
         """
         wrong = refused or self.changes.errors.get(name)
-        target = "" if refused is not None else self.layout.target(parse_table(name))
+        target = "" if refused is not None else self._config.layout.target(parse_table(name))
         status = self.statuses.get(name) or TableStatus(table_name=name, target=target)
-        if status.state != "following":
-            self._keep(name)
-            since = self.facts.batch_id if status.set_aside_batch is None else status.set_aside_batch
-            return Outcome(replace(status, set_aside_batch=since))
-        if wrong is not None:
+        follows = isinstance(status.phase, Following)
+        if wrong is not None and follows:
             if shared_cause(wrong) is not None:
                 raise wrong
-            return self._set_aside(status, wrong)
+            return self._failed(status, wrong)
         try:
-            loading = self._loading(status)
-            if loading is not None:
+            needs_load = follows and self._needs_load(status)
+            status, effects = self.context.step(status, Changed(self.facts.batch_id or 0, needs_load))
+            if Effect.KEEP in effects:
                 self._keep(name)
-                return Outcome(loading)
+            if Effect.WRITE not in effects:
+                return Outcome(status)
             return self._retried(name, lambda: self._write(status, self.changes[name]))
         except Exception as error:  # of Spark, Py4J, a catalog or a store: each has its own
-            if self.shared.stops_all(error):
+            if not follows or self.context.shared.stops_all(error):
                 raise
             return self._write_readable(status, error)
 
-    def _loading(self, status: TableStatus) -> TableStatus | None:
-        """Return the status `loading` of a table that must be loaded first; None if it needs no load.
+    def _needs_load(self, status: TableStatus) -> bool:
+        """Return whether a table must be loaded before its changes are written.
 
-        It needs none if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, if TiDB has no such
-        table, or if there is no `[tidb]`.
+        It need not, if it is known, if its CREATE TABLE or nothing but DDL is in this micro-batch, or if TiDB has no
+        such table.
         """
         name = status.table_name
         ddl = self.changes.ddl.get(name, ())
         is_known = status.kind is not None or status.complete_since is not None
         is_new = any(ddl_kind(one) == "create_table" for one in ddl)
-        if self.begins is None or is_known or is_new or len(self.changes[name].columns) <= _METADATA_COLUMNS:
-            return None
-        begun = self.begins(parse_table(name))
-        return None if begun is None else replace(begun, table_name=name, set_aside_batch=self.facts.batch_id)
+        if self.is_replay or is_known or is_new or len(self.changes[name].columns) <= _METADATA_COLUMNS:
+            return False
+        return self.context.joining.has(parse_table(name))
 
     def _write_readable(self, status: TableStatus, error: Exception) -> Outcome:
         """Write what can be read of a table, if bad records are what is wrong; otherwise set it aside."""
         has_no_rows = len(self.changes[status.table_name].columns) <= _METADATA_COLUMNS
-        if self.config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
-            return self._set_aside(status, error)
+        if self._config.bad_records == "fail" or isinstance(error, TargetError) or has_no_rows:
+            return self._failed(status, error)
         lacking = status
         try:
             asked = self._write_key_only(status)
@@ -208,25 +185,24 @@ class MicroBatch:
             rows = self.changes.persist(self.changes.tolerant(status.table_name))
             writer = f"{self.facts.app_id}/{status.table_name}"
             facts = replace(self.facts, app_id=writer)
-            count = self.shared.retried(lambda: self.quarantine.add(rows, _CORRUPT, facts), self.quarantine.name)
+            quarantine = self.context.quarantine
+            count = self.context.shared.retried(lambda: quarantine.add(rows, _CORRUPT, facts), quarantine.name)
             if count == 0:
-                return self._set_aside(status, error)
+                return self._failed(status, error)
             readable = rows.where(F.col(_CORRUPT).isNull()).drop(_CORRUPT)
             is_repeated = self._is_counted(status)
             lacking = status if is_repeated else status.with_bad_records(status.bad_records + count, newest_ts())
             outcome = self._retried(status.table_name, lambda: self._write(lacking, readable, whole=False))
             written = replace(outcome, bad_records=count)
-            if is_repeated or self.healing is None or not self.healing.can_heal(written.status):
+            if is_repeated:
                 return written
-            reason = f"{count} bad records are in {self.quarantine.name}"
-            before = replace(written.status, complete_since=status.complete_since, resolved_ts=status.resolved_ts)
-            healed = None if self.kept is None else self.healing.start(before, reason)
-            return replace(written, status=healed or replace(written.status, heals=True, reason=reason))
+            bad = BadRecords(f"{count} bad records are in {quarantine.name}", status.complete_since)
+            return replace(written, status=self.context.step(written.status, bad)[0])
         except Exception as second:
-            if self.shared.stops_all(second):
+            if self.context.shared.stops_all(second):
                 raise
             # Not with their number: it is counted when the micro-batch comes again.
-            return self._set_aside(status if lacking is status else replace(status, complete_since=None), second)
+            return self._failed(status if lacking is status else replace(status, complete_since=None), second)
 
     def _write_key_only(self, status: TableStatus) -> Outcome | None:
         """Write the changes of a table whose only bad records have nothing but keys: TiDB is asked for those rows.
@@ -235,12 +211,10 @@ class MicroBatch:
             What became of the table. None if it has other bad records, or needs more than those rows: with a history,
             or with DDL in the same micro-batch.
         """
-        name, config = status.table_name, self.config
+        name, config = status.table_name, self._config
         table = parse_table(name)
         is_alone = config.of_table(table).history or self.changes.ddl.get(name)
-        if config.tidb is None or self.healing is None or status.kind != "table" or is_alone:
-            return None
-        if not self.healing.can_heal(status):
+        if config.tidb is None or status.kind != "table" or is_alone or not Rules.of(config, status).heals:
             return None
         every = self.changes.persist(self.changes.tolerant(name, keys_alone=True))
         if not every.where(F.col(_CORRUPT).isNotNull()).isEmpty():
@@ -270,7 +244,7 @@ class MicroBatch:
         return self._retried(name, lambda: self._write(status, rows))
 
     def _retried(self, name: str, write: Callable[[], Outcome]) -> Outcome:
-        return self.shared.retried(write, name)
+        return self.context.shared.retried(write, name)
 
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.
@@ -281,11 +255,11 @@ class MicroBatch:
             whole: whether no bad record is left out of them: otherwise a CREATE TABLE clears no bad record.
         """
         name, table = status.table_name, parse_table(status.table_name)
-        settings, ddl = self.config.of_table(table), self.changes.ddl.get(name, ())
-        written = self.config.write_settings(table)
+        settings, ddl = self._config.of_table(table), self.changes.ddl.get(name, ())
+        written = self._config.write_settings(table)
         history, history_ddl = frame, ddl  # all of them, also those that a load has
         if status.loaded_ts is not None:  # the load has all changes and DDL up to it
-            frame = frame.where(F.col(f"{self.config.column_prefix}commit_version") > status.loaded_ts)
+            frame = frame.where(F.col(f"{self._config.column_prefix}commit_version") > status.loaded_ts)
             ddl = [one for one in ddl if one.commit_ts is None or one.commit_ts > status.loaded_ts]
             has_nothing = status.batch_id < 0 and not ddl and not settings.history and frame.isEmpty()
             if has_nothing:  # nor may these bring back columns dropped since
@@ -298,8 +272,9 @@ class MicroBatch:
         kind: Kind | None = "log" if settings.log else status.kind
         if kind is None and has_key is not None:
             kind = "table" if has_key else "log"
-        spark, engine = frame.sparkSession, self.config.format
-        target = self.layout.target(table, "__log" if kind == "log" else "")
+        spark, engine = frame.sparkSession, self._config.format
+        merged_target, log_target = self._config.layout.target(table), self._config.layout.target(table, "__log")
+        target = log_target if kind == "log" else merged_target
         if status.kind not in (None, kind):
             msg = (
                 f"log = true, and {name} has a merged table already: {status.target}. Remove log = true; or stop the "
@@ -311,13 +286,13 @@ class MicroBatch:
         columns = tuple(opened.columns()) if opened.exists() else ()
         if status.kind is not None:
             _check_columns(status, columns)
-            if name not in self.checked:  # once in a process, as it reads the properties
+            if name not in self.context.checked:  # once in a process, as it reads the properties
                 _check_own(opened, status)
                 if settings.history and kind == "table":
-                    self._check_history(open_target(spark, self.layout.target(table, "__log"), engine), status)
-                self.checked.add(name)
+                    self._check_history(open_target(spark, log_target, engine), status)
+                self.context.checked.add(name)
         if not settings.log and has_key is not None and has_key != (kind == "table"):
-            check_key(frame, self.layout.target(table), self.layout.target(table, "__log"))
+            check_key(frame, merged_target, log_target)
         properties = {} if complete_since is None else {COMPLETE: str(complete_since)}
         facts = self.facts
         if status.loaded_ts is not None:  # the rows of the load are complete up to its own TSO
@@ -329,7 +304,7 @@ class MicroBatch:
                 opened.remove_properties([COMPLETE])  # before the commit that makes it untrue
         if kind == "log":
             frame = self.changes.persist(frame)
-            change_type = F.col(f"{self.config.column_prefix}change_type")
+            change_type = F.col(f"{self._config.column_prefix}change_type")
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
             log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                              after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
@@ -338,17 +313,16 @@ class MicroBatch:
         else:
             merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
                                 after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
-                                on_destructive_ddl="apply", on_doubtful_ddl="warn" if self.healing is None else "fail",
+                                on_destructive_ddl="apply", on_doubtful_ddl="fail" if self._config.heal else "warn",
                              properties=properties,
                                 **written.for_merge())  # fmt: skip
             created, images = merged.created, merged.images
             content = merged.content
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
-                append_log(history, self.layout.target(table, "__log"), app_id=facts.app_id, batch_id=facts.batch_id,
+                append_log(history, log_target, app_id=facts.app_id, batch_id=facts.batch_id,
                            resolved_ts=facts.resolved_ts, ddl=history_ddl,
                            **written.for_log(has_layout=False))  # fmt: skip
-            if self.views is not None:
-                self.views.write(spark, table, has_history=settings.history, keys=settings.keys)
+            self.context.views.write(spark, table, has_history=settings.history, keys=settings.keys)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)
         now = replace(
@@ -395,43 +369,24 @@ class MicroBatch:
             return None
         if status.complete_since is not None or created_ts is None:
             return status.complete_since
-        return created_ts if self.lost_until is None or created_ts > self.lost_until else None
+        return created_ts if self.context.lost_until is None or created_ts > self.context.lost_until else None
 
-    def _set_aside(self, status: TableStatus, error: Exception) -> Outcome:
-        """Set a table aside, or read it again from TiDB, at once or soon."""
+    def _failed(self, status: TableStatus, error: Exception) -> Outcome:
+        """Set a table aside."""
+        failed = Failed(self.context.reason(error), why_of(error), self.facts.batch_id or 0)
+        status, _ = self.context.step(status, failed)
         self._keep(status.table_name)
-        reason, waits = self.reason(error), isinstance(error, UnexplainedChangeError)
-        if is_fault(error):  # its records can be written later
-            reason = f"{reason}. The sync resumes the table by itself"
-            return Outcome(status.set_aside(self.facts.batch_id or 0, reason, is_retried=True))
-        is_of_log = isinstance(error, LogTypeError)  # which the rows of TiDB do not mend
-        healing = self.healing
-        if healing is not None and (is_of_log or not healing.can_heal(status)):
-            healing = None
-        if healing is not None and not waits and self.kept is not None:  # not in the middle of a replay
-            started = healing.start(status, reason, self.facts.batch_id)
-            if started is not None:
-                return Outcome(started)
-        if waits:
-            reason = f"{reason}. If DDL of the table that comes later explains it, the table goes on by itself"
-        if healing is not None:
-            healing.postpone(status)
-            reason = f"{reason}. Soon the table is read again from TiDB"
-        aside = status.set_aside(self.facts.batch_id or 0, reason, waits_for_ddl=waits)
-        return Outcome(replace(aside, heals=healing is not None))
-
-    def reason(self, error: Exception) -> str:
-        """Return why a table is set aside, without secrets."""
-        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+        return Outcome(status)
 
     def _keep(self, name: str) -> None:
-        kept = self.kept
-        if kept is not None and self.changes.records is not None:
-            resolved_ts = self.changes.resolved_ts
-            held_from = None if self.config.consistency == "latest" else (resolved_ts or 0) + 1
-            bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
-            records, batch_id = self.changes.records, self.facts.batch_id or 0
-            self.shared.retried(lambda: kept(name).keep(name, batch_id, records, bounds), f"What is kept of {name}")
+        records = self.changes.records
+        if self.is_replay or records is None:
+            return
+        resolved_ts, batch_id = self.changes.resolved_ts, self.facts.batch_id or 0
+        held_from = None if self._config.consistency == "latest" else (resolved_ts or 0) + 1
+        bounds = Bounds(resolved_before=self.changes.resolved_before, resolved_ts=resolved_ts, held_from=held_from)
+        kept = self.context.kept(name)
+        self.context.shared.retried(lambda: kept.keep(batch_id, records, bounds), f"What is kept of {name}")
 
 
 def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from ticdc_lakehouse.syncs.status import TableStatus
+from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
 
 __all__ = ["BatchReport", "SyncReport"]
 
@@ -63,9 +63,9 @@ class SyncReport:
     @property
     def set_aside(self) -> dict[str, str]:
         """The tables that are set aside, with the reasons."""
-        return {name: each.reason or "" for name, each in self.tables.items() if each.state == "set aside"}
+        return {name: each.reason or "" for name, each in self.tables.items() if isinstance(each.phase, SetAside)}
 
     @property
     def loading(self) -> tuple[str, ...]:
-        """The tables whose rows of before have not been loaded, because TiDB did not answer."""
-        return tuple(name for name, each in self.tables.items() if each.state == "loading")
+        """The tables whose rows have not been read, because TiDB did not answer."""
+        return tuple(name for name, each in self.tables.items() if isinstance(each.phase, (Loading, Healing)))

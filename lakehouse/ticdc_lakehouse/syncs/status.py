@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
@@ -21,34 +21,128 @@ from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.developer_api import loads, seconds, utc
 from ticdc_source.errors import CheckpointError
 
-__all__ = ["Pause", "StatusTable", "TableStatus", "status_table", "statuses_of", "written_statuses"]
+__all__ = [
+    "EndsBy",
+    "Following",
+    "Healing",
+    "Identity",
+    "Kind",
+    "LeftOut",
+    "Loading",
+    "Pause",
+    "Phase",
+    "SetAside",
+    "StatusTable",
+    "TableStatus",
+    "now_text",
+    "status_table",
+    "statuses_of",
+    "written_statuses",
+]
 
-State = Literal["loading", "following", "set aside", "left out"]
 Kind = Literal["table", "log"]
+# What ends it that a table is set aside: a person; time, after a fault; DDL that explains its changes, or else TiDB,
+# if it may be asked; or TiDB.
+EndsBy = Literal["resume", "retry", "ddl", "heal"]
+_TOLD = {
+    "resume": "",
+    "retry": ". The sync resumes the table by itself",
+    "ddl": ". If DDL of the table that comes later explains it, the table goes on by itself",
+    "heal": ". Soon the table is read again from TiDB",
+}
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """Its changes are written.
+
+    Attributes:
+        lacks: what it lacks, so that it will be read again from TiDB; None if nothing.
+        complete_before: `complete_since` before its records in quarantine.
+    """
+
+    word: ClassVar = "following"
+    lacks: str | None = None
+    complete_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """Its rows are read from TiDB for the first time, and what the stream brings meanwhile is kept.
+
+    Attributes:
+        at: the TSO at which they are read; None if TiDB has not given one yet.
+        kept_from: the first micro-batch whose records are kept; None if none is yet.
+    """
+
+    word: ClassVar = "loading"
+    at: int | None = None
+    kept_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Healing:
+    """Its rows are read again from TiDB, because the stream alone cannot keep it right.
+
+    Attributes:
+        reason: why.
+        at: as of `Loading`.
+        kept_from: as of `Loading`. Records of before are kept only for a history.
+    """
+
+    word: ClassVar = "healing"
+    reason: str
+    at: int | None = None
+    kept_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """The copy stays as it is, and what the stream brings is kept.
+
+    Attributes:
+        reason: why.
+        since: since when, in ISO 8601, UTC.
+        ends_by: what ends it.
+        kept_from: as of `Loading`.
+    """
+
+    word: ClassVar = "set aside"
+    reason: str
+    since: str
+    ends_by: EndsBy = "resume"
+    kept_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """`tables` or `skip` leaves the table out, so its changes are lost to the target."""
+
+    word: ClassVar = "left out"
+
+
+Identity: TypeAlias = Mapping[str, Any]  # what the status table says of the sync that writes it
+Phase: TypeAlias = Following | Loading | Healing | SetAside | LeftOut
+_PHASES: dict[str, type[Phase]] = {each.word: each for each in (Following, Loading, Healing, SetAside, LeftOut)}
+
+_TEXTS = (
+    "table_name",
+    "target",
+    "kind",
+    "state",
+    "reason",
+    "since",
+    "ends_by",
+    "lacks",
+    "last_error",
+    "target_content",
+)
+_NUMBERS = ("at", "kept_from", "complete_since", "complete_before", "resolved_ts", "loaded_ts", "batch_id", "images",
+            "maintained_ms", "maintained_batch", "bad_records", "bad_until", "target_batch", "written")  # fmt: skip
 _SCHEMA = StructType([
-    StructField("table_name", StringType()),
-    StructField("target", StringType()),
-    StructField("kind", StringType()),
-    StructField("state", StringType()),
-    StructField("complete_since", LongType()),
-    StructField("resolved_ts", LongType()),
-    StructField("batch_id", LongType()),
-    StructField("images", LongType()),
-    StructField("set_aside_batch", LongType()),
-    StructField("set_aside_since", StringType()),
-    StructField("reason", StringType()),
-    StructField("maintained_ms", LongType()),
-    StructField("maintained_batch", LongType()),
-    StructField("bad_records", LongType()),
+    *(StructField(name, StringType()) for name in _TEXTS),
+    *(StructField(name, LongType()) for name in _NUMBERS),
     StructField("columns", ArrayType(StringType())),
-    StructField("waits_for_ddl", BooleanType()),
-    StructField("loaded_ts", LongType()),
-    StructField("bad_until", LongType()),
-    StructField("target_batch", LongType()),
-    StructField("target_content", StringType()),
-    StructField("heals", BooleanType()),
-    StructField("is_retried", BooleanType()),
     StructField("pauses", ArrayType(StructType([
         StructField("reason", StringType()),
         StructField("ended", StringType()),
@@ -57,7 +151,6 @@ _SCHEMA = StructType([
         StructField("to_ts", LongType()),
         StructField("rows", LongType()),
     ]))),
-    StructField("written", LongType()),
 ])  # fmt: skip
 # The status table gets a commit a minute, and nobody needs its old versions.
 _PROPERTIES = {
@@ -97,56 +190,67 @@ class TableStatus:
     Attributes:
         table_name: the table, as messages spell it.
         target: the name of the target in SQL.
+        phase: what happens to its changes; only `steps.step` lets another one follow.
         kind: `table` if each row stands once, `log` if every change does.
-        state: `loading` while its rows are read from TiDB; then `following`, or `set aside` if the copy has stopped
-            until somebody resumes it; `left out` while `tables` or `skip` leaves the table out, so that its changes are
-            lost to the target.
         complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
         resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
+        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied. None if
+            there was no load.
         batch_id: the micro-batch that changed it last.
         images: how many changed rows the sync has written.
-        set_aside_batch: the micro-batch from which on its records are kept, because it is set aside or loading.
-        set_aside_since: when it was set aside, in ISO 8601, UTC.
-        reason: its last error: why it was set aside the last time.
+        last_error: why it was set aside the last time.
         maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
         maintained_batch: the micro-batch that had changed it last then.
         bad_records: how many of its records are in quarantine since it was created: their changes are missing.
-        columns: the columns that the sync has seen in the target.
-        waits_for_ddl: whether DDL would explain why it is set aside: the next event of the table resumes it.
-        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied; while it
-            is loading, the TSO at which its rows are read. None if there was no load.
         bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
+        columns: the columns that the sync has seen in the target.
         target_batch: the last micro-batch that a commit of the target records; None if that is not known.
         target_content: what that commit records of it, as its number may be given again; None if that is not known.
-        heals: whether TiDB is asked for what the stream does not tell: the table is loading because of that, or will
-            be. The records of before the load are not kept.
-        is_retried: whether a fault, such as a store that is away, has set it aside: the sync resumes it by itself.
         pauses: the times in which it did not follow, the oldest first.
     """
 
     table_name: str
     target: str
+    phase: Phase = Following()
     kind: Kind | None = None
-    state: State = "following"
     complete_since: int | None = None
     resolved_ts: int | None = None
+    loaded_ts: int | None = None
     batch_id: int = -1
     images: int = 0
-    set_aside_batch: int | None = None
-    set_aside_since: str | None = None
-    reason: str | None = None
+    last_error: str | None = None
     maintained_ms: int | None = None
     maintained_batch: int | None = None
     bad_records: int = 0
-    columns: tuple[str, ...] = ()
-    waits_for_ddl: bool = False
-    loaded_ts: int | None = None
     bad_until: int | None = None
+    columns: tuple[str, ...] = ()
     target_batch: int | None = None
     target_content: str | None = None
-    heals: bool = False
-    is_retried: bool = False
     pauses: tuple[Pause, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """The name of its phase."""
+        return self.phase.word
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not following, and what ends that; of a table that follows, its last error."""
+        if isinstance(self.phase, SetAside):
+            return f"{self.phase.reason}{_TOLD[self.phase.ends_by]}"
+        if isinstance(self.phase, LeftOut):
+            return "`tables` or `skip` leaves it out"
+        return self.phase.reason if isinstance(self.phase, Healing) else self.last_error
+
+    @property
+    def kept_from(self) -> int | None:
+        """The first micro-batch whose records are kept, because they are not written yet."""
+        return self.phase.kept_from if isinstance(self.phase, (Loading, Healing, SetAside)) else None
+
+    @property
+    def set_aside_since(self) -> str | None:
+        """Since when it is set aside; None if it is not."""
+        return self.phase.since if isinstance(self.phase, SetAside) else None
 
     @property
     def is_complete(self) -> bool:
@@ -156,7 +260,7 @@ class TableStatus:
     @property
     def numbers(self) -> tuple[int | None, ...]:
         """The micro-batches of which it tells."""
-        return self.batch_id, self.target_batch, self.set_aside_batch
+        return self.batch_id, self.target_batch, self.kept_from
 
     def without_changes(self, resolved_ts: int | None) -> TableStatus:
         """Return the status after a micro-batch that may have had no changes of the table.
@@ -176,6 +280,11 @@ class TableStatus:
         """
         return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
 
+    def as_row(self) -> dict[str, Any]:
+        """Return it as a row of the status table."""
+        flat = {**asdict(self), **asdict(self.phase), "state": self.state}
+        return {name: flat.get(name) for name in _SCHEMA.names if name != "written"}
+
     def as_json(self, now: float) -> dict[str, object]:
         """Return it as values of JSON, with its commit-ts as times too, and with its lag.
 
@@ -183,41 +292,24 @@ class TableStatus:
             now: the time, in seconds since 1970.
         """
         times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
-        return {**asdict(self), **times, "lag_seconds": self.lag(now)}
-
-    def set_aside(
-        self, batch_id: int, reason: str, *, waits_for_ddl: bool = False, is_retried: bool = False
-    ) -> TableStatus:
-        """Return the status of the table once it is set aside."""
-        now = replace(self, state="set aside", set_aside_batch=batch_id, set_aside_since=_now(), reason=reason)
-        return replace(now, waits_for_ddl=waits_for_ddl, is_retried=is_retried)
-
-    def left_out(self) -> TableStatus:
-        """Return the status of the table once `tables` or `skip` leaves it out."""
-        reason = "`tables` or `skip` leaves it out"
-        now = replace(self, state="left out", complete_since=None, loaded_ts=None, reason=reason, waits_for_ddl=False)
-        return replace(now, set_aside_batch=None, set_aside_since=None, heals=False, is_retried=False)
+        return {**self.as_row(), "reason": self.reason, **times, "lag_seconds": self.lag(now)}
 
     def with_bad_records(self, count: int, until: int) -> TableStatus:
         """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
         return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
 
-    def resumed(self) -> TableStatus:
-        """Return the status of the table once it goes on; its last error stays known."""
-        now = replace(self, state="following", set_aside_batch=None, set_aside_since=None)
-        return replace(now, waits_for_ddl=False, heals=False, is_retried=False)
-
-    def after_pause(self, before: TableStatus, reason: str, rows: int | None = None) -> TableStatus:
+    def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
         """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
 
         Args:
             before: its status in the pause.
             reason: why it stopped.
+            ended: when it went on, in ISO 8601, UTC.
             rows: how many rows were read from TiDB.
         """
         if before.resolved_ts is None or self.resolved_ts is None:
             return self
-        pause = Pause(reason=reason, ended=_now(), complete_since=before.complete_since, from_ts=before.resolved_ts,
+        pause = Pause(reason=reason, ended=ended, complete_since=before.complete_since, from_ts=before.resolved_ts,
                       to_ts=self.resolved_ts, rows=rows)  # fmt: skip
         *earlier, last = *before.pauses, pause
         if earlier and earlier[-1].to_ts == last.from_ts:  # the kept records that follow a load
@@ -266,9 +358,9 @@ class StatusTable:
             return {}
         columns = target.columns()
         rows = target.frame().select([name for name in _SCHEMA.names if name in columns]).collect()
-        fields = [row.asDict(recursive=True) for row in rows]
-        self.written = max([self.written, *(each.get("written") or 0 for each in fields)])
-        statuses = [_status_of(each) for each in fields]
+        named = [row.asDict(recursive=True) for row in rows]
+        self.written = max([self.written, *(each.get("written") or 0 for each in named)])
+        statuses = [_status_of(each) for each in named]
         return {each.table_name: each for each in statuses}
 
     def check(
@@ -277,7 +369,7 @@ class StatusTable:
         committed: int,
         topics: Iterable[str],
         properties: Callable[[], Mapping[str, str]] = dict,
-    ) -> Mapping[str, Any]:
+    ) -> Identity:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
         Args:
@@ -326,44 +418,25 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(
-        self,
-        writer: str,
-        lost_until: Callable[[bool], int | None],
-        *,
-        may_lose: bool = False,
-        exact_since: Callable[[bool, int | None], int | None] = lambda _, before: before,
-    ) -> int | None:
+    def claim(self, writer: str, change: Callable[[bool, Identity], Identity]) -> Identity:
         """Say that a streaming query writes these tables, in its first micro-batch.
 
         Args:
             writer: its id.
-            lost_until: returns up to which commit-ts changes may be lost; None if none are. It is told whether this is
-                the first micro-batch of all; otherwise `may_lose` has changed.
-            may_lose: whether the stream goes on if Kafka has removed records that it has not read.
-            exact_since: returns since which commit-ts micro-batches end at their resolved ts; None if they do not. It
-                is told whether this is the first micro-batch of all, and what was known before.
+            change: returns what else the table says from now on, by whether this is the first micro-batch of all, and
+                by what it said before.
 
         Returns:
-            What `lost_until` returned last.
+            What the table says now.
         """
-        with self._lock:
-            target = self.opened()
-            identity = self._identity(target)
-            self._check_writer(identity, writer)
-            now = {**identity, "writer": writer, "may_lose": may_lose}
-            begins = identity["writer"] != writer
-            is_first = begins or "lost_until" not in identity
-            if is_first or identity.get("may_lose", may_lose) != may_lose:
-                now["lost_until"] = lost_until(is_first)
-            now["exact_since"] = exact_since(begins, identity.get("exact_since"))
-            if now != identity:
-                target.set_properties({_SYNC: json.dumps(now)})
-            identity = now
-        found: int | None = identity["lost_until"]
-        return found
 
-    def identity(self) -> Mapping[str, Any]:
+        def claimed(before: Identity) -> Identity:
+            self._check_writer(before, writer)
+            return {**change(before["writer"] != writer, before), "writer": writer}
+
+        return self._change(claimed)
+
+    def identity(self) -> Identity:
         """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
 
         Raises:
@@ -373,30 +446,32 @@ class StatusTable:
 
     def repeat(self, until: int) -> None:
         """Say that changes up to a commit-ts come again, in micro-batches that do not end at their resolved ts."""
-        with self._lock:
-            target = self.opened()
-            identity = self._identity(target)
-            if identity.get("exact_since") is not None:
-                target.set_properties({_SYNC: json.dumps({**identity, "exact_since": until})})
+        self._change(lambda now: now if now.get("exact_since") is None else {**now, "exact_since": until})
 
     def lose(self, until: int) -> None:
         """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
+        self._change(lambda now: {**now, "lost_until": until, "may_lose": True})
+
+    def _change(self, change: Callable[[Identity], Identity]) -> Identity:
         with self._lock:
             target = self.opened()
-            identity = {**self._identity(target), "lost_until": until, "may_lose": True}
-            target.set_properties({_SYNC: json.dumps(identity)})
+            before = self._identity(target)
+            now = change(before)
+            if now != before:
+                target.set_properties({_SYNC: json.dumps(now)})
+            return now
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
         """Replace the statuses."""
         self.written += bool(statuses)  # the rows say it
-        fields = [{**asdict(statuses[name]), "written": self.written} for name in sorted(statuses)]
-        rows = [tuple(each[name] for name in _SCHEMA.names) for each in fields]
+        named = [{**statuses[name].as_row(), "written": self.written} for name in sorted(statuses)]
+        rows = [tuple(each[name] for name in _SCHEMA.names) for each in named]
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
             self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
             if self._file is not None:
-                self._file.write(fields)
+                self._file.write(named)
 
     def attempt(self) -> None:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
@@ -405,7 +480,7 @@ class StatusTable:
             self._is_new = False  # so that it is read
         self.read()
 
-    def _check_writer(self, identity: Mapping[str, Any], query_id: str | None) -> None:
+    def _check_writer(self, identity: Identity, query_id: str | None) -> None:
         if identity["writer"] not in (None, query_id):
             msg = (
                 f"The tables beside {self.name} are written by a sync with another checkpoint"
@@ -415,7 +490,7 @@ class StatusTable:
             )
             raise CheckpointError(msg)
 
-    def _identity(self, target: Target) -> dict[str, Any]:
+    def _identity(self, target: Target) -> Identity:
         """Return which sync writes the tables.
 
         Raises:
@@ -456,23 +531,26 @@ def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] |
     copy = StatusFile(config).read()
     try:
         return None if copy is None else ([_status_of(row) for row in copy.rows], copy.written, copy.place)
-    except (AttributeError, TypeError):
+    except (AttributeError, LookupError, TypeError):
         return None  # another release has written it
 
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
     """Return the status in a row; one that an older release has written lacks columns."""
-    own = ("bad_records", "columns", "waits_for_ddl", "heals", "is_retried", "pauses", "written")
-    return TableStatus(
-        **{name: value for name, value in row.items() if name not in own},
-        bad_records=row.get("bad_records") or 0,
-        columns=tuple(row.get("columns") or ()),
-        waits_for_ddl=bool(row.get("waits_for_ddl")),
-        heals=bool(row.get("heals")),
-        is_retried=bool(row.get("is_retried")),
-        pauses=tuple(Pause(**pause) for pause in row.get("pauses") or ()),
-    )
+
+    def known(kind: type[Any]) -> dict[str, Any]:
+        return {each.name: row[each.name] for each in fields(kind) if row.get(each.name) is not None}
+
+    phase = _PHASES[row["state"]]
+    given = {
+        **known(TableStatus),
+        "phase": phase(**known(phase)),
+        "columns": tuple(row.get("columns") or ()),
+        "pauses": tuple(Pause(**pause) for pause in row.get("pauses") or ()),
+    }
+    return TableStatus(**given)
 
 
-def _now() -> str:
+def now_text() -> str:
+    """Return the time in ISO 8601, UTC: people ask since when a table has been set aside, and when it went on."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

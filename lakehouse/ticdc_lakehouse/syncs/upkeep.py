@@ -102,32 +102,13 @@ class Upkeep:
         config = self._config.maintain
         if config is None:
             return status
-        memory = config.memory
-        try:
-            maintain(
-                self._spark,
-                status.target,
-                keep=config.history,
-                compact=config.compact,
-                purge_before=None if memory is None else datetime.now(timezone.utc) - memory,
-            )
-            log = self._history_of(status)
-            if log is not None:
-                maintain(self._spark, log, keep=config.history, compact=config.compact)
-        except LeaseLostError:
-            raise
-        except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
-            said = self._redact(str(error))[:_LONGEST_ERROR]
-            warn(f"{status.target} could not be maintained: {said}. Its copy goes on")
+        memory, table = config.memory, parse_table(status.table_name)
+        before = None if memory is None else datetime.now(timezone.utc) - memory
+        keep, compact = config.history, config.compact
+        self._maintain(status.target, keep=keep, compact=compact, purge_before=before, may_lack=False)
+        if status.kind == "table" and self._config.of_table(table).history:
+            self._maintain(self._config.layout.target(table, "__log"), keep=keep, compact=compact)
         return replace(status, maintained_ms=_now_ms(), maintained_batch=status.batch_id)
-
-    def _history_of(self, status: TableStatus) -> str | None:
-        """Return the log beside a table, if it has one."""
-        table = parse_table(status.table_name)
-        if status.kind != "table" or not self._config.of_table(table).history:
-            return None
-        log = self._config.layout.target(table, "__log")
-        return log if open_target(self._spark, log, self._config.format).exists() else None
 
     def _maintain_own(self) -> None:
         """Maintain the tables of the sync itself, once in a round. Nobody reads their old versions."""
@@ -137,14 +118,19 @@ class Upkeep:
             return
         self._own_at = now
         for name, compact in _OWN.items():
-            table = self._config.layout.own(name)
-            try:
-                if open_target(self._spark, table, self._config.format).exists():
-                    maintain(self._spark, table, keep=_KEPT_OF_OWN, compact=compact)
-            except LeaseLostError:
-                raise
-            except Exception as error:  # noqa: BLE001 (as above)
-                warn(f"{table} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}")
+            self._maintain(self._config.layout.own(name), keep=_KEPT_OF_OWN, compact=compact)
+
+    def _maintain(
+        self, name: str, *, keep: timedelta, compact: bool, purge_before: datetime | None = None, may_lack: bool = True
+    ) -> None:
+        try:
+            if may_lack and not open_target(self._spark, name, self._config.format).exists():
+                return
+            maintain(self._spark, name, keep=keep, compact=compact, purge_before=purge_before)
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 (of Spark, Py4J, a catalog or a store: each has its own)
+            warn(f"{name} could not be maintained: {self._redact(str(error))[:_LONGEST_ERROR]}. Its copy goes on")
 
 
 def _now_ms() -> int:

@@ -1,0 +1,26 @@
+"""A context of micro-batches that reach no lake, for tests without Spark."""
+
+from typing import Any
+
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.context import SyncContext
+from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.joining import Joining
+from ticdc_lakehouse.syncs.quarantine import Quarantine
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.stream import Stream
+from ticdc_lakehouse.syncs.views import Views
+
+
+def context(config: SyncConfig, **given: Any) -> SyncContext:
+    """Return what all micro-batches of a sync share, without a session."""
+    spark: Any = None
+    redaction = Redaction({}, {})
+    stream = Stream(redaction, is_finite=config.trigger is None)
+    shared = Shared(stopping=stream.is_stopped, try_store=lambda: None)
+    joining = Joining(spark, config, stream, shared, redaction)
+    values: dict[str, Any] = {
+        "spark": spark, "config": config, "shared": shared, "redaction": redaction, "joining": joining,
+        "quarantine": Quarantine("q", "delta"), "views": Views(config), **given,
+    }  # fmt: skip
+    return SyncContext(**values)

@@ -1,0 +1,234 @@
+"""What may happen to a table, and what becomes of it: a table of phases and events, without Spark and TiDB."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
+from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus, _status_of
+from ticdc_lakehouse.syncs.steps import (
+    BadRecords,
+    Begins,
+    Changed,
+    Effect,
+    Event,
+    Failed,
+    Loaded,
+    RecordsLost,
+    Renamed,
+    Rules,
+    Signal,
+    TargetLacks,
+    step,
+)
+from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
+
+NOW, AT, BATCH = "now", 900, 7
+KEEP, WRITE, UNCLAIM, LOAD, WRITE_MISSED, FORGET = Effect
+NOTHING, TIDB = Rules(), Rules(loads=True)
+HEALS, HISTORY = Rules(loads=True, heals=True), Rules(loads=True, heals=True, has_history=True)
+LOSES = Rules(loads=True, may_lose=True)
+
+FOLLOWING, SOON = Following(), Following(lacks="bad", complete_before=100)
+LOADING, KEEPING = Loading(at=AT), Loading(at=AT, kept_from=3)
+HEALING, HEALING_KEPT = Healing(reason="EXCHANGE", at=AT), Healing(reason="EXCHANGE", at=AT, kept_from=3)
+
+
+def aside(ends_by: Any = "resume", kept_from: int | None = 3, reason: str = "no", since: str = "then") -> SetAside:
+    """Return the phase of a table that is set aside."""
+    return SetAside(reason=reason, since=since, ends_by=ends_by, kept_from=kept_from)
+
+
+def status(phase: Phase, **given: Any) -> TableStatus:
+    """Return the status of a table that was complete when it last followed."""
+    values = {"kind": "table", "complete_since": 100, "resolved_ts": 500, "columns": ("id",), **given}
+    return TableStatus(table_name="s.a", target="lake.s.a", phase=phase, **values)
+
+
+EVENTS: list[Event] = [
+    *Signal, Changed(BATCH), Changed(BATCH, needs_load=True), Begins(AT), Failed("no"), Failed("no", "unexplained"),
+    BadRecords("bad", 1), Renamed("r", 600), RecordsLost("lost"), TargetLacks("old"),
+    Loaded(at=AT, target="t", kind="table"),
+]  # fmt: skip
+PHASES: list[Phase] = [
+    *(FOLLOWING, SOON, LOADING, KEEPING, HEALING, HEALING_KEPT, LeftOut()),
+    *(aside(ends_by) for ends_by in ("resume", "retry", "ddl", "heal")),
+]
+
+
+@pytest.mark.parametrize(("phase", "event", "rules", "then", "effects"), [
+    # A micro-batch has changes: they are written, or their records kept, from the first one on.
+    (FOLLOWING, Changed(BATCH), NOTHING, FOLLOWING, (WRITE,)),
+    (SOON, Changed(BATCH), HEALS, SOON, (WRITE,)),
+    (FOLLOWING, Changed(BATCH, needs_load=True), TIDB, Loading(kept_from=BATCH), (KEEP, LOAD)),
+    (LOADING, Changed(BATCH), TIDB, Loading(at=AT, kept_from=BATCH), (KEEP,)),
+    (KEEPING, Changed(BATCH), TIDB, KEEPING, (KEEP,)),
+    (HEALING, Changed(BATCH), HEALS, Healing(reason="EXCHANGE", at=AT, kept_from=BATCH), (KEEP,)),
+    (aside(kept_from=None), Changed(BATCH), NOTHING, aside(kept_from=BATCH), (KEEP,)),
+    (aside(), Changed(BATCH), NOTHING, aside(), (KEEP,)),
+    # They could not be written: time, DDL, TiDB or a person ends it, and every record of it is kept.
+    (FOLLOWING, Failed("x", "fault", BATCH), HEALS, aside("retry", BATCH, "x", NOW), (KEEP,)),
+    (FOLLOWING, Failed("x", "unexplained", BATCH), HEALS, aside("ddl", BATCH, "x", NOW), (KEEP,)),
+    (FOLLOWING, Failed("x", "verdict", BATCH), HEALS, aside("heal", BATCH, "x", NOW), (KEEP,)),
+    (FOLLOWING, Failed("x", "log", BATCH), HEALS, aside("resume", BATCH, "x", NOW), (KEEP,)),
+    (FOLLOWING, Failed("x", "verdict", BATCH), TIDB, aside("resume", BATCH, "x", NOW), (KEEP,)),
+    (aside("retry"), Failed("x"), NOTHING, aside("resume", reason="x"), ()),
+    (aside(), Failed("x", "fault"), NOTHING, aside("retry", reason="x"), ()),
+    # Bad records are in quarantine: TiDB has their rows.
+    (FOLLOWING, BadRecords("bad", 100), HEALS, SOON, ()),
+    (SOON, BadRecords("more", None), HEALS, Following(lacks="more", complete_before=100), ()),
+    (FOLLOWING, BadRecords("bad", 100), TIDB, FOLLOWING, ()),
+    # Time, DDL and people.
+    (SOON, Signal.DUE, HEALS, Healing(reason="bad"), (LOAD,)),
+    (aside("heal"), Signal.DUE, HEALS, Healing(reason="no"), (LOAD,)),
+    (aside("ddl"), Signal.DUE, HISTORY, Healing(reason="no", kept_from=3), (LOAD,)),
+    (aside("ddl"), Signal.DUE, TIDB, aside("ddl"), ()),
+    (aside("retry"), Signal.DUE, HEALS, aside("retry"), (WRITE_MISSED,)),
+    (aside("ddl"), Signal.EXPLAINED, HEALS, aside("ddl"), (WRITE_MISSED,)),
+    (aside("resume"), Signal.EXPLAINED, HEALS, aside("resume"), ()),
+    (aside(), Signal.RESUMED, TIDB, aside(), (WRITE_MISSED,)),
+    (aside(), Signal.RESUMED, HEALS, Healing(reason="no"), (LOAD,)),
+    (aside(), Signal.RESUMED, HISTORY, Healing(reason="no", kept_from=3), (LOAD,)),
+    # What only TiDB knows.
+    (FOLLOWING, Renamed("r", 600), HEALS, Healing(reason="r"), (LOAD,)),
+    (FOLLOWING, Renamed("r", 600), TIDB, FOLLOWING, ()),
+    (LOADING, Renamed("r", 600), HEALS, LOADING, ()),
+    (aside("retry"), RecordsLost("lost"), HEALS, Healing(reason="lost"), (LOAD,)),
+    (KEEPING, RecordsLost("lost"), HISTORY, Healing(reason="lost", kept_from=3), (LOAD,)),
+    (FOLLOWING, RecordsLost("lost"), TIDB, FOLLOWING, (UNCLAIM,)),
+    # A start.
+    (FOLLOWING, Signal.LOSS_POSSIBLE, LOSES, FOLLOWING, (UNCLAIM,)),
+    (aside(), Signal.LEFT_OUT, TIDB, LeftOut(), (UNCLAIM,)),
+    (FOLLOWING, TargetLacks("old"), HEALS, aside(kept_from=None, reason="old", since=NOW), ()),
+    (aside("retry"), TargetLacks("old"), HEALS, aside(reason="old"), ()),
+    (FOLLOWING, Begins(AT), TIDB, LOADING, ()),
+    (Healing(reason="EXCHANGE", kept_from=3), Begins(AT), HEALS, HEALING_KEPT, ()),
+    # Loads.
+    (LOADING, Loaded(at=AT, target="t", kind="table"), TIDB, FOLLOWING, (FORGET,)),
+    (KEEPING, Loaded(at=AT, target="t", kind="table"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
+    (HEALING, Loaded(at=AT, target="t", kind="table"), LOSES, FOLLOWING, (UNCLAIM, FORGET)),
+    (KEEPING, Failed("x", "fault"), HEALS, aside("retry", reason="x", since=NOW), ()),
+    (KEEPING, Failed("x", "verdict"), HEALS, aside("resume", reason="x", since=NOW), ()),
+    (KEEPING, Failed("x", "unexplained"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
+    (LOADING, Failed("x", "unexplained"), TIDB, FOLLOWING, ()),
+    (HEALING, Failed("x", "unexplained"), HEALS, aside("heal", None, "x", NOW), (UNCLAIM,)),
+    (HEALING_KEPT, Failed("x", "fault"), TIDB, aside("retry", reason="x", since=NOW), (UNCLAIM,)),
+])  # fmt: skip
+def test_what_becomes_of_a_table(
+    phase: Phase, event: Event, rules: Rules, then: Phase, effects: tuple[Effect, ...]
+) -> None:
+    """Each event gives a table its next phase, and says what is to be done."""
+    now, todo = step(status(phase), event, rules, NOW)
+
+    assert (now.phase, todo) == (then, effects)
+
+
+def test_any_event_in_any_phase_keeps_the_promises() -> None:
+    """No record is forgotten that is not in the target, no table says that it is whole if it is not."""
+    for phase, event, rules, whole in product(PHASES, EVENTS, (NOTHING, TIDB, HEALS, HISTORY, LOSES), (100, None)):
+        before = status(phase, complete_since=whole)
+        after, effects = step(before, event, rules, NOW)
+
+        if phase == LeftOut() and event is not Signal.SELECTED:
+            assert (after, effects) == (before, ())
+        if WRITE in effects:
+            assert isinstance(after.phase, Following)
+        if before.kept_from is not None and after.kept_from != before.kept_from:
+            may_forget = isinstance(after.phase, Healing) and not rules.has_history
+            assert may_forget or event is Signal.LEFT_OUT, (phase, event, after)
+        if FORGET in effects:
+            assert isinstance(event, Loaded)
+            assert after.kept_from is None
+        if WRITE_MISSED in effects:
+            assert isinstance(after.phase, SetAside)
+        assert (UNCLAIM in effects) <= (after.complete_since is None)
+        if before.complete_since is not None and after.complete_since is None:
+            assert UNCLAIM in effects, (phase, event)
+        assert (LOAD in effects) <= isinstance(after.phase, (Loading, Healing))
+
+
+def test_a_log_and_an_incomplete_table_go_on_in_their_own_way() -> None:
+    """A load makes a table complete that lacks rows; a log gets what was kept, because a load would repeat rows."""
+    for event, phase in ((Signal.DUE, aside("retry")), (Signal.RESUMED, aside())):
+        assert step(status(phase, complete_since=None), event, TIDB, NOW)[0].phase == Loading(kept_from=3)
+        for given in ({"kind": "log"}, {"complete_since": 5}):
+            lacking = status(phase, **{"complete_since": None, **given})
+            assert step(lacking, event, TIDB, NOW) == (lacking, (WRITE_MISSED,))
+        lacking = status(phase, complete_since=None)
+        assert step(lacking, event, NOTHING, NOW) == (lacking, (WRITE_MISSED,))
+
+
+def test_a_load_makes_a_table_complete_and_ends_its_pause() -> None:
+    """Every row is of its TSO, so what was bad is not any more, and changes up to it are not needed."""
+    before = status(HEALING, bad_records=2, bad_until=600, target_batch=5, last_error="no")
+    now, _ = step(before, Loaded(at=AT, target="t", kind="table", rows=55), HEALS, NOW)
+
+    assert (now.target, now.complete_since, now.loaded_ts, now.resolved_ts) == ("t", AT, AT, AT)
+    assert (now.bad_records, now.bad_until, now.target_batch, now.reason) == (0, None, None, None)
+    (pause,) = now.pauses
+    assert (pause.reason, pause.from_ts, pause.to_ts, pause.rows, pause.ended) == ("EXCHANGE", 500, AT, 55, NOW)
+
+    gone, _ = step(status(LOADING, kind=None), Loaded(at=AT, target="t", kind="table", is_gone=True), TIDB, NOW)
+    assert gone.kind is None
+    failed, _ = step(status(HEALING, loaded_ts=50), Failed("x"), HEALS, NOW)
+    assert (failed.loaded_ts, failed.complete_since) == (None, None)
+
+
+def test_a_table_heals_with_what_its_pause_needs() -> None:
+    """What it had is known until the load ends: since when it was complete, and up to when; its columns may change."""
+    healing, _ = step(status(SOON, complete_since=None), Signal.DUE, HEALS, NOW)
+    assert (healing.complete_since, healing.resolved_ts, healing.columns) == (100, 500, ())
+
+    renamed, _ = step(status(FOLLOWING), Renamed("r", 300), HEALS, NOW)
+    assert renamed.resolved_ts == 299  # its rows are right up to the RENAME
+    for given in ({"loaded_ts": 600}, {"kind": None}):
+        assert step(status(FOLLOWING, **given), Renamed("r", 600), HEALS, NOW)[0].phase == FOLLOWING
+
+
+def test_a_table_that_was_left_out_waits_for_a_person() -> None:
+    """Nobody knows what it has missed; nothing is kept of it yet."""
+    now, effects = step(status(LeftOut()), Signal.SELECTED, HEALS, NOW)
+    assert (now.state, now.set_aside_since, now.kept_from, effects) == ("set aside", NOW, None, ())
+    assert "has left it out" in str(now.reason)
+    assert not step(now, Signal.DUE, HEALS, NOW)[1]
+
+
+@pytest.mark.parametrize(("phase", "rules", "begins"), [
+    (aside("retry"), NOTHING, True),
+    (aside("resume"), HEALS, False),
+    *((phase, rules, rules == HEALS) for phase in (SOON, aside("heal"), aside("ddl")) for rules in (HEALS, TIDB)),
+    *((phase, HEALS, False) for phase in (FOLLOWING, LOADING, HEALING, LeftOut())),
+])  # fmt: skip
+def test_what_time_mends(phase: Phase, rules: Rules, begins: bool) -> None:
+    """A fault passes by itself, and TiDB has what the stream lacks, if it may be asked."""
+    assert bool(step(status(phase), Signal.DUE, rules, NOW)[1]) == begins
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_row_of_the_status_table_has_all_of_a_status(phase: Phase) -> None:
+    """What is written is what is read, and an older row without the columns of a phase is of a table that follows."""
+    whole = status(phase, last_error="no", loaded_ts=50, target_content="c", bad_until=9, maintained_ms=5)
+
+    assert _status_of(whole.as_row()) == whole
+    row = {"table_name": "s.a", "target": "t", "kind": "table", "state": "following", "heals": False, "columns": None}
+    assert _status_of(row) == TableStatus(table_name="s.a", target="t", kind="table")
+
+
+def test_the_rules_of_a_table() -> None:
+    """A log is never read again, nor is a table whose name is refused; settings tell a log before its first rows."""
+    given: dict[str, Any] = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c"}
+    config = SyncConfig(
+        source={"kafka.bootstrap.servers": "h:1"},
+        tidb=TiDBConfig(url="jdbc:mysql://h/"),
+        heal=True,
+        table_configs={"s.log": TableConfig(log=True), "s.a": TableConfig(history=True)},
+        **given,
+    )
+    table = status(FOLLOWING)
+
+    assert Rules.of(config, table) == HISTORY
+    assert not Rules.of(config, replace(table, kind="log")).heals
+    assert not Rules.of(config, replace(table, table_name="s.log", kind=None)).heals
+    assert Rules.of(config, replace(table, target="")) == Rules(has_history=True)

@@ -1,0 +1,323 @@
+"""What may happen to a table, and what becomes of it then: a function of values alone, without Spark, TiDB or a clock.
+
+`step` is the only place where a table gets another phase. What else must be done it returns as effects: `MicroBatch`
+keeps and writes records, and `RunningSync` does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Literal, TypeAlias
+
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.status import EndsBy, Following, Healing, Kind, LeftOut, Loading, SetAside, TableStatus
+from ticdc_source.developer_api import parse_table
+
+__all__ = [
+    "BadRecords",
+    "Begins",
+    "Changed",
+    "Effect",
+    "Event",
+    "Failed",
+    "Loaded",
+    "RecordsLost",
+    "Renamed",
+    "Rules",
+    "Signal",
+    "Step",
+    "TargetLacks",
+    "Why",
+    "step",
+]
+
+_LEFT_OUT = (
+    "`tables` or `skip` has left it out, so its target lacks the changes of that time. With [tidb], --resume loads it "
+    "again, unless the target is a log; otherwise --resume goes on without them"
+)
+_READ = "its rows were read from TiDB"
+# A fault may end by itself, DDL may explain a change that nothing explains yet, and TiDB's rows do not mend a log; any
+# other error is a verdict.
+Why = Literal["fault", "unexplained", "log", "verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the configuration allows for a table.
+
+    Attributes:
+        heals: whether it may be read again from TiDB. A log may not: its rows and those of the load would mix.
+        loads: whether there is a TiDB.
+        has_history: whether its log needs the records that a healing table does not.
+        may_lose: whether changes may be lost, so that no table is complete.
+    """
+
+    heals: bool = False
+    loads: bool = False
+    has_history: bool = False
+    may_lose: bool = False
+
+    @staticmethod
+    def of(config: SyncConfig, status: TableStatus) -> Rules:
+        """Return the rules for a table; its kind is not known before its first rows, so its settings count too.
+
+        A table whose name is refused has no target, so nothing is read for it.
+        """
+        settings = config.of_table(parse_table(status.table_name))
+        has_target = bool(status.target)
+        return Rules(
+            heals=config.heal and has_target and status.kind != "log" and not settings.log,
+            loads=config.tidb is not None and has_target,
+            has_history=settings.history,
+            may_lose=config.may_lose_changes,
+        )
+
+
+class Effect(Enum):
+    """What is to be done, in this order."""
+
+    KEEP = auto()  # the records of this micro-batch
+    WRITE = auto()  # the changes of this micro-batch
+    UNCLAIM = auto()  # the target says no longer that it is complete
+    LOAD = auto()  # read the rows from TiDB
+    WRITE_MISSED = auto()  # write the kept records, and forget them
+    FORGET = auto()  # the kept records
+
+
+class Signal(Enum):
+    """What happens to a table, if there is no more to say about it."""
+
+    DUE = auto()  # it has waited long enough
+    EXPLAINED = auto()  # DDL for it has come
+    RESUMED = auto()  # somebody resumes it
+    LOSS_POSSIBLE = auto()  # nobody knows any more whether changes are lost
+    LEFT_OUT = auto()  # `tables` or `skip` leaves it out from now on
+    SELECTED = auto()  # and no longer
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A micro-batch has changes of it; its target may lack rows that TiDB has."""
+
+    batch: int
+    needs_load: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Its changes, its kept records or the rows of its load could not be written."""
+
+    reason: str
+    why: Why = "verdict"
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecords:
+    """Changes of it are in quarantine; the others are written."""
+
+    reason: str
+    complete_before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Its name means another table since then, or none. Such a table does not wait: nothing else keeps it right."""
+
+    reason: str
+    commit_ts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """Records that the stream has not read are lost, perhaps some of this table."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLacks:
+    """Its target lacks what the stream does not read again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """Its rows are read as of a TSO."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Its target has every row as of a TSO."""
+
+    at: int
+    target: str
+    kind: Kind
+    rows: int = 0
+    is_gone: bool = False  # TiDB has no such table
+
+
+Event: TypeAlias = (
+    Signal | Changed | Failed | BadRecords | Renamed | RecordsLost | TargetLacks | Begins | Loaded
+)  # fmt: skip
+Step: TypeAlias = tuple[TableStatus, tuple[Effect, ...]]
+
+
+def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
+    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it.
+
+    Args:
+        status: the table.
+        event: what has happened.
+        rules: what the configuration allows.
+        now: the time, in ISO 8601, UTC.
+    """
+    match event, status.phase:
+        case Signal.SELECTED, LeftOut():
+            return _set_aside(status, _LEFT_OUT, now), ()
+        case _, LeftOut():
+            return status, ()
+        case Changed(), _:
+            return _changed(status, event)
+        case Failed(), SetAside() as aside:  # it stays so, and keeps all its records
+            still = replace(aside, reason=event.reason, ends_by=_ends_by(event.why, rules))
+            return replace(status, phase=still), ()
+        case Failed(), Following():
+            return _set_aside(status, event.reason, now, _ends_by(event.why, rules), event.batch), (Effect.KEEP,)
+        case Failed(), (Loading() | Healing()) as load:
+            return _load_failed(status, load, event, rules, now)
+        case BadRecords(), Following() as follows if rules.heals:
+            before = event.complete_before if follows.complete_before is None else follows.complete_before
+            return replace(status, phase=Following(lacks=event.reason, complete_before=before)), ()
+        case Signal.DUE, Following(lacks=str() as reason) if rules.heals:
+            return _healing(status, reason, rules)
+        case Signal.DUE, SetAside(ends_by="heal" | "ddl") as aside if rules.heals:
+            return _healing(status, aside.reason, rules)
+        case Signal.DUE, SetAside(ends_by="retry") as aside:
+            return _again(status, aside, rules)
+        case Signal.EXPLAINED, SetAside(ends_by="ddl"):
+            return status, (Effect.WRITE_MISSED,)
+        case Signal.RESUMED, SetAside() as aside:
+            return _healing(status, aside.reason, rules) if rules.heals else _again(status, aside, rules)
+        case Renamed(), Following() if rules.heals and status.kind is not None:
+            return _renamed(status, event, rules)
+        case RecordsLost(), _ if rules.heals:
+            return _healing(status, event.reason, rules)
+        case ((RecordsLost() | Signal.LOSS_POSSIBLE), _):
+            return _unclaimed(status)
+        case Signal.LEFT_OUT, _:
+            out, effects = _unclaimed(status)
+            return replace(out, phase=LeftOut(), loaded_ts=None), effects
+        case TargetLacks(), phase:
+            since = phase.since if isinstance(phase, SetAside) else now
+            return replace(status, phase=SetAside(reason=event.reason, since=since, kept_from=status.kept_from)), ()
+        case Begins(), (Loading() | Healing()) as load:
+            return replace(status, phase=replace(load, at=event.at)), ()
+        case Begins(), Following():
+            return replace(status, phase=Loading(at=event.at)), ()
+        case Loaded(), (Loading() | Healing()) as load:
+            return _loaded(status, load, event, rules, now)
+    return status, ()
+
+
+def _changed(status: TableStatus, event: Changed) -> Step:
+    phase = status.phase
+    if isinstance(phase, (Loading, Healing, SetAside)):
+        kept = replace(phase, kept_from=event.batch if phase.kept_from is None else phase.kept_from)
+        return replace(status, phase=kept), (Effect.KEEP,)
+    if event.needs_load:
+        return replace(status, phase=Loading(kept_from=event.batch)), (Effect.KEEP, Effect.LOAD)
+    return status, (Effect.WRITE,)
+
+
+def _ends_by(why: Why, rules: Rules) -> EndsBy:
+    match why:
+        case "fault":
+            return "retry"
+        case "unexplained":
+            return "ddl"
+        case "log":
+            return "resume"
+        case "verdict":
+            return "heal" if rules.heals else "resume"
+
+
+def _set_aside(
+    status: TableStatus, reason: str, now: str, ends_by: EndsBy = "resume", kept_from: int | None = None
+) -> TableStatus:
+    return replace(status, phase=SetAside(reason=reason, since=now, ends_by=ends_by, kept_from=kept_from))
+
+
+def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
+    """Load a table that a load makes complete, or else write what it has missed: rows of a log cannot be told apart."""
+    if rules.loads and status.complete_since is None and status.kind != "log":
+        return replace(status, phase=Loading(kept_from=aside.kept_from)), (Effect.LOAD,)
+    return status, (Effect.WRITE_MISSED,)
+
+
+def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
+    complete_since = status.complete_since
+    if isinstance(status.phase, Following) and status.phase.lacks is not None:
+        complete_since = status.phase.complete_before
+    phase = Healing(reason=reason, kept_from=status.kept_from if rules.has_history else None)
+    return replace(status, phase=phase, complete_since=complete_since, columns=()), (Effect.LOAD,)
+
+
+def _renamed(status: TableStatus, event: Renamed, rules: Rules) -> Step:
+    if event.commit_ts is not None and event.commit_ts <= (status.loaded_ts or 0):
+        return status, ()
+    if event.commit_ts is not None and status.resolved_ts is not None:  # its rows are right up to the RENAME
+        status = replace(status, resolved_ts=min(status.resolved_ts, event.commit_ts - 1))
+    return _healing(status, event.reason, rules)
+
+
+def _unclaimed(status: TableStatus) -> Step:
+    if status.complete_since is None:
+        return status, ()
+    return replace(status, complete_since=None), (Effect.UNCLAIM,)
+
+
+def _loaded(status: TableStatus, phase: Loading | Healing, event: Loaded, rules: Rules, now: str) -> Step:
+    loaded = replace(
+        status,
+        target=event.target,
+        kind=None if event.is_gone and status.kind is None else event.kind,
+        phase=Following(),
+        last_error=None,
+        bad_records=0,
+        bad_until=None,
+        target_batch=None,
+        complete_since=event.at,
+        loaded_ts=event.at,
+        resolved_ts=event.at,
+    )
+    reason = phase.reason if isinstance(phase, Healing) else _READ
+    loaded = loaded.after_pause(status, reason, now, event.rows)
+    effects: tuple[Effect, ...] = ()
+    if rules.may_lose:
+        loaded, effects = _unclaimed(loaded)
+    return _goes_on(loaded, phase, now, effects)
+
+
+def _load_failed(status: TableStatus, phase: Loading | Healing, event: Failed, rules: Rules, now: str) -> Step:
+    if event.why == "unexplained" and status.kind is not None and isinstance(phase, Loading):
+        # DDL that the target does not know yet comes with its changes; the next start loads it.
+        return _goes_on(replace(status, phase=Following(), loaded_ts=None), phase, now)
+    effects: tuple[Effect, ...] = ()
+    ends_by = _ends_by("fault" if event.why == "fault" else "verdict", replace(rules, heals=False))
+    if isinstance(phase, Healing):  # what it had is not complete any more, and the records of before are not kept
+        status, effects = _unclaimed(status)
+        ends_by = "heal" if rules.heals else ends_by
+    return replace(_set_aside(status, event.reason, now, ends_by, phase.kept_from), loaded_ts=None), effects
+
+
+def _goes_on(status: TableStatus, phase: Loading | Healing, now: str, effects: tuple[Effect, ...] = ()) -> Step:
+    """Let a table go on after its load: it is set aside until what was kept is written."""
+    if phase.kept_from is not None:
+        aside = SetAside(reason="", since=now, kept_from=phase.kept_from)
+        return replace(status, phase=aside), (*effects, Effect.WRITE_MISSED)
+    return status, (*effects, Effect.FORGET) if status.pauses else effects
