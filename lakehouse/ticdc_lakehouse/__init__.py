@@ -9,7 +9,7 @@
 `sync` does this for all tables of its topics, in one stream. `ticdc-lakehouse sync` calls it with a `SyncConfig`.
 `commits_of` and `resolved_ts_of` say how complete a table is; `purge_deleted` forgets rows that were deleted long ago,
 and `maintain` tidies the files. `audit` compares a table with TiDB. `as_of` returns the tables of a sync at
-one commit-ts, and `diff` what changed in one. `snapshot` reads a table of TiDB as of a TSO.
+one commit-ts. `snapshot` reads a table of TiDB as of a TSO.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ _HOMES = {
     "audit": "syncs.auditing",
     "commits_of": "targets.maintenance",
     "current_tso": "snapshots.jdbc",
-    "diff": "syncs.time_travel",
     "is_merged": "targets.log",
     "maintain": "targets.maintenance",
     "merge_into": "targets.merge",

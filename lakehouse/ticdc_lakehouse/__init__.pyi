@@ -12,7 +12,6 @@ from ticdc_lakehouse.syncs.sync_toml import read_toml as read_toml
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig as TiDBConfig
 from ticdc_lakehouse.syncs.time_travel import DatabaseState as DatabaseState
 from ticdc_lakehouse.syncs.time_travel import as_of as as_of
-from ticdc_lakehouse.syncs.time_travel import diff as diff
 from ticdc_lakehouse.targets.history import scd2_view as scd2_view
 from ticdc_lakehouse.targets.log import LogReport as LogReport
 from ticdc_lakehouse.targets.log import append_log as append_log

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from tests.support.paths import PACKAGES
+from ticdc_lakehouse.cli.sync import EXAMPLE
 
 WITHOUT_PYSPARK = """
 import sys
@@ -23,10 +24,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_pyspark_is_missing() -> None:
-    """One line says what to install, and `--help` works without it."""
-    done = run("sync", "--example")
+    """One line says what to install; `--help` and `--example` work without it."""
+    done = run("sync", "--status")
 
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr.count("\n") == 1
     assert 'ticdc-lakehouse sync needs PySpark, which is not installed here: pip install "ticdc-source' in done.stderr
     assert run("sync", "--help").returncode == 0
+    assert run("sync", "--example").stdout == EXAMPLE.read_text(encoding="utf-8")

@@ -12,12 +12,13 @@ import pytest
 
 from tests.cli.conftest import Command
 from ticdc_lakehouse.cli import sync as command
+from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs import spark_session, status
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import Pause, TableStatus
 from ticdc_lakehouse.syncs.status_file import StatusFile
-from ticdc_lakehouse.syncs.sync_toml import EXAMPLE, read_toml
+from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_source.pipeline.metric_files import MetricFiles
 from ticdc_source.schema.tso import of_ms
 
@@ -97,7 +98,7 @@ def test_without_java_it_says_so_before_it_starts(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     file = tmp_path / "sync.toml"
-    file.write_text(EXAMPLE.replace("# [tidb]", "[tidb]").replace("# url", "url"))
+    file.write_text(EXAMPLE.read_text(encoding="utf-8").replace("# [tidb]", "[tidb]").replace("# url", "url"))
 
     done = ticdc_lakehouse(*command, str(file))
 

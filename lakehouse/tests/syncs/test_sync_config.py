@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from ticdc_lakehouse import append_log, merge_into
+from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.sync_toml import EXAMPLE, read_toml
+from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.merge_arguments import WriteSettings
 from ticdc_source.errors import OptionError
@@ -48,8 +49,9 @@ def edited(old: str, new: str) -> str:
 
 def test_the_example_is_a_configuration() -> None:
     """The file that the command prints can be read, as it is and with all its comments taken away."""
-    config = read_toml(EXAMPLE)
-    lines = (line.removeprefix("# ") for line in EXAMPLE.splitlines()[2:])
+    text = EXAMPLE.read_text(encoding="utf-8")
+    config = read_toml(text)
+    lines = (line.removeprefix("# ") for line in text.splitlines()[2:])
     whole = "\n".join(line for line in lines if not ("{ env" in line or line.startswith('path = "s3:')))
 
     assert (config.format, config.topics, config.tables) == ("delta", ("tidb-shop",), ())
@@ -223,6 +225,8 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("path =", "paths ="), r"Unknown key 'paths' in \[target\]; did you mean path?"),
     (edited("timeZone", "timeZones"), "Unknown option 'timeZones'; did you mean 'timeZone'?"),
     (edited("schemaHints", "schemaHint"), r"Unknown key 'schemaHint' in \[table.*\]; did you mean schemaHints?"),
+    (edited("skip = true", "key = ['id']"), r"Unknown key 'key' in \[table.*\]; did you mean keys?"),
+    (edited("skip = true", "options = { tableDDL = 'x' }"), r"Unknown key 'options' in \[table"),
     (edited('"/data/checkpoints/shop"', "1"), "checkpoint: expected a text"),
     (edited('format = "delta"', 'format = "hudi"'), "target.format = 'hudi': it must be 'delta' or 'iceberg'"),
     (edited('format = "delta"', ""), "sync.toml lacks target.format, and --format is not given"),
@@ -245,7 +249,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("skip = true", "partition_by = 'region'"), "partition_by = 'region': expected a list of texts"),
     (edited("skip = true", "partition_by = ['days(at)']"), r'\[table."shop.refunds"\]: Delta partitions by columns'),
     (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
-    (f"{FILE}[tidb]\nuser = 'reader'", "sync.toml lacks tidb.url, such as 'jdbc:mysql"),
+    (f"{FILE}[tidb]\nuser = 'reader'", "sync.toml lacks tidb.url; `ticdc-lakehouse sync --example`"),
     (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),
     (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'", "must begin with jdbc:mysql:"),
     (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?useSSL=true&tinyInt1isBit=true'", "setting tinyint1isbit cannot be given"),

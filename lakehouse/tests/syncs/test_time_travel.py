@@ -1,5 +1,6 @@
 """Which version of a table is the table at a commit-ts, and when nobody knows; no engine is needed."""
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,7 +11,7 @@ from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.completeness import exact_since
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import Pause, TableStatus
-from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points
+from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, _selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
 from ticdc_source.errors import OptionError
 from ticdc_source.schema.tso import of_ms
@@ -35,18 +36,11 @@ def pause(from_ts: int, to_ts: int, complete_since: int | None = 10) -> Pause:
     return Pause(reason="EXCHANGE", ended="", complete_since=complete_since, from_ts=from_ts, to_ts=to_ts)
 
 
-def version_at(
-    monkeypatch: pytest.MonkeyPatch,
-    its: TableStatus,
-    history: list[Commit],
-    commit_ts: int,
-    *,
-    is_shared: bool = True,
-) -> int | None:
+def version_at(monkeypatch: pytest.MonkeyPatch, its: TableStatus, history: list[Commit], commit_ts: int) -> int | None:
     """Return the version of a table at a commit-ts; None if it did not exist."""
     target: Any = object()
     monkeypatch.setattr(time_travel, "_rows", lambda _target, version: version)
-    found: Any = _History(status=its, target=target, points=_points(history)).at(commit_ts, is_shared=is_shared)
+    found: Any = _History(status=its, target=target, points=_points(history)).at(commit_ts)
     return None if found is None else int(found)
 
 
@@ -54,9 +48,9 @@ def test_a_version_counts_if_it_completes_a_commit_ts() -> None:
     """What is between two of them does not: a part of a load, or a repair of older rows."""
     load = [Commit(9, CommitFacts(None, "load-50", 0)), Commit(8, CommitFacts(30, "repair-30", 0))]
     history = [*commits(40, 60, first=10), *load, *commits(20, 35)]
-    assert [one.version for one in _points(history)] == [0, 1, 10, 11]
+    assert [one.version for one in _points(history).values()] == [0, 1, 10, 11]
     again = [Commit(3, CommitFacts(20, "load-20", 1)), *commits(20)]
-    assert [one.version for one in _points(again)] == [3]
+    assert [one.version for one in _points(again).values()] == [3]
 
 
 @pytest.mark.parametrize(("commit_ts", "version"), [(20, 0), (21, 0), (59, 0), (60, 1), (1000, 2), (9, None)])
@@ -95,23 +89,39 @@ def test_a_pause_that_is_over_hides_no_other_time(monkeypatch: pytest.MonkeyPatc
     assert [version_at(monkeypatch, healed, history, ts) for ts in (20, 60, 80, 94, 95)] == [0, 1, 7, 7, 8]
 
 
-def test_the_tso_of_a_load_is_a_state_of_what_it_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that has another one lacks the changes between them."""
-    loaded = status(complete_since=50, loaded_ts=50)
-    assert version_at(monkeypatch, loaded, commits(50, writer="load-50"), 50, is_shared=False) == 0
-    with pytest.raises(TargetError, match="has no version of"):
-        version_at(monkeypatch, loaded, commits(50, writer="load-50"), 55, is_shared=False)
-
-
 def test_all_tables_have_the_chosen_commit_ts() -> None:
     """It is that of the newest micro-batch that has ended: one that is under way is in some of the tables only."""
     one = _History(status=status(), target=None, points=_points(commits(20, 60, 90)))
     other = _History(status=status(), target=None, points=_points(commits(75, writer="load-75")))
-    assert _newest([one, other], WRITER, committed=2, moment=1000) == (90, True)
-    assert _newest([one, other], WRITER, committed=1, moment=1000) == (60, True)
-    assert _newest([one, other], WRITER, committed=2, moment=59) == (20, True)
-    assert _newest([one, other], WRITER, committed=-1, moment=1000) == (75, False)
-    assert _newest([one, other], WRITER, committed=2, moment=19) == (None, False)
+    empty = _History(status=status(kind=None), target=None, points={})
+    for both in ([one, other], [one, other, empty]):
+        assert _newest(both, WRITER, committed=2, moment=1000) == 90
+        assert _newest(both, WRITER, committed=1, moment=1000) == 60
+        assert _newest(both, WRITER, committed=2, moment=59) == 20
+        assert _newest(both, WRITER, committed=-1, moment=1000) is None
+        assert _newest(both, WRITER, committed=2, moment=19) is None
+    assert _newest([empty], WRITER, committed=2, moment=1000) is None
+
+
+def test_a_commit_ts_that_each_table_has_itself_is_a_state() -> None:
+    """Tables that were loaded at one TSO have it. A single table has each of its own."""
+    loads = [
+        _History(status=status(), target=None, points=_points(commits(*its, writer="load")))
+        for its in ((30, 75), (75,), (75, 80))
+    ]
+    assert _newest(loads, WRITER, committed=-1, moment=1000) == 75
+    assert _newest(loads, WRITER, committed=-1, moment=74) is None
+    assert _newest(loads[:1], WRITER, committed=-1, moment=74) == 30
+    empty = _History(status=status(kind=None), target=None, points={})
+    assert _newest([*loads, empty], WRITER, committed=-1, moment=1000) is None  # rows may be on their way
+
+
+def test_a_micro_batch_under_way_does_not_count() -> None:
+    """Even if each table has it already: it may have a new table that no status tells of."""
+    one = _History(status=status(), target=None, points=_points(commits(20, 60)))
+    for histories in ([one], [one, one]):
+        assert _newest(histories, WRITER, committed=0, moment=1000) == 20
+        assert _newest(histories, WRITER, committed=1, moment=1000) == 60
 
 
 def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,11 +132,25 @@ def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.Mon
     assert version_at(monkeypatch, again, commits(80, 90), 60) is None
 
 
-def test_a_target_that_is_gone_is_an_error() -> None:
+def test_a_target_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table with rows whose target was dropped is not left out of the database; one without rows is."""
+    spark: Any = None
+    monkeypatch.setattr(time_travel, "existing_target", lambda _spark, _name: None)
     with pytest.raises(TargetError, match=r"The target lake\.s\.a of s\.a is gone"):
-        _History(status=status(), target=None, points=[]).at(60, is_shared=True)
-    assert _History(status=status(kind=None), target=None, points=[]).at(60, is_shared=True) is None
+        _History.of(spark, status())
+    assert _History.of(spark, status(kind=None)).at(60) is None
+
+
+def test_tables_are_selected_by_pattern() -> None:
+    """Each pattern must match a table that is copied, in any case."""
+    own = [status(), replace(status(), table_name="s.b"), replace(status(), table_name="s.c", state="left out")]
+    assert _selected(own, ()) == _selected(own, ["S.*"]) == _selected(own, ["s.a", "s.B", "s.*"]) == own[:2]
+    assert _selected(own, "s.B") == own[1:2]
+    for wrong, why in (("s.c", r"has no table s\.c\. It has s\.a, s\.b$"), ("orders", "write it as shop.orders")):
+        with pytest.raises(OptionError, match=why):
+            _selected(own, ["s.a", wrong])
+    with pytest.raises(OptionError, match="It has none yet: run it first"):
+        _selected([], ())
 
 
 def test_a_moment_has_a_time_zone() -> None:

@@ -20,7 +20,7 @@ from ticdc_lakehouse.snapshots.queries import CURRENT_TSO_SQL
 
 _EXAMPLE = re.compile(r"Example:\n+ *```python\n(.*?)```", re.DOTALL)
 RECORDS = 20
-OF_A_SYNC = {f"ticdc_lakehouse.{name}" for name in ("sync", "as_of", "diff", "read_toml")}  # test_sync_database.py
+OF_A_SYNC = {f"ticdc_lakehouse.{name}" for name in ("sync", "as_of", "read_toml")}  # test_sync_database.py
 OF_TIDB = {f"ticdc_lakehouse.{name}" for name in ("snapshot", "current_tso")}
 
 

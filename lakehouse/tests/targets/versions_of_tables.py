@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.spark_session import session_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
-from ticdc_lakehouse.syncs.time_travel import as_of, diff
+from ticdc_lakehouse.syncs.time_travel import as_of
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.options.table_filter import parse_table
@@ -52,7 +52,7 @@ def main(path: str) -> None:
 def states(
     spark: SparkSession, config: SyncConfig, folder: Path, known: list[int], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Write the database as of some moments, and what changed in the first table since the moment before."""
+    """Write the database as of some moments."""
     count = request.get("states", 0)
     chosen = sorted({*known[:: max(1, len(known) // count)], known[-1] + 1}) if count else []
     answers: list[dict[str, Any]] = []
@@ -66,13 +66,7 @@ def states(
         for table, rows in enumerate(sorted(state.tables)):
             files[rows] = f"{folder}/state-{number}-{table}.parquet"
             state.tables[rows].coalesce(1).write.mode("overwrite").parquet(files[rows])
-        answer = {"moment": moment, "commit_ts": state.commit_ts, "files": files}
-        before = next((one for one in reversed(answers) if "files" in one), None)
-        if before is not None:
-            changed = diff(spark, config, request["tables"][0], before["moment"], moment)
-            counts = {row[0]: row[1] for row in changed.groupBy("_change_type").count().collect()}
-            answer["diff"] = {"since": before["commit_ts"], **counts}
-        answers.append(answer)
+        answers.append({"moment": moment, "commit_ts": state.commit_ts, "files": files})
     return answers
 
 

@@ -184,7 +184,6 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_
 
 
 def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
-    """Return how an integer, a DECIMAL or a YEAR is compared."""
     name, mysql = quote(column.name), column.type
     text = f"CAST({name} AS CHAR)"
     if mysql.name == "year":

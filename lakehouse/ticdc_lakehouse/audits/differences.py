@@ -95,7 +95,6 @@ def _differs(number: int) -> Column:
 
 
 def _difference(comparison: Comparison, row: Row) -> Difference:
-    """Return a row that differs as the report has it."""
     side = "s" if row[KIND] == EXTRA else "t"
     numbers = {column.name: number for number, column in enumerate(comparison.columns)}
     key = {column.name: row[f"{side}{numbers[column.name]}"] for column in comparison.keys}

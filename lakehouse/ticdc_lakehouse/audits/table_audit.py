@@ -256,7 +256,6 @@ class _TableAudit:
         )
 
     def _both(self, theirs: Callable[[], Result], ours: Callable[[], Result]) -> tuple[Result, Result]:
-        """Run both at the same time, and return both results."""
         with ThreadPoolExecutor(1, thread_name_prefix="audit") as threads:
             asked = threads.submit(in_thread(self._target.spark, theirs))
             found = ours()
@@ -278,7 +277,6 @@ class _TableAudit:
         return replace(found, state=again.state, version=again.version, repaired=max(0, before - after))
 
     def _merge(self, differing: DataFrame) -> None:
-        """Merge TiDB's values of the rows that differ."""
         sequence = self._whole_sequence
         of_repairs = f"{sequence}.commit_ts = {self._moment.at} AND {sequence}.rank = {REPAIR_RANK}"
         last = self._frame.where(of_repairs).agg(F.max(F.expr(f"{sequence}.index"))).collect()[0][0]
@@ -299,7 +297,6 @@ class _TableAudit:
         return rows if self._deleted is None else rows.where(f"NOT coalesce({self._deleted}, false)")
 
     def _is_newer(self) -> str:
-        """Return the condition of rows that were changed or deleted after the TSO."""
         return f"coalesce({self._sequence} > {self._moment.at} AND {self._sequence} <= {self._latest}, false)"
 
     def _newer(self) -> DataFrame:

@@ -93,7 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(found: TableAudit) -> list[str]:
-    """Return what is to be said of a table that is not equal."""
     name = found.table or found.target
     lines = [] if found.reason is None else [f"{name}: {found.reason}"]
     if found.newer:

@@ -25,6 +25,7 @@ from ticdc_source.developer_api import (
     add_overrides,
     argument,
     check_java,
+    counted,
     duration,
     errors,
     file_path,
@@ -46,9 +47,10 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.reports import BatchReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
-__all__ = ["SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
+__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
+EXAMPLE = Path(__file__).resolve().with_name("example.toml")
 _SET_ASIDE = 1
 _TERMINATED = 128 + 15  # as a shell says it of SIGTERM
 
@@ -97,10 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         1 if a table is set aside.
     """
-    from ticdc_lakehouse.syncs.sync_toml import EXAMPLE  # noqa: PLC0415 (it imports pyspark)
-
     if arguments.example:
-        print(EXAMPLE, end="")  # noqa: T201 (it is made for a file)
+        print(EXAMPLE.read_text(encoding="utf-8"), end="")  # noqa: T201 (it is made for a file)
         return 0
     if arguments.script:
         print(Path(__file__).resolve().with_name("submit") / "sync.py")  # noqa: T201 (it is made for a shell)
@@ -167,7 +167,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         set_aside = report.set_aside
         nothing = "" if report.batches else ", nothing new"
-        output().print(f"done: {_count(len(report.tables), 'table')}, {len(set_aside):,} set aside{nothing}")
+        output().print(f"done: {counted(len(report.tables), 'table')}, {len(set_aside):,} set aside{nothing}")
         for name, reason in set_aside.items():
             errors().print((f"{name} is set aside: ", "bold red"), reason)
         if report.loading:
@@ -212,12 +212,12 @@ def _line(report: BatchReport) -> str:
     """Return what a micro-batch did, in one line, however many tables there are."""
     what = "resumed" if report.resumed else f"micro-batch {report.batch_id}"
     new = f" ({len(report.created):,} new)" if report.created else ""
-    rows = _count(sum(report.changed.values()), "row")
-    parts = [f"{what}: {rows} in {_count(len(report.changed), 'table')}{new}{_up_to(report)}"]
+    rows = counted(sum(report.changed.values()), "row")
+    parts = [f"{what}: {rows} in {counted(len(report.changed), 'table')}{new}{_up_to(report)}"]
     if report.bad_records:
-        parts.append(f"{_count(report.bad_records, 'bad record')} in quarantine")
+        parts.append(f"{counted(report.bad_records, 'bad record')} in quarantine")
     if report.maintained:
-        parts.append(f"{_count(len(report.maintained), 'table')} maintained")
+        parts.append(f"{counted(len(report.maintained), 'table')} maintained")
     return ", ".join([*parts, f"{report.seconds:.1f} s"])
 
 
@@ -228,7 +228,7 @@ def _up_to(report: BatchReport) -> str:
     moment = _moment(report.resolved_ts)
     if report.complete == report.tables:
         return f", complete up to {moment}"
-    return f", changes up to {moment} ({report.complete:,} of {_count(report.tables, 'table')} complete)"
+    return f", changes up to {moment} ({report.complete:,} of {counted(report.tables, 'table')} complete)"
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
@@ -285,7 +285,3 @@ def _table(statuses: Iterable[TableStatus], now: float) -> Table:
 
 def _moment(commit_ts: int | None) -> str:
     return moment(utc(commit_ts))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

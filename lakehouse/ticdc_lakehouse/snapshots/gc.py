@@ -52,14 +52,11 @@ class GCState:
             return float("inf")
         return self.life_time - (physical_ms(self.now) - physical_ms(self.at)) / 1000
 
-    def check(self, seconds: float = 0) -> None:
-        """Refuse a snapshot that cannot be read, or that TiDB does not promise to keep for long enough.
-
-        Args:
-            seconds: for how long it will be read.
+    def check(self) -> None:
+        """Refuse a snapshot that cannot be read.
 
         Raises:
-            TiCDCSourceError: one of these; the text has the command that raises the life time.
+            TiCDCSourceError: it is so; the text has the command that raises the life time.
         """
         if not self.is_inside:
             msg = (
@@ -67,9 +64,6 @@ class GCState:
                 f"versions of that moment may be gone. Let TiDB keep them for longer than the load takes: {_RAISE}; "
                 "then load at a new TSO (ticdc_lakehouse.current_tso)"
             )
-            raise TiCDCSourceError(msg)
-        if seconds > 0 and self.seconds_left < seconds:
-            msg = f"{self.advice}. The load wants {duration(seconds)}"
             raise TiCDCSourceError(msg)
 
     @property

@@ -34,7 +34,7 @@ from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_source.developer_api import SEQUENCE, TableFilter, TableName, physical_ms, to_spark
 from ticdc_source.errors import OptionError, TiCDCSourceError
 
-__all__ = ["Range", "SnapshotRows", "check_gc", "current_tso", "gc_state_of", "snapshot", "tables_at"]
+__all__ = ["Range", "SnapshotRows", "current_tso", "gc_state_of", "snapshot", "tables_at"]
 
 Result = TypeVar("Result")
 
@@ -145,52 +145,6 @@ def snapshot(
         msg = f"num_partitions={num_partitions}: it must be 1 or more"
         raise OptionError(msg)
     return rows.frame([clause for clause, _ in rows.ranges(num_partitions)])
-
-
-@with_verbatim_sql
-def check_gc(
-    spark: SparkSession,
-    jdbc_url: str,
-    *,
-    at: int,
-    seconds: float = 0,
-    user: str | None = None,
-    password: str | None = None,
-    properties: Mapping[str, str] | None = None,
-) -> GCState:
-    """Check that TiDB's garbage collection keeps a snapshot: that it can be read now, and for how long it is kept.
-
-    A user who may not read `mysql.tidb` does not see the GC safe point; then only `tidb_gc_life_time` counts.
-
-    Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
-        jdbc_url: the address of a TiDB server, `jdbc:mysql://host:4000/`.
-        at: the TSO of the snapshot.
-        seconds: for how long it will be read.
-        user: the user, if the address has none.
-        password: the password.
-        properties: other settings of the JDBC driver, or of Spark's JDBC source.
-
-    Returns:
-        The life time, the safe point, and the seconds left.
-
-    Example:
-        ```python
-        import ticdc_lakehouse
-
-        url = "jdbc:mysql://tidb:4000/"
-        tso = ticdc_lakehouse.current_tso(spark, url, user="reader", password="…")
-        print(ticdc_lakehouse.check_gc(spark, url, at=tso, seconds=3600, user="reader", password="…").seconds_left)
-        ```
-
-    Raises:
-        TiCDCSourceError: the snapshot is older than the GC safe point, or TiDB does not keep it for so long. The text
-            has the command that raises the life time.
-    """
-    check_tso(at)
-    state = gc_state_of(spark, TiDBAddress(jdbc_url, user, password, properties or {}), at)
-    state.check(seconds)
-    return state
 
 
 @with_verbatim_sql
@@ -446,7 +400,6 @@ def _causes(error: Exception) -> Iterator[str]:
 def _ranges(
     jdbc: _Jdbc, table: SnapshotTable, name: str, partitions: int | None, bounds: tuple[int | None, int | None]
 ) -> dict[str, str]:
-    """Return the options that split the read by an integer column."""
     column = table.column_to_split(name)
     if partitions is None or partitions < 1:
         msg = f"partition_column='{name}' needs num_partitions: the number of JDBC partitions"
@@ -497,7 +450,6 @@ def _ddl(arrow: pa.DataType) -> str:
 
 
 def _converted(column: SnapshotColumn, table: TableName, zero_date: str) -> Column:
-    """Return the column in its Spark type."""
     read = column.alias
     match column.type.family:
         case "bit" if pa.types.is_boolean(column.type.arrow):

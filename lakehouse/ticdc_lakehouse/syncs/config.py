@@ -6,7 +6,7 @@ It is checked before Spark or a broker is asked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
@@ -33,7 +33,7 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError
 
-__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_key"]
+__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_keys"]
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
@@ -74,11 +74,11 @@ class TableConfig:
         skip: whether it is left out.
         deletes: `soft` keeps deleted rows, marked by `_is_deleted`; `hard` removes them.
         keys: the columns that identify a row, if the messages do not say it.
-        log: whether all changes are appended to `<table>__log`, instead of the table, also if it has a key.
+        log: whether all changes are appended to `<table>__log`, instead of the table.
         history: whether all changes are appended to `<table>__log`, beside the table.
         partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)` and the like.
         cluster_by: the columns of liquid clustering, for a new target in Delta.
-        options: options of the source for this table: `schemaHints`, `tableDDL`, `unspecifiedDecimal`.
+        options: `schemaHints`, `tableDDL` and `unspecifiedDecimal` of this table.
     """
 
     skip: bool = False
@@ -147,32 +147,31 @@ class SyncConfig:
 
     Attributes:
         source: options of `format("ticdc")`: where Kafka is, and how messages are read.
-        topics: the topics: names, or regular expressions, which also find topics that are made later. Empty if `source`
-            has `path`, the folder of a storage sink.
-        format: `delta` or `iceberg`.
+        format: the engine of the tables.
+        checkpoint: the folder in which the sync stores how far it is.
+        topics: names, or regular expressions, which also find later topics; empty if `source` has `path`, the folder of
+            a storage sink.
         path: the folder of the tables; None if they are in a catalog.
         catalog: the catalog of the session in which the tables are; None for tables in a folder.
-        checkpoint: the folder in which the sync stores how far it is.
         tables: patterns of the tables to copy, such as `shop.*`; empty for all.
         consistency: `latest` applies changes as they come; `resolved` only up to the resolved ts.
         deletes: what becomes of deleted rows, where a table says nothing else.
-        column_prefix: what precedes the names of the columns that the sync adds.
-        commit_time: whether tables have a column `_committed_at`, the time of the commit that changed a row last.
+        column_prefix: precedes the names of the columns that the sync adds.
+        commit_time: whether tables have a column `_committed_at`, the time of a row's last commit.
         time_as: how TIME is stored: `micros`, a number, or `text`.
-        views: whether a view `<table>__current` has the rows that are not deleted, and `<table>__history` the versions
-            of rows if the table has `history`. It needs a catalog with views.
+        views: whether a catalog gets views: `<table>__current` without deleted rows and, of a table with `history`,
+            `<table>__history` with the versions of rows.
         parallel: how many tables are written at once.
-        bad_records: `quarantine` writes bad records, which cannot be read, to a table of their own; `fail` sets their
-            table aside, or ends the sync if nobody can tell their table.
-        prometheus_port: the port on which it serves metrics for Prometheus; None for none.
+        bad_records: `quarantine` writes bad records to a table of their own; `fail` sets their table aside, or ends the
+            sync if nobody can tell their table.
+        prometheus_port: the port that serves metrics for Prometheus.
         trigger: time between two micro-batches, such as `10 seconds`; None ends when the topics are read.
         maintain: when the files of the tables are tidied; None for never.
         spark: settings of the Spark session that the command starts.
-        secret_settings: the names of those whose values came from the environment or a file, so that they are secret.
+        secret_settings: the names of those that are secret because their values came from the environment or a file.
         table_configs: settings of single tables, by name; `[table."…"]` in the file.
-        tidb: where the rows are read that were there before the first change; None copies changes only.
-        heal: whether a table that would be set aside, or has a bad record, is read again from TiDB instead. It needs
-            `tidb`.
+        tidb: where the rows from before the first change are read; None copies changes only.
+        heal: whether a table that would be set aside, or has a bad record, is read again from `tidb` instead.
     """
 
     source: Mapping[str, str] = field(repr=False)
@@ -226,16 +225,16 @@ class SyncConfig:
         if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
             msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
             raise OptionError(msg)
+        given = {name.lower() for name in self.source}
         for name, instead in _SET_BY_SYNC.items():
-            if name.lower() in {given.lower() for given in self.source}:
+            if name.lower() in given:
                 msg = f"source.{name} cannot be set: {instead}"
                 raise OptionError(msg)
         refuse_unknown(self.source)
         for table, each in self.table_configs.items():
             _check_name(table)
             each.layout.check(self.format, f'[table."{table}"]')
-            for name in each.options:
-                refuse_unknown_key(name, TABLE_OPTIONS, f'table."{table}"')
+            refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
             if each.log and each.history:
                 msg = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
                 raise OptionError(msg)
@@ -342,20 +341,19 @@ class SyncConfig:
 _DEFAULT = TableConfig()
 
 
-def refuse_unknown_key(name: str, names: Iterable[str], section: str) -> None:
-    """Refuse a name that is not one of these.
+def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str) -> None:
+    """Refuse keys that a section does not have.
 
     Raises:
-        OptionError: it is none of them; the message has the nearest.
+        OptionError: a key is unknown; the message has the nearest one.
     """
-    names = list(names)
-    if name in names:
-        return
-    near = nearest(name, names)
-    where = f"[{section}]" if section else "the top of sync.toml"
-    hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
-    msg = f"Unknown key {name!r} in {where}; {hint}"
-    raise OptionError(msg)
+    for key in given:
+        if key not in names:
+            near = nearest(key, names)
+            where = f"[{section}]" if section else "the top of sync.toml"
+            hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(names)}"
+            msg = f"Unknown key {key!r} in {where}; {hint}"
+            raise OptionError(msg)
 
 
 def _duration(name: str, text: str) -> timedelta:

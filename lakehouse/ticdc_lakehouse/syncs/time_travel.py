@@ -1,4 +1,4 @@
-"""Time travel: every table of a sync as it was at one commit-ts, and what changed in a table between two moments.
+"""Time travel: every table of a sync as it was at one commit-ts.
 
 With `consistency = "resolved"`, the commits of a micro-batch have every change up to its resolved ts, and none after
 it. So each target has a version that is its table at that commit-ts, unless it did not follow then: the status
@@ -10,27 +10,24 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.queries import check_tso
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, status_table
+from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of
 from ticdc_lakehouse.targets.log import LOG
-from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX
+from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, PREFIX
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.retyping import MOVED
 from ticdc_lakehouse.targets.target import Commit, Target, quoted
-from ticdc_source.developer_api import loads, of_ms, of_time, parse_table, utc
+from ticdc_source.developer_api import TableFilter, loads, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
-__all__ = ["DatabaseState", "as_of", "diff"]
+__all__ = ["DatabaseState", "as_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ def as_of(
         spark: a session with Delta or Iceberg.
         config: the configuration of the sync.
         at: the moment: a TSO, or a time with a time zone.
-        tables: the tables; all by default.
+        tables: patterns of the tables, such as `shop.*`; all by default.
 
     Example:
         ```python
@@ -84,87 +81,32 @@ def as_of(
     moment = _last_tso(at)
     # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
     committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
-    stored = status_table(spark, config)
-    statuses, identity = _selected(stored, tables), stored.identity()
+    statuses = _selected(statuses_of(spark, config), tables)
+    identity = status_table(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
-        then = (
-            "Nothing has been applied yet since it is 'resolved': run the sync, and try again"
-            if config.consistency == "resolved"
-            else "Write consistency = 'resolved' into sync.toml: states from then on can be read"
+        msg = (
+            "No micro-batch has been applied with consistency = 'resolved' yet, and with 'latest' a version of a table "
+            "mixes several commit-ts. Write it into sync.toml and run the sync: states from then on can be read"
         )
-        msg = f"With consistency = 'latest', a version of a table mixes several commit-ts. {then}"
         raise TargetError(msg)
     histories = [_History.of(spark, status) for status in statuses]
     created = [one for one in histories if not one.is_created_after(moment)]
     if not created:
         return DatabaseState(commit_ts=moment, tables={})
-    for one in created:
-        one.check_target()
-    if len(created) == 1:  # each of its versions is a state of it
-        commit_ts = max((one.ts for one in created[0].points if one.ts <= moment), default=None)
-        is_shared = True
-        created[0].followed_from(moment)  # rounding down may cross a pause
-    else:
-        commit_ts, is_shared = _newest(created, str(identity["writer"]), committed, moment)
+    for one in created:  # rounding down must not hide a pause
+        _followed_from(one.status, moment)
+    commit_ts = _newest(created, str(identity["writer"]), committed, moment)
     if commit_ts is None or commit_ts < exact_since:
-        later = [one.ts for history in created for one in history.points if one.ts >= exact_since]
+        later = [ts for history in created for ts in history.points if ts >= exact_since]
         first = f"the first that can be read is {utc(min(later))}" if later else "the sync has none yet"
-        msg = f"There is no commit-ts up to {utc(moment)} that can be read: {first}. Each micro-batch makes one"
+        msg = (
+            f"There is no commit-ts up to {utc(moment)} that can be read: {first}. Each micro-batch makes one, and the "
+            "TSO of a load is one of the tables that were loaded at it"
+        )
         raise TargetError(msg)
-    found = {one.status.table_name: one.at(commit_ts, is_shared=is_shared) for one in created}
+    found = {one.status.table_name: one.at(commit_ts) for one in created}
     return DatabaseState(commit_ts=commit_ts, tables={name: rows for name, rows in found.items() if rows is not None})
-
-
-@with_verbatim_sql
-def diff(
-    spark: SparkSession,
-    config: SyncConfig,
-    table: str,
-    since: int | datetime.datetime,
-    until: int | datetime.datetime,
-) -> DataFrame:
-    """Return what changed in a table between two moments: the difference of its rows, and not each change.
-
-    Args:
-        spark: a session with Delta or Iceberg.
-        config: the configuration of the sync.
-        table: the table, which has a key.
-        since: the first moment, as `as_of` takes it.
-        until: the second one.
-
-    Returns:
-        The columns of the table, and `_change_type`: `insert`, `delete`, or `update_preimage` and `update_postimage`.
-
-    Example:
-        ```python
-        from datetime import datetime, timedelta, timezone
-
-        from ticdc_lakehouse import diff
-
-        now = datetime.now(timezone.utc)
-        diff(spark, config, "shop.orders", now - timedelta(days=1), now).show()
-        ```
-
-    Raises:
-        OptionError: a moment is none, `since` is later than `until`, or the sync has no such table.
-        TargetError: a state is not known, as for `as_of`, or the table has no key or no rows.
-    """
-    if _last_tso(since) > _last_tso(until):
-        msg = f"since = {since} is later than until = {until}: give the earlier moment first"
-        raise OptionError(msg)
-    before, after = (
-        next(iter(as_of(spark, config, moment, tables=[table]).tables.values()), None) for moment in (since, until)
-    )
-    (status,) = _selected(status_table(spark, config), [table])
-    target = existing_target(spark, status.target)
-    if status.kind != "table" or target is None or after is None:
-        msg = f"{status.table_name} has no key, or no rows until then. The log of a table without a key has each change"
-        raise TargetError(msg)
-    keys: list[str] = loads(target.properties()[KEYS])
-    if before is None:  # the table was created in between
-        before = after.where("false")
-    return _difference(_keyed(before, after.schema, keys), _keyed(after, after.schema, keys), after.schema, len(keys))
 
 
 def _last_tso(moment: int | datetime.datetime) -> int:
@@ -182,71 +124,50 @@ def _last_tso(moment: int | datetime.datetime) -> int:
     return of_time(moment) + of_ms(1) - 1
 
 
-def _selected(stored: StatusTable, tables: Sequence[str]) -> list[TableStatus]:
-    """Return the statuses of tables; of all that are copied, if none is named.
+def _selected(statuses: Sequence[TableStatus], tables: Sequence[str]) -> list[TableStatus]:
+    """Return the statuses of the tables that patterns match; of all that are copied, without patterns.
 
     Raises:
-        OptionError: the sync has no such table.
+        OptionError: a pattern is none, or matches no table of the sync.
     """
-    copied = {name: each for name, each in stored.read().items() if each.state != "left out"}
-    if not copied:
-        msg = (
-            f"There is no sync with tables here: {stored.name} is missing or empty. Run the sync first; or give its "
-            "folder or catalog, and a session that has Delta or Iceberg"
-        )
-        raise OptionError(msg)
-    if not tables:
-        return [*copied.values()]
-    found = []
-    for table in [tables] if isinstance(tables, str) else tables:
+    copied = [one for one in statuses if one.state != "left out"]
+    found: dict[str, TableStatus] = {}
+    for pattern in [tables] if isinstance(tables, str) else tables or ["*.*"]:
         try:
-            name = parse_table(table)
+            wanted = TableFilter(table_patterns(pattern))
         except ValueError:
-            msg = f"{table!r} is no name of a table: write it as shop.orders"
+            msg = f"{pattern!r} is no name of a table: write it as shop.orders, or shop.*"
             raise OptionError(msg) from None
-        same = [each for each in copied.values() if parse_table(each.table_name).is_same(name)]
-        if not same:
-            msg = f"The sync has no table {table}. It has {', '.join(sorted(copied))}"
+        matches = {one.table_name: one for one in copied if wanted.matches(parse_table(one.table_name))}
+        if not matches:
+            has = ", ".join(one.table_name for one in copied) or "none yet: run it first"
+            msg = f"The sync has no table {pattern}. It has {has}"
             raise OptionError(msg)
-        found += same
-    return found
+        found |= matches
+    return [*found.values()]
 
 
-def _newest(histories: Sequence[_History], writer: str, committed: int, moment: int) -> tuple[int | None, bool]:
-    """Return the newest commit-ts up to a moment that all tables can have.
+def _newest(histories: Sequence[_History], writer: str, committed: int, moment: int) -> int | None:
+    """Return the newest commit-ts up to a moment that all tables can have; None if there is none.
 
-    A micro-batch that Spark has not committed is in some targets only. A load is of the tables alone that it has read.
+    It is that of a micro-batch, in which a table without a commit did not change, or one at which each table has a
+    commit, such as the TSO of a load. A micro-batch that Spark has not committed does not count: it may be in some
+    tables only, and may have new tables that no status tells of.
 
     Args:
         histories: the histories of the tables.
         writer: the id of the query.
         committed: the last micro-batch that Spark has committed.
         moment: the moment.
-
-    Returns:
-        It, and whether a table with an older version did not change until then: so it is for a micro-batch.
     """
-    known = [one for history in histories for one in history.points if one.ts <= moment]
-    batches = [one.ts for one in known if one.writer == writer and (one.batch_id or 0) <= committed]
-    loads = [one.ts for one in known if one.writer != writer]
-    return (max(batches), True) if batches else (max(loads, default=None), False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """A version of a target that is its table at a commit-ts.
-
-    Attributes:
-        version: the version.
-        ts: the commit-ts.
-        writer: who has written it.
-        batch_id: the number of its micro-batch.
-    """
-
-    version: int
-    ts: int
-    writer: str | None = None
-    batch_id: int | None = None
+    batches: set[int] = set()
+    common: list[set[int]] = []
+    for history in histories:
+        by_sync = {ts: one.facts.batch_id or 0 for ts, one in history.points.items() if one.facts.app_id == writer}
+        ended = {ts for ts, batch_id in by_sync.items() if batch_id <= committed}
+        batches |= ended
+        common.append(history.points.keys() - by_sync.keys() | ended)
+    return max((ts for ts in batches | set.intersection(*common) if ts <= moment), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,20 +176,26 @@ class _History:
 
     Attributes:
         status: the status of the table.
-        target: the target; None if it does not exist.
-        points: its versions that are the table at a commit-ts, oldest first.
+        target: the target; None if the table has had no rows.
+        points: its commits that are the table at a commit-ts, by it.
     """
 
     status: TableStatus
     target: Target | None
-    points: Sequence[_Point]
+    points: Mapping[int, Commit]
 
     @classmethod
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
-        """Read the commits of a target."""
+        """Read the commits of a target.
+
+        Raises:
+            TargetError: the table has had rows, and somebody has dropped its target.
+        """
         target = existing_target(spark, status.target)
-        commits = [] if target is None else target.commits(undone=True)
-        return cls(status=status, target=target, points=_points(commits))
+        if target is None and status.kind is not None:
+            msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
+            raise TargetError(msg)
+        return cls(status=status, target=target, points={} if target is None else _points(target.commits(undone=True)))
 
     @property
     def _was_created_in_stream(self) -> bool:
@@ -278,96 +205,73 @@ class _History:
     def is_created_after(self, commit_ts: int) -> bool:
         """Return whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
         created_ts = self.status.complete_since or 0
-        return self._was_created_in_stream and commit_ts < created_ts and all(one.ts > commit_ts for one in self.points)
+        return self._was_created_in_stream and commit_ts < created_ts and all(ts > commit_ts for ts in self.points)
 
-    def at(self, commit_ts: int, *, is_shared: bool) -> DataFrame | None:
+    def at(self, commit_ts: int) -> DataFrame | None:
         """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows.
-
-        Args:
-            commit_ts: the commit-ts.
-            is_shared: whether a table with an older version did not change until then.
 
         Raises:
             TargetError: they are not known.
         """
-        status = self.status
         if self.is_created_after(commit_ts):
             return None
-        followed_from = self.followed_from(commit_ts)
-        self.check_target()
-        if self.target is None:  # it only has had DDL, or TiDB had no such table
+        name, followed_from = self.status.table_name, _followed_from(self.status, commit_ts)
+        if self.target is None or (self._was_created_in_stream and not self.points):  # it only has had DDL
             return None
-        if self._was_created_in_stream and not self.points:  # it only has had DDL
-            return None
-        point = next((one for one in reversed(self.points) if one.ts <= commit_ts), None)
-        if point is None or point.ts < followed_from or (point.ts < commit_ts and not is_shared):
+        ts = max((ts for ts in self.points if followed_from <= ts <= commit_ts), default=None)
+        if ts is None:
             msg = (
-                f"{status.table_name} has no version of {utc(commit_ts)} in {status.target}. It may have been removed "
-                "(`keep` in [maintain] says for how long versions stay), or the table was loaded at another TSO than "
-                "the others"
+                f"{name} has no version of {utc(commit_ts)} in {self.status.target}. It may have been removed: `keep` "
+                "in [maintain] says for how long versions stay"
             )
             raise TargetError(msg)
+        version = self.points[ts].version
         try:
-            return _rows(self.target, point.version)
+            return _rows(self.target, version)
         except Exception as error:  # of either engine
             why = str(error).partition("\n")[0]
             msg = (
-                f"{status.table_name} at {utc(commit_ts)} is version {point.version} of {status.target}, which cannot "
-                f"be read: {why}. `keep` in [maintain] says for how long versions stay"
+                f"{name} at {utc(commit_ts)} is version {version} of {self.status.target}, which cannot be read: "
+                f"{why}. `keep` in [maintain] says for how long versions stay"
             )
             raise TargetError(msg) from error
 
-    def check_target(self) -> None:
-        """Refuse a target that somebody has dropped.
 
-        Raises:
-            TargetError: the table has had rows, and its target does not exist.
-        """
-        if self.target is None and self.status.kind is not None:
-            msg = f"The target {self.status.target} of {self.status.table_name} is gone: restore it, with its versions"
-            raise TargetError(msg)
+def _followed_from(status: TableStatus, commit_ts: int) -> int:
+    """Return the commit-ts from which a table followed, complete and without a pause, up to another one.
 
-    def followed_from(self, commit_ts: int) -> int:
-        """Return the commit-ts from which the table followed without a pause, up to another one.
-
-        Raises:
-            TargetError: it did not follow then, or was not complete.
-        """
-        status = self.status
-        followed_from = 0
-        for pause in status.pauses:
-            if commit_ts <= pause.from_ts:
-                return max(followed_from, self._complete(pause.complete_since, commit_ts))
-            if commit_ts < pause.to_ts:
-                msg = (
-                    f"{status.table_name} has no state between {utc(pause.from_ts)} and {utc(pause.to_ts)}, and "
-                    f"{utc(commit_ts)} is between them: it did not follow then. {pause.reason}"
-                )
-                raise TargetError(msg)
-            followed_from = pause.to_ts
-        if status.state != "following" and commit_ts > (status.resolved_ts or 0):
+    Raises:
+        TargetError: it did not follow then, or was not complete.
+    """
+    name, when = status.table_name, utc(commit_ts)
+    followed_from, complete_since = 0, status.complete_since
+    for pause in status.pauses:
+        if commit_ts <= pause.from_ts:
+            complete_since = pause.complete_since
+            break
+        if commit_ts < pause.to_ts:
             msg = (
-                f"{status.table_name} has no state after {utc(status.resolved_ts)}, and {utc(commit_ts)} is later: it "
-                f"is {status.state}. {status.reason or ''}"
+                f"{name} has no state between {utc(pause.from_ts)} and {utc(pause.to_ts)}, and {when} is between them: "
+                f"it did not follow then. {pause.reason}"
             )
             raise TargetError(msg)
-        return max(followed_from, self._complete(status.complete_since, commit_ts))
-
-    def _complete(self, complete_since: int | None, commit_ts: int) -> int:
-        """Return the commit-ts from which the table was complete.
-
-        Raises:
-            TargetError: it was not complete at a commit-ts.
-        """
-        if complete_since is not None and complete_since <= commit_ts:
-            return complete_since
-        when = "is not known to be complete" if complete_since is None else f"is complete since {utc(complete_since)}"
-        msg = f"{self.status.table_name} {when}, so its rows at {utc(commit_ts)} are not known"
+        followed_from = pause.to_ts
+    else:
+        if status.state != "following" and commit_ts > (status.resolved_ts or 0):
+            msg = (
+                f"{name} has no state after {utc(status.resolved_ts)}, and {when} is later: it is {status.state}. "
+                f"{status.reason or ''}"
+            )
+            raise TargetError(msg)
+    if complete_since is None or complete_since > commit_ts:
+        known = "not known to be complete" if complete_since is None else f"complete since {utc(complete_since)}"
+        msg = f"{name} is {known}, so its rows at {when} are not known"
         raise TargetError(msg)
+    return max(followed_from, complete_since)
 
 
-def _points(commits: Sequence[Commit]) -> list[_Point]:
-    """Return the versions that are a table at a commit-ts, oldest first.
+def _points(commits: Sequence[Commit]) -> dict[int, Commit]:
+    """Return the commits that are a table at a commit-ts, by it, oldest first.
 
     A commit counts if its resolved ts is at least that of each commit before it; of two with the same one, the later. A
     smaller one means that the commit repeated older work.
@@ -375,14 +279,11 @@ def _points(commits: Sequence[Commit]) -> list[_Point]:
     Args:
         commits: the commits of the target, newest first.
     """
-    found: list[_Point] = []
+    found: dict[int, Commit] = {}
     for commit in reversed(commits):
         ts = commit.facts.resolved_ts
-        if ts is None or (found and ts < found[-1].ts):
-            continue
-        if found and ts == found[-1].ts:
-            found.pop()
-        found.append(_Point(commit.version, ts, commit.facts.app_id, commit.facts.batch_id))
+        if ts is not None and ts >= next(reversed(found), 0):
+            found[ts] = commit
     return found
 
 
@@ -398,53 +299,4 @@ def _rows(target: Target, version: int) -> DataFrame:
         own.add(f"{prefix}is_deleted")
     if COMMIT_TIME in properties:
         own.add(f"{prefix}committed_at")
-    return frame.select(*(F.col(quoted(name)) for name in frame.columns if name not in own))
-
-
-def _keyed(frame: DataFrame, schema: StructType, keys: Sequence[str]) -> DataFrame:
-    """Return rows with the columns of a schema, each as a struct `row`, beside their keys `k0`, …."""
-    names = {name.lower(): name for name in frame.columns}
-    columns = [
-        (F.col(quoted(names[field.name.lower()])) if field.name.lower() in names else F.lit(None))
-        .cast(field.dataType)
-        .alias(field.name)
-        for field in schema
-    ]
-    key = [F.col(quoted(name)).alias(f"k{number}") for number, name in enumerate(keys)]
-    row = F.struct(*(F.col(quoted(field.name)) for field in schema)).alias("row")
-    return frame.select(*columns).select(*key, row)
-
-
-def _difference(before: DataFrame, after: DataFrame, schema: StructType, keys: int) -> DataFrame:
-    """Return the rows that differ: a changed row once as it was, and once as it is."""
-    old, new = before.alias("old"), after.alias("new")
-    same_key = [F.col(f"old.k{number}").eqNullSafe(F.col(f"new.k{number}")) for number in range(keys)]
-    joined = old.join(new, same_key, "full_outer").select(
-        F.col("old.row").alias("before"), F.col("new.row").alias("after")
-    )
-    is_same = reduce(
-        Column.__and__,
-        (
-            _comparable(F.col(f"before.{quoted(field.name)}"), field.dataType).eqNullSafe(
-                _comparable(F.col(f"after.{quoted(field.name)}"), field.dataType)
-            )
-            for field in schema
-        ),
-    )
-    in_both = F.col("before").isNotNull() & F.col("after").isNotNull()
-    sides = F.array(*(F.struct(F.lit(name).alias("name"), F.col(name).alias("row")) for name in ("before", "after")))
-    changed = joined.where(~(in_both & is_same)).select(in_both.alias("in_both"), F.explode(sides).alias("side"))
-    is_before = F.col("side.name") == "before"
-    change_type = (
-        F.when(F.col("in_both") & is_before, "update_preimage")
-        .when(F.col("in_both"), "update_postimage")
-        .when(is_before, "delete")
-        .otherwise("insert")
-    )
-    values = [F.col(f"side.row.{quoted(field.name)}").alias(field.name) for field in schema]
-    return changed.where("side.row IS NOT NULL").select(*values, change_type.alias("_change_type"))
-
-
-def _comparable(column: Column, type_: DataType) -> Column:
-    """Return a value that can be compared: Spark compares no VARIANT."""
-    return F.to_json(column) if type_.typeName() == "variant" else column
+    return frame.select(*(quoted(name) for name in frame.columns if name not in own))
