@@ -112,12 +112,12 @@ def options_table() -> str:
             "itself are rejected |"
         ),
     ]
-    for option in OPTIONS.values():
+    for option in OPTIONS:
         if option.name in _GROUPS:
             lines += ["", f"## {_GROUPS[option.name]}", "", *_HEAD]
         default = f"`{option.default}`" if option.default else ""
         scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
-        others = [output for output in ALL_OUTPUTS if output not in option.outputs]
+        others = [output for output in ALL_OUTPUTS if output not in option.scope.outputs]
         if others:
             scope += f" (not with {' or '.join(f'`{output}`' for output in others)})"
         lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")

@@ -12,7 +12,6 @@ import importlib
 # The modules of the names.
 _HOMES = {
     # Records and what they become
-    "applies_to_frames": "planning.frame_sample",
     "frame_options": "planning.frame_sample",
     "DDLEvent": "schema.ddl_event",
     "TableName": "schema.table_name",
@@ -52,12 +51,13 @@ _HOMES = {
     "type_of": "spark.schema",
     # Options and table filters
     "HIDDEN": "options.names",
+    "applies_to_frames": "options.names",
+    "applies_to_records": "options.names",
     "is_of_messages": "options.names",
     "is_option": "options.names",
     "refuse_unknown": "options.names",
     "without_secrets": "options.names",
     "Options": "options.options",
-    "applies_to_records": "options.options",
     "ParseError": "options.parsers",
     "duration_ms": "options.parsers",
     "one_of": "options.parsers",

@@ -22,12 +22,13 @@ from ticdc_source.inspection.monitoring.prometheus import Exported as Exported
 from ticdc_source.inspection.monitoring.prometheus import ProgressCollector as ProgressCollector
 from ticdc_source.inspection.monitoring.prometheus import served as served
 from ticdc_source.options.names import HIDDEN as HIDDEN
+from ticdc_source.options.names import applies_to_frames as applies_to_frames
+from ticdc_source.options.names import applies_to_records as applies_to_records
 from ticdc_source.options.names import is_of_messages as is_of_messages
 from ticdc_source.options.names import is_option as is_option
 from ticdc_source.options.names import refuse_unknown as refuse_unknown
 from ticdc_source.options.names import without_secrets as without_secrets
 from ticdc_source.options.options import Options as Options
-from ticdc_source.options.options import applies_to_records as applies_to_records
 from ticdc_source.options.parsers import ParseError as ParseError
 from ticdc_source.options.parsers import duration_ms as duration_ms
 from ticdc_source.options.parsers import one_of as one_of
@@ -38,7 +39,6 @@ from ticdc_source.pipeline.metadata import METADATA as METADATA
 from ticdc_source.pipeline.metadata import SEQUENCE as SEQUENCE
 from ticdc_source.pipeline.metric_files import MetricFiles as MetricFiles
 from ticdc_source.pipeline.metric_files import without_credentials as without_credentials
-from ticdc_source.planning.frame_sample import applies_to_frames as applies_to_frames
 from ticdc_source.planning.frame_sample import frame_options as frame_options
 from ticdc_source.protocols import PROTOCOLS as PROTOCOLS
 from ticdc_source.schema.ddl_event import DDLEvent as DDLEvent

@@ -12,10 +12,10 @@ from unittest.mock import ANY
 import pytest
 
 from tests.cli.conftest import Command, Done
-from ticdc_source.cli.arguments import EFFECTIVE
 from ticdc_source.cli.main import COMMANDS, parser
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.inspection.report import Outcome
+from ticdc_source.options.names import applies_to
 from ticdc_source.options.options import OPTIONS
 
 SECRET = "hush-hush"
@@ -218,9 +218,9 @@ def test_what_is_wrong_is_named_by_its_place(arguments: tuple[str, ...], message
 def test_each_command_warns_of_options_without_effect(command: str, ticdc_source: Command) -> None:
     """An option that a command does not use is one warning that names both, and no other option is."""
     refused = {"assign", "subscribePattern", "commitGroupOffsets"}
-    given = {row.name: row.default or "1" for row in OPTIONS.values() if row.name not in refused | {"subscribe"}}
-    unused = set() if command not in EFFECTIVE else given.keys() - EFFECTIVE[command]
-    for name, value in given.items() if command in EFFECTIVE else [("mode", "FAILFAST")]:
+    given = {row.name: row.default or "1" for row in OPTIONS if row.name not in refused | {"subscribe"}}
+    unused = {name for use in ("tail", "lag") if use == command for name in given if not applies_to(use, name)}
+    for name, value in given.items() if unused else [("mode", "FAILFAST")]:
         done = call(ticdc_source, command, "--conf", f"{name.upper()}={value}")
         said = f"warning: Option '{name.upper()}' has no effect in ticdc-source {command} and is ignored"
         assert (done.err.count(said), done.err.count(name.upper())) == ((1, 1) if name in unused else (0, ANY)), (

@@ -30,7 +30,7 @@ def config(given: dict[str, str] | None = None, *, driver: bool = True, **option
 
 def test_every_name_is_one_of_kafka_pythons() -> None:
     """Each setting appears once, and those that are passed on are kafka-python's."""
-    names = [row.name for row in SETTINGS]
+    names = [row.field for row in SETTINGS]
     passed_on = {field.name for field in fields(ClientSettings)} - {"broker_timeout_ms", "login", "tls"}
     of_consumers = KafkaConsumer.DEFAULT_CONFIG.keys()
     assert len(names) == len(set(names))

@@ -16,8 +16,8 @@ from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate
 
 REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
-ROWS = pytest.mark.parametrize(("attribute", "option"), OPTIONS.items(), ids=OPTIONS)
-ATTRIBUTES = {option.name: attribute for attribute, option in OPTIONS.items()}
+ROWS = pytest.mark.parametrize("option", OPTIONS, ids=lambda row: row.name)
+ATTRIBUTES = {option.name: option.field for option in OPTIONS}
 
 
 def parsed(given: Mapping[str, str]) -> Options:
@@ -39,26 +39,26 @@ def refusal(name: str, text: str) -> str:
 
 
 @ROWS
-def test_every_default_parses(attribute: str, option: Option) -> None:
+def test_every_default_parses(option: Option) -> None:
     """The option accepts the default that the documentation prints, and has it if it is not given."""
     expected = option.parse(option.default) if option.default else None
 
     options = Options.of({"kafka.bootstrap.servers": "b:9092", "subscribePattern": "x"})
     if option.name != "subscribePattern":
-        assert getattr(options, attribute) == expected
+        assert getattr(options, option.field) == expected
 
 
 @ROWS
-def test_every_row_can_stand_in_a_markdown_table(attribute: str, option: Option) -> None:
+def test_every_row_can_stand_in_a_markdown_table(option: Option) -> None:
     """A meaning is one line without a bar; the attribute is the documented name in snake case."""
-    assert attribute == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", option.name).replace(".", "_").lower()
+    assert option.field == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", option.name).replace(".", "_").lower()
     assert option.meaning
     assert not set("|\n") & set(option.name + option.default + option.meaning)
 
 
 def test_names_and_attributes_are_unique_without_case() -> None:
     """No two options differ only in case."""
-    names = [option.name.lower() for option in OPTIONS.values()]
+    names = [option.name.lower() for option in OPTIONS]
 
     assert len(set(names)) == len(names)
 
@@ -70,7 +70,7 @@ def test_the_table_has_a_line_for_every_option() -> None:
     assert [line.split("|")[1].strip() for line in lines] == [
         "`kafka.bootstrap.servers`",
         "`kafka.*`",
-        *(f"`{option.name}`" for option in OPTIONS.values()),
+        *(f"`{option.name}`" for option in OPTIONS),
     ]
 
 
@@ -78,7 +78,7 @@ def test_streams_refuse_what_only_batch_reads_have() -> None:
     """The table says which options end a batch read; a stream refuses exactly these."""
     texts = {"endingOffsets": "latest", "endingTimestamp": "1", "endingOffsetsByTimestamp": '{"t":{"0":1}}'}
 
-    assert {option.name for option in OPTIONS.values() if option.only == "batch"} == texts.keys()
+    assert {option.name for option in OPTIONS if option.only == "batch"} == texts.keys()
     for name, text in texts.items():
         with pytest.raises(OptionError, match=rf"not valid in streaming queries \(option '{name}'\)"):
             validate(parsed({name: text}), streaming=True)
@@ -98,14 +98,14 @@ def test_options_cannot_be_changed() -> None:
     """The dataclass is frozen: a stage cannot change what another one reads."""
     options = parsed({})
 
-    for attribute in (*OPTIONS, "given", "kafka"):
+    for attribute in (*ATTRIBUTES.values(), "given", "kafka"):
         with pytest.raises(FrozenInstanceError):
             setattr(options, attribute, None)
 
 
 def test_the_table_is_the_fields_of_the_dataclass() -> None:
     """Every field is a row of the table, but for those about the whole: what was given, what it is for."""
-    assert list(OPTIONS) == [
+    assert list(ATTRIBUTES.values()) == [
         field.name for field in fields(Options) if field.name not in {"given", "kafka", "is_stream"}
     ]
 
@@ -311,7 +311,7 @@ def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
 
 def test_a_secret_option_is_not_in_its_own_error() -> None:
     """The error of an option that may be secret does not repeat the text."""
-    assert {option.name for option in OPTIONS.values() if option.secret} == {
+    assert {option.name for option in OPTIONS if option.secret} == {
         "claimCheckLocation",
         "path",
         "metricsPath",
@@ -338,7 +338,7 @@ def test_options_travel_to_workers() -> None:
     assert (arrived.kafka, arrived.given) == (options.kafka, options.given)
 
 
-@pytest.mark.parametrize("name", [option.name for option in OPTIONS.values() if "event" not in option.outputs])
+@pytest.mark.parametrize("name", [option.name for option in OPTIONS if "event" not in option.scope.outputs])
 def test_an_option_of_typed_columns_is_refused_for_events(name: str) -> None:
     """An option that does not apply to an output is refused with the outputs that it applies to, and a remedy."""
     value = {"unspecifiedDecimal": "string", "zeroDate": "null", "onSchemaDrift": "rescue"}.get(name, "a int")

@@ -11,10 +11,6 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import (
     EARLIEST,
     LATEST,
-    AtTime,
-    ByPartition,
-    ByTime,
-    Everywhere,
     Moment,
     by_partition,
     end_spec,
@@ -38,21 +34,21 @@ def options(**given: Any) -> Options:
 def test_the_precedence_is_sparks() -> None:
     """A timestamp has precedence over timestamps by partition, and these over offsets; the same at the end."""
     given: dict[str, Any] = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 9}}}
-    assert start_spec(options(**given), streaming=False) == ByPartition({T0: 5})
-    assert end_spec(options(**given)) == ByPartition({T0: 9})
+    assert start_spec(options(**given), streaming=False) == {T0: 5}
+    assert end_spec(options(**given)) == {T0: 9}
     given |= {"startingOffsetsByTimestamp": {"t": {"0": 77}}, "endingOffsetsByTimestamp": {"t": {"0": 99}}}
-    assert start_spec(options(**given), streaming=False) == ByTime({T0: 77})
-    assert end_spec(options(**given)) == ByTime({T0: 99})
+    assert start_spec(options(**given), streaming=False) == {T0: Moment(77)}
+    assert end_spec(options(**given)) == {T0: Moment(99)}
     given |= {"startingTimestamp": "7", "endingTimestamp": "9"}
-    assert start_spec(options(**given), streaming=False) == AtTime(7)
-    assert end_spec(options(**given)) == AtTime(9)
+    assert start_spec(options(**given), streaming=False) == Moment(7)
+    assert end_spec(options(**given)) == Moment(9)
 
 
 @pytest.mark.parametrize(("streaming", "start"), [(False, EARLIEST), (True, LATEST)])
 def test_defaults_differ_between_batch_and_streaming(streaming: bool, start: int) -> None:
     """A batch read starts at the earliest and ends at the latest; a stream starts at the latest."""
-    assert start_spec(options(), streaming=streaming) == Everywhere(start)
-    assert end_spec(options()) == Everywhere(LATEST)
+    assert start_spec(options(), streaming=streaming) == start
+    assert end_spec(options()) == LATEST
 
 
 @pytest.mark.parametrize(
@@ -150,9 +146,9 @@ def test_json_must_name_exactly_the_partitions_there_are() -> None:
     """A missing or extra partition is an error with both lists, for offsets and for times."""
     for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
         with pytest.raises(OptionError, match=r"for Kafka start offsets don't match.*Assigned: \[t-0, t-1\]"):
-            by_partition(ByPartition(offsets), [T1, T0], "start")
+            by_partition(offsets, [T1, T0], "start")
         with pytest.raises(OptionError, match=r"timestamp based end offsets don't match.*Assigned: \[t-0, t-1\]"):
-            by_partition(ByTime(offsets), [T1, T0], "end")
+            by_partition({key: Moment(time) for key, time in offsets.items()}, [T1, T0], "end")
 
 
 def test_assigned_partitions_are_compared_without_a_broker() -> None:
@@ -163,10 +159,10 @@ def test_assigned_partitions_are_compared_without_a_broker() -> None:
 
 def test_each_spec_by_partition() -> None:
     """Every form of a start gives an offset, or a time, for each partition."""
-    assert by_partition(Everywhere(LATEST), [T1, T0], "start") == {T0: LATEST, T1: LATEST}
-    assert by_partition(AtTime(7), [T0], "start") == {T0: Moment(7)}
-    assert by_partition(ByPartition({T0: -2, T1: 4}), [T0, T1], "start") == {T0: EARLIEST, T1: 4}
-    assert by_partition(ByTime({T0: 8}), [T0], "start") == {T0: Moment(8)}
+    assert by_partition(LATEST, [T1, T0], "start") == {T0: LATEST, T1: LATEST}
+    assert by_partition(Moment(7), [T0], "start") == {T0: Moment(7)}
+    assert by_partition({T0: -2, T1: 4}, [T0, T1], "start") == {T0: EARLIEST, T1: 4}
+    assert by_partition({T0: Moment(8)}, [T0], "start") == {T0: Moment(8)}
 
 
 SECONDS = 1_790_000_040  # 2026-09-21 14:14 UTC

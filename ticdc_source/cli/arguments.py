@@ -15,12 +15,11 @@ from typing import NoReturn, TypeVar
 from ticdc_source.cli.screen import errors, visible
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.names import HIDDEN, is_of_registry, refuse_unknown, without_secrets
-from ticdc_source.options.options import OPTIONS
+from ticdc_source.options.names import HIDDEN, applies_to, is_option, refuse_unknown, without_secrets
+from ticdc_source.options.option import Use
 from ticdc_source.options.parsers import LARGEST_LONG, ParseError
 
 __all__ = [
-    "EFFECTIVE",
     "WRONG_ARGUMENTS",
     "ArgumentParser",
     "add_connection",
@@ -53,27 +52,8 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 # Options whose place an argument has taken.
 _ARGUMENTS = {"subscribe": "--topic", "kafka.bootstrap.servers": "--bootstrap-servers"}
-_TOPICS = frozenset({"assign", "subscribePattern"})  # refused beside --topic
-_RECORDS = frozenset({
-    "failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs", "maxBytesPerBatch", "maxMessageBytes", "maxRowsPerBatch", "nativeCode",
-    "strictOptions",
-})  # fmt: skip
-# What `tail` does in a way of its own: where it begins, which columns it reads, and how it divides the read.
-_OWN_OF_TAIL = frozenset({
-    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "outputFormat", "includeMetadata",
-    "metadataColumnPrefix", "columnNameOfCorruptRecord", "variantJson", "minPartitions", "maxRecordsPerPartition",
-    "metricsPath",
-})  # fmt: skip
-_OF_REGISTRY = frozenset(row.name for row in OPTIONS.values() if is_of_registry(row.name))
-_EVENTS = {row.name for row in OPTIONS.values() if "event" in row.outputs and row.only != "stream"}
-# The options that have an effect, by command. `inspect` repeats all of them in the code that it prints, and `doctor`
-# checks all of them.
-EFFECTIVE: Mapping[str, frozenset[str]] = {
-    "tail": frozenset(_EVENTS - _OWN_OF_TAIL),
-    "lag": _RECORDS | _OF_REGISTRY | {"protocol", "valueCompression", "inferSchema.timeoutMs"},
-}
+# The commands that use only some options. `inspect` repeats all in the code that it prints, and `doctor` checks all.
+_SELECTIVE: Mapping[str, Use] = {"tail": "tail", "lag": "lag"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -157,10 +137,6 @@ def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
 count = parsers.whole_number(1, LARGEST_LONG)
 
 
-def _servers(text: str) -> str:
-    return ",".join(parsers.servers(text))
-
-
 def _name_and_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -176,31 +152,41 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which brokers and which topics."""
-    group = parser.add_argument_group("connection")
-    group.add_argument(
-        "--bootstrap-servers",
-        "--bootstrap-server",  # of Kafka's own commands
-        type=argument(_servers, secret=True),
-        required=True,
-        metavar="HOST:PORT[,…]",
-        help="Kafka's brokers",
-    )
-    group.add_argument(
-        "--topic",
-        type=argument(_topics),
-        required=True,
-        metavar="TOPIC[,…]",
-        help="the topics",
-    )
-    _add_options(
-        group,
+    _add_source(
+        parser.add_argument_group("connection"),
         "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
         "a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
         "machine see the arguments of a command",
+        required=True,
     )
 
 
-def _add_options(group: argparse._ArgumentGroup, conf: str, properties: str) -> None:  # argparse has no public name
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
+    _add_source(
+        parser.add_argument_group("what replaces the file"),
+        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
+        "a file of Kafka client properties",
+        required=False,
+    )
+
+
+def _add_source(
+    group: argparse._ArgumentGroup,  # argparse has no public name
+    conf: str,
+    properties: str,
+    *,
+    required: bool,
+) -> None:
+    group.add_argument(
+        "--bootstrap-servers",
+        "--bootstrap-server",  # of Kafka's own commands
+        type=argument(lambda text: ",".join(parsers.servers(text)), secret=True),
+        required=required,
+        metavar="HOST:PORT[,…]",
+        help="Kafka's brokers",
+    )
+    group.add_argument("--topic", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="the topics")
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
@@ -210,19 +196,6 @@ def _add_options(group: argparse._ArgumentGroup, conf: str, properties: str) -> 
         help=conf,
     )
     group.add_argument("--properties", type=argument(file_path), metavar="FILE", help=properties)
-
-
-def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that replace what `sync.toml` says of brokers, topics and options of the source."""
-    group = parser.add_argument_group("what replaces the file")
-    servers = argument(_servers, secret=True)
-    group.add_argument("--bootstrap-servers", type=servers, metavar="HOST:PORT[,…]", help="Kafka's brokers")
-    group.add_argument("--topic", type=argument(_topics), metavar="TOPIC[,…]", help="the topics")
-    _add_options(
-        group,
-        "an option of the source, such as timeZone=Asia/Shanghai; no secret; any number",
-        "a file of Kafka client properties",
-    )
 
 
 def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
@@ -286,16 +259,14 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _full(name: str) -> str:
-    """Return the name of an option in a file of properties: one of the schema registry, or else of the Kafka client."""
-    return name if name.startswith(_KAFKA) or is_of_registry(name) else _KAFKA + name
+    """Return the name of an option in a file of properties, where names of the Kafka client need no `kafka.`."""
+    return name if name.startswith(_KAFKA) or is_option(name) else _KAFKA + name
 
 
 def _has_effect(name: str, command: str) -> bool:
     """Return whether an option has an effect in a command, after a warning if it has none."""
-    lowered = name.lower()
-    ours = next((row.name for row in OPTIONS.values() if row.name.lower() == lowered), None)
-    says = _ARGUMENTS.get(lowered)
-    if says is None and (ours is None or ours in EFFECTIVE.get(command, {ours}) | _TOPICS):
+    says = _ARGUMENTS.get(name.lower())
+    if says is None and (command not in _SELECTIVE or applies_to(_SELECTIVE[command], name)):
         return True
     reason = "" if says is None else f": {says} says it"
     warn(f"Option '{name}' has no effect in ticdc-source {command} and is ignored{reason}")

@@ -6,35 +6,17 @@ Without NAME, all of them; with NAME, those whose name has it as a part, in any 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
 
 from ticdc_source.cli.arguments import argument, words
 from ticdc_source.cli.screen import Table, output, print_json
 from ticdc_source.errors import OptionError, nearest
-from ticdc_source.options.kafka_client import REFUSED, SETTINGS, WITHOUT_EFFECT
+from ticdc_source.options.kafka_client import SETTINGS
 from ticdc_source.options.option import ALL_OUTPUTS, Option
 from ticdc_source.options.options import OPTIONS
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
 SUMMARY = "the options of the source, with defaults and meaning"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """A property of the Kafka client.
-
-    Attributes:
-        name: as it is given, with `kafka.`.
-        same_as: another name that kafka-python has for it; None if it has the same one.
-        effect: `used`, `none` or `refused`.
-        meaning: why it is refused, or empty.
-    """
-
-    name: str
-    same_as: str | None = None
-    effect: str = "used"
-    meaning: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,36 +28,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show options."""
     wanted = (arguments.name or "").lower()
-    options = [option for option in OPTIONS.values() if wanted in option.name.lower()]
-    settings = [setting for setting in _settings() if wanted in setting.name.lower()]
+    options = [option for option in OPTIONS if wanted in option.name.lower()]
+    settings = [setting for setting in SETTINGS if wanted in setting.name.lower()]
     if not options and not settings:
-        names = [option.name for option in OPTIONS.values()] + [setting.name for setting in _settings()]
-        near = nearest(arguments.name, names, 3)
+        near = nearest(arguments.name, [option.name for option in (*OPTIONS, *SETTINGS)], 3)
         msg = f"No option has '{arguments.name}' in its name" + (f"; did you mean {', '.join(near)}?" if near else "")
         raise OptionError(msg)
     if arguments.json:
-        print_json({"version": 1, "options": list(map(_as_json, options)), "kafka": list(map(asdict, settings))})
+        kafka = [_setting_as_json(setting) for setting in settings]
+        print_json({"version": 1, "options": list(map(_as_json, options)), "kafka": kafka})
     else:
         _show(options, settings)
     return 0
 
 
-def _settings() -> list[_Setting]:
-    used = [
-        _Setting(
-            name=f"kafka.{setting.java or setting.name}",
-            same_as=f"kafka.{setting.name}"
-            if setting.java and setting.java.replace(".", "_") != setting.name
-            else None,
-        )
-        for setting in SETTINGS
-    ]
-    ignored = [_Setting(name=f"kafka.{name}", effect="none") for name in sorted(WITHOUT_EFFECT)]
-    refused = [_Setting(name=f"kafka.{name}", effect="refused", meaning=why) for name, why in REFUSED.items()]
-    return [*used, *ignored, *refused]
+def _same_as(setting: Option) -> str | None:
+    """Return kafka-python's name of a setting; None if it is Java's with underscores."""
+    name, same = setting.names
+    return same if setting.effect == "used" and same.replace(".", "_") != name.replace(".", "_") else None
 
 
-def _show(options: list[Option], settings: list[_Setting]) -> None:
+def _show(options: list[Option], settings: list[Option]) -> None:
     screen = output()
     if options:
         table = Table("option", "default", "meaning", title="Options")
@@ -85,17 +58,19 @@ def _show(options: list[Option], settings: list[_Setting]) -> None:
     if settings:
         table = Table("property", "", title="Properties of the Kafka client")
         for setting in settings:
-            same = f"the same as {setting.same_as}" if setting.same_as else ""
-            text = {"used": same, "none": "has no effect here", "refused": f"refused: {setting.meaning}"}[
-                setting.effect
-            ]
+            same = _same_as(setting)
+            text = {
+                "used": f"the same as {same}" if same else "",
+                "none": "has no effect here",
+                "refused": f"refused: {setting.meaning}",
+            }[setting.effect]
             table.add_row((setting.name, "cyan"), text)
         screen.show(table)
 
 
 def _scope(option: Option) -> str:
     scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
-    others = [each for each in ALL_OUTPUTS if each not in option.outputs]
+    others = [each for each in ALL_OUTPUTS if each not in option.scope.outputs]
     return scope + (f" (not with outputFormat {' or '.join(others)})" if others else "")
 
 
@@ -105,6 +80,15 @@ def _as_json(option: Option) -> dict[str, object]:
         "default": option.default or None,
         "meaning": option.meaning,
         "only": option.only,
-        "outputs": list(option.outputs),
+        "outputs": list(option.scope.outputs),
         "secret": option.secret,
+    }
+
+
+def _setting_as_json(setting: Option) -> dict[str, object]:
+    return {
+        "name": setting.name,
+        "same_as": _same_as(setting),
+        "effect": setting.effect,
+        "meaning": setting.meaning,
     }

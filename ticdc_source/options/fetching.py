@@ -14,8 +14,7 @@ class FetchSettings:
     Attributes:
         max_records: records in a chunk at most.
         max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
-        include_headers: whether chunks have headers.
-        poll_timeout_ms: how many milliseconds to wait for a record that should be there.
+        poll_timeout_ms: how long to wait for a record that should be there.
         fail_on_data_loss: whether missing records are an error, or a warning.
         lost_too: what the warning adds: what else is lost with records.
         max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,

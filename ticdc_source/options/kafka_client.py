@@ -13,18 +13,14 @@ from typing import Literal, TypeAlias
 
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.client_setting import made, setting, settings_of
+from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
 from ticdc_source.options.secret import Secret
 from ticdc_source.options.security import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 
-__all__ = ["BY_NAME", "REFUSED", "SETTINGS", "WITHOUT_EFFECT", "ClientSettings", "client_settings"]
+__all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
 
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-
-
-def _servers(text: str) -> tuple[str, ...]:
-    return tuple(parsers.servers(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +36,7 @@ class ClientSettings:
         tls: None without TLS.
     """
 
-    bootstrap_servers: tuple[str, ...] = setting("bootstrap.servers", _servers, default=())
+    bootstrap_servers: tuple[str, ...] = setting("bootstrap.servers", parsers.servers, default=())
     client_id: str = setting("client.id", parsers.stripped, default="ticdc-source")
     client_rack: str | None = setting("client.rack", parsers.stripped)
     client_dns_lookup: str | None = setting(
@@ -90,17 +86,8 @@ class ClientSettings:
     tls: TLSSettings | None = None
 
 
-SETTINGS = (
-    *settings_of(ClientSettings),
-    *settings_of(SASLSettings, "sasl_"),
-    *settings_of(LoginTimes, "sasl_login_"),
-    *settings_of(TLSSettings, "ssl_"),
-)
-
-BY_NAME = {key: row for row in SETTINGS for key in (row.java, row.name) if key is not None}
-
 # Java settings without effect on a reader that joins no group and names its partitions, or on Python's TLS.
-WITHOUT_EFFECT = frozenset(
+_WITHOUT_EFFECT = frozenset(
     {
         "auto.commit.interval.ms",
         "exclude.internal.topics",
@@ -134,37 +121,45 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 
-REFUSED = {
+_BY_CLIENT_ID = ": a token is asked for with a client's id and secret"
+# Settings that would change which records are read, or how; with what to say behind "is not supported".
+_REFUSED = {
     "auto.offset.reset": (
-        "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' "
-        "to 'earliest' or 'latest' to specify where to start. Structured Streaming manages which offsets "
-        "are consumed internally, rather than relying on the kafkaConsumer to do it. This will ensure that "
-        "no data is missed when new topics/partitions are dynamically subscribed. Note that "
-        "'startingoffsets' only applies when a new Streaming query is started, and that resuming will "
-        "always pick up from where the query left off. The command 'ticdc-source options' lists all options."
+        ". Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify where to start. "
+        "Structured Streaming manages which offsets are consumed internally, rather than relying on the kafkaConsumer "
+        "to do it. This will ensure that no data is missed when new topics/partitions are dynamically subscribed. Note "
+        "that 'startingoffsets' only applies when a new Streaming query is started, and that resuming will always pick "
+        "up from where the query left off. The command 'ticdc-source options' lists all options."
     ),
-    "key.deserializer": (
-        "Kafka option 'key.deserializer' is not supported as keys are read as bytes; see the option 'includeMetadata'."
-    ),
-    "value.deserializer": (
-        "Kafka option 'value.deserializer' is not supported as values are read as bytes and decoded by "
-        "protocol; see the option 'protocol'."
-    ),
-    "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
-    "sasl.login.class": "Kafka option 'sasl.login.class' is not supported: it names a class of Java",
-    "sasl.oauthbearer.assertion.file": (
-        "Kafka option 'sasl.oauthbearer.assertion.file' is not supported: a token is asked for with a client's id and "
-        "secret"
-    ),
-    "sasl.oauthbearer.assertion.private.key.file": (
-        "Kafka option 'sasl.oauthbearer.assertion.private.key.file' is not supported: a token is asked for with a "
-        "client's id and secret"
-    ),
-    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
-    "allow.auto.create.topics": (
-        "Kafka option 'allow.auto.create.topics' is not supported: reading never creates a topic"
-    ),
+    "key.deserializer": " as keys are read as bytes; see the option 'includeMetadata'.",
+    "value.deserializer": " as values are read as bytes and decoded by protocol; see the option 'protocol'.",
+    "enable.auto.commit": "",
+    "sasl.login.class": ": it names a class of Java",
+    "sasl.oauthbearer.assertion.file": _BY_CLIENT_ID,
+    "sasl.oauthbearer.assertion.private.key.file": _BY_CLIENT_ID,
+    "interceptor.classes": "",
+    "allow.auto.create.topics": ": reading never creates a topic",
 }
+
+
+def _not_passed_on(java: str, effect: Literal["none", "refused"], meaning: str = "") -> Option:
+    # Its value may be secret: nobody has looked at it.
+    name, field = f"kafka.{java}", java.replace(".", "_")
+    return Option(name=name, field=field, parse=str, scope=CLIENT, meaning=meaning, secret=True, effect=effect)
+
+
+SETTINGS = (
+    *rows_of(ClientSettings),
+    *rows_of(SASLSettings, "sasl_"),
+    *rows_of(LoginTimes, "sasl_login_"),
+    *rows_of(TLSSettings, "ssl_"),
+    *(_not_passed_on(java, "none") for java in sorted(_WITHOUT_EFFECT)),
+    *(
+        _not_passed_on(java, "refused", f"Kafka option '{java}' is not supported{why}")
+        for java, why in _REFUSED.items()
+    ),
+)
+SETTINGS_BY_NAME = {name: row for row in SETTINGS for name in row.names}
 
 _GROUP_ID_WARNING = (
     "Kafka option 'kafka.group.id' has been set on this query, it is not recommended to set this option. "
@@ -187,21 +182,24 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.
     """
     given: dict[str, object] = {}
-    for name, text in options.kafka.items():
-        _refuse(name)
-        row = BY_NAME.get(name)
-        if row is None:
+    for name, text in ((f"kafka.{name}", text) for name, text in options.kafka.items()):
+        row = SETTINGS_BY_NAME.get(name)
+        if row is None or row.effect == "none":
             continue  # `options.names` reports it
-        if row.name in given:
-            msg = f"Options 'kafka.{row.java}' and 'kafka.{row.name}' are the same: give one of them"
+        if row.effect == "refused":
+            raise OptionError(row.meaning)
+        if row.field in given:
+            msg = f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them"
             raise OptionError(msg)
-        given[row.name] = row.value_of(text, f"kafka.{name}")
+        given[row.field] = row.value_of(text, name)
     if driver and "group_id" in given:
         warn(_GROUP_ID_WARNING)
         if options.is_given("groupIdPrefix"):
             msg = "Option 'groupIdPrefix' will be ignored as option 'kafka.group.id' has been set."
             warn(msg)
-    settings = made(ClientSettings, {"client_id": _client_id(options.group_id_prefix, driver=driver), **given})
+    # In Spark it is the prefix of a group id. This source joins no group, so brokers see it in the client id.
+    client_id = f"{options.group_id_prefix or 'ticdc-source'}-{'driver' if driver else 'executor'}"
+    settings = made(ClientSettings, {"client_id": client_id, **given})
     protocol = settings.security_protocol
     sasl, times = made(SASLSettings, given, "sasl_"), made(LoginTimes, given, "sasl_login_")
     return replace(
@@ -211,17 +209,6 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
         tls=made(TLSSettings, given, "ssl_") if protocol.endswith("SSL") else None,
         broker_timeout_ms=options.broker_timeout_ms if options.is_stream else None,
     )
-
-
-def _client_id(prefix: str | None, *, driver: bool) -> str:
-    # In Spark it is the prefix of a group id. This source joins no group, so brokers see it in the client id.
-    return f"{prefix or 'ticdc-source'}-{'driver' if driver else 'executor'}"
-
-
-def _refuse(name: str) -> None:
-    reason = REFUSED.get(name.replace("_", "."))
-    if reason is not None:
-        raise OptionError(reason)
 
 
 def _with_fitting_times(settings: ClientSettings, given: Container[str]) -> ClientSettings:

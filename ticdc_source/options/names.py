@@ -9,14 +9,17 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ticdc_source.errors import OptionError, nearest, warn
-from ticdc_source.options.kafka_client import BY_NAME, REFUSED, WITHOUT_EFFECT
-from ticdc_source.options.options import OPTIONS, Options
+from ticdc_source.options.kafka_client import SETTINGS_BY_NAME
+from ticdc_source.options.option import Option, Use
+from ticdc_source.options.options import MESSAGES, OPTIONS, Options
 
 __all__ = [
     "HIDDEN",
+    "applies_to",
+    "applies_to_frames",
+    "applies_to_records",
     "edit_distance",
     "is_of_messages",
-    "is_of_registry",
     "is_option",
     "refuse_misspelt",
     "refuse_unknown",
@@ -26,14 +29,9 @@ __all__ = [
 
 HIDDEN = "…"  # stands for a value that may be secret
 
-_OF_MESSAGES = frozenset({"protocol", "valuecompression", "maxmessagebytes", "tableddl", "terminator"})
-_OWN = {option.name.lower(): option.name for option in OPTIONS.values()}
-_BEGIN_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.", "proxy.", "http.", "glue.")
-_OF_REGISTRY = {name for name in _OWN if name.startswith(_BEGIN_REGISTRY)}
-_SECRET = {option.name.lower() for option in OPTIONS.values() if option.secret}
-_REFUSED = {*REFUSED, *(name.replace(".", "_") for name in REFUSED)}  # `client_settings` says why
-_KAFKA = {name.lower(): name for name in (*BY_NAME, *_REFUSED, *WITHOUT_EFFECT)}
-_NAMES = {**_OWN, **{f"kafka.{lowered}": f"kafka.{name}" for lowered, name in _KAFKA.items()}}
+# Every name that has a meaning, in lower case. Those of the Kafka client are written so.
+_ROWS: Mapping[str, Option] = {**{row.name.lower(): row for row in OPTIONS}, **SETTINGS_BY_NAME}
+_NAMES = {lowered: lowered if lowered in SETTINGS_BY_NAME else row.name for lowered, row in _ROWS.items()}
 
 # What Spark itself adds: the properties of CREATE TABLE, and its own way to say where a table is.
 _SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|external|location|__.*)$")
@@ -48,14 +46,32 @@ _STEM = 3  # letters of a word, at least; a shorter word, such as `By`, may be l
 _BETWEEN_WORDS = str.maketrans("", "", "._- ")
 
 
+def is_option(name: str) -> bool:
+    """Return whether an option, or a setting of the Kafka client with `kafka.`, has this name, in any case."""
+    return name.lower() in _ROWS
+
+
+def applies_to(use: Use, name: str) -> bool:
+    """Return whether an option, in any case, has an effect there; one without a meaning has none to lose."""
+    row = _ROWS.get(name.lower())
+    return row is None or (use in row.scope.uses and not (row.only == "stream" and use in ("tail", "lag")))
+
+
+def applies_to_frames(name: str) -> bool:
+    """Return whether an option, in any case, applies to the records of a DataFrame, and not to fetching them."""
+    return applies_to("frames", name) and not name.lower().startswith(_PREFIX)
+
+
+def applies_to_records(name: str) -> bool:
+    """Return whether an option, in any case, applies to `outputFormat=record`; one without a meaning does."""
+    row = _ROWS.get(name.lower())
+    return row is None or "record" in row.scope.outputs
+
+
 def is_of_messages(name: str) -> bool:
     """Return whether an option, in any case, says how messages are parsed, whatever their table."""
-    return name.lower().startswith("csv.") or name.lower() in _OF_MESSAGES or is_of_registry(name)
-
-
-def is_of_registry(name: str) -> bool:
-    """Return whether a name, in any case, is an option of the schema registry."""
-    return name.lower() in _OF_REGISTRY
+    row = _ROWS.get(name.lower())
+    return row is not None and row.scope == MESSAGES
 
 
 def refuse_misspelt(given: Iterable[str]) -> None:
@@ -69,7 +85,7 @@ def refuse_misspelt(given: Iterable[str]) -> None:
     """
     for name in sorted(given):
         lowered = name.lower()
-        if lowered in _NAMES or _is_sparks(lowered):
+        if lowered in _ROWS or _is_sparks(lowered):
             continue
         meant = _meant(lowered)
         if meant is not None:
@@ -91,8 +107,8 @@ def refuse_unknown(given: Iterable[str]) -> None:
 
 def _hint_of(lowered: str) -> str:
     prefix = _PREFIX if lowered.startswith(_PREFIX) else ""  # which alone says nothing
-    similar = nearest(lowered.removeprefix(prefix), _KAFKA.values() if prefix else _NAMES.values())
-    near = _meant(lowered) or next((prefix + each for each in similar), None)
+    names = [name.removeprefix(prefix) for name in _NAMES.values() if name.startswith(prefix)]
+    near = _meant(lowered) or next((prefix + each for each in nearest(lowered.removeprefix(prefix), names)), None)
     return f"did you mean '{near}'?" if near else "the command 'ticdc-source options' lists all"
 
 
@@ -106,10 +122,10 @@ def warn_of_unknown(options: Options) -> None:
         if name in _SPARKS_PATHS:
             warn(f"Option '{name}' has no effect: load() takes one path")
             continue
-        if name.startswith("kafka.") and name.removeprefix("kafka.") in WITHOUT_EFFECT:
+        row = _ROWS.get(name)
+        if row is not None and row.effect == "none":
             warn(f"Option '{name}' has no effect here and is ignored")
-            continue
-        if name in _NAMES or _is_sparks(name):
+        if row is not None or _is_sparks(name):
             continue
         hint = _hint_of(name)
         if options.strict_options:
@@ -118,21 +134,10 @@ def warn_of_unknown(options: Options) -> None:
         warn(f"Unknown option '{name}' is ignored; {hint}")
 
 
-def is_option(name: str) -> bool:
-    """Return whether an option, or a setting of the Kafka client with `kafka.`, has this name, in any case."""
-    return name.lower() in _NAMES
-
-
 def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
     """Return options with `HIDDEN` for each value that may be secret, also that of a name without a meaning."""
-    return {name: text if _is_public(name.lower()) else HIDDEN for name, text in given.items()}
-
-
-def _is_public(name: str) -> bool:
-    if name.startswith("kafka."):
-        setting = BY_NAME.get(name.removeprefix("kafka."))
-        return setting is not None and not setting.is_secret
-    return name in _OWN and name not in _SECRET
+    rows = {name: _ROWS.get(name.lower()) for name in given}
+    return {name: HIDDEN if row is None or row.secret else given[name] for name, row in rows.items()}
 
 
 def _is_sparks(name: str) -> bool:
@@ -141,8 +146,8 @@ def _is_sparks(name: str) -> bool:
 
 def _meant(lowered: str) -> str | None:
     """Return the name of which another one is surely a form; None if that may have a meaning for another program."""
-    if lowered in _KAFKA:
-        return _PREFIX + _KAFKA[lowered]
+    if _PREFIX + lowered in _ROWS:
+        return _PREFIX + lowered
     joined = lowered.translate(_BETWEEN_WORDS)
     return (
         _JOINED.get(joined)
@@ -166,21 +171,17 @@ def _beginning(letters: str) -> str:
 _JOINED = {
     lowered.translate(_BETWEEN_WORDS): name
     for lowered, name in (
-        {_PREFIX + lowered: name for lowered, name in _OWN.items()}
+        {_PREFIX + row.name.lower(): row.name for row in OPTIONS}
         | dict(sorted(_NAMES.items(), key=lambda each: each[1].count(".")))
     ).items()
 }
-_SHORTENED = [(_shortened(name), name) for name in _OWN.values()]
+_SHORTENED = [(_shortened(row.name), row.name) for row in OPTIONS]
 
 
 def _nearest(name: str) -> str | None:
     distances = {other: edit_distance(name, other) for other in _NAMES if abs(len(other) - len(name)) <= _MISSPELT}
-    near = [(distance, other) for other, distance in distances.items() if distance <= _most_letters(other)]
+    near = [(far, other) for other, far in distances.items() if far <= (_MISSPELT if len(other) > _SHORT else 1)]
     return _NAMES[min(near)[1]] if near else None
-
-
-def _most_letters(name: str) -> int:
-    return _MISSPELT if len(name) > _SHORT else 1
 
 
 def edit_distance(first: str, second: str) -> int:

@@ -1,20 +1,38 @@
-"""One row of the table of options: its name, its parser, and what the documentation says of it."""
+"""The rows of the table of options: those of the source, and the settings of the Kafka client.
+
+A row is the metadata of a dataclass field: `Scope.option` and `Scope.optional` declare one of the source, `setting` one
+of the client.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar, overload
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import ParseError
 
-__all__ = ["ALL_OUTPUTS", "DECODED", "TYPED", "Option", "Output", "option"]
+__all__ = [
+    "ALL_OUTPUTS",
+    "CLIENT",
+    "DECODED",
+    "TYPED",
+    "Option",
+    "Output",
+    "Scope",
+    "Use",
+    "made",
+    "rows_of",
+    "setting",
+]
 
 Value = TypeVar("Value")
 OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
 Output: TypeAlias = Literal["changelog", "envelope", "event", "record"]
+# Who reads: Spark from topics, from files, or from a DataFrame of records; and two commands.
+Use: TypeAlias = Literal["topics", "files", "frames", "tail", "lag"]
 
 ALL_OUTPUTS: tuple[Output, ...] = ("changelog", "envelope", "event", "record")
 # The outputs whose messages are decoded.
@@ -22,75 +40,127 @@ DECODED: tuple[Output, ...] = ("changelog", "envelope", "event")
 # The outputs with typed columns. The JSON of `event` has every column of every table, as the messages have it.
 TYPED: tuple[Output, ...] = ("changelog", "envelope")
 
+_KAFKA = "kafka."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One row of the table of options: the metadata of one field of `Options`.
+    """One row of the table.
 
     Attributes:
-        name: The documented name.
+        name: The documented name; of the client it is `kafka.` and Java's name, if Java's client has the setting.
+        field: The name of the field; of a setting of the client, kafka-python's name.
         parse: Turns text into the value, or raises `ParseError`.
+        scope: What it applies to.
         default: The default as the documentation prints it ("" for none).
-        meaning: One line for the documentation.
+        meaning: One line for the documentation; of a refused setting, why.
         only: The kind of read that has the option; None if both have it.
-        outputs: The values of `outputFormat` that the option applies to; with the others it is refused.
-        secret: Error messages do not repeat the text that was given.
+        secret: Error messages do not repeat the text that was given, and nothing shows it.
+        effect: A setting of the client may have none here, or be refused.
     """
 
     name: str
+    field: str = ""
     parse: Callable[[str], object]
-    default: str
-    meaning: str
-    only: OneKind | None
-    outputs: tuple[Output, ...]
-    secret: bool
+    scope: Scope
+    default: str = ""
+    meaning: str = ""
+    only: OneKind | None = None
+    secret: bool = False
+    effect: Literal["used", "none", "refused"] = "used"
 
-    def value_of(self, text: str) -> object:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which it can be given: a setting of the client also under kafka-python's."""
+        return (self.name, _KAFKA + self.field) if self.name.startswith(_KAFKA) else (self.name,)
+
+    def value_of(self, text: str, name: str | None = None) -> object:
         """Return the value that a text stands for.
+
+        Args:
+            text: What was given. No error repeats that of a setting of the client.
+            name: What an error calls the option, if not by its documented name.
 
         Raises:
             OptionError: The text is not a value of this option.
         """
+        name = name or self.name
         try:
             return self.parse(text)
         except ParseError as error:
-            raise OptionError(error.of(self.name, None if self.secret else text)) from None
+            raise OptionError(error.of(name, None if self.secret or name.startswith(_KAFKA) else text)) from None
         except ValueError as error:  # Python's, of a number with thousands of digits
-            msg = f"Option '{self.name}': {error}"
+            msg = f"Option '{name}': {error}"
             raise OptionError(msg) from None
 
 
+class Scope(NamedTuple):
+    """What some options apply to.
+
+    Attributes:
+        uses: Who has them; the others refuse them, or warn that they have no effect.
+        outputs: The values of `outputFormat` that they apply to; with the others they are refused.
+    """
+
+    uses: frozenset[Use]
+    outputs: tuple[Output, ...] = ALL_OUTPUTS
+
+    def option(
+        self, name: str, parse: Callable[[str], Value], meaning: str, *, default: str, only: OneKind | None = None
+    ) -> Value:
+        """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
+        row = Option(name=name, parse=parse, scope=self, default=default, meaning=meaning, only=only)
+        return dataclasses.field(default=parse(default), metadata={"option": row})
+
+    def optional(
+        self,
+        name: str,
+        parse: Callable[[str], Value],
+        meaning: str,
+        *,
+        only: OneKind | None = None,
+        secret: bool = False,
+    ) -> Value | None:
+        """Declare a field that is None unless the option is given."""
+        row = Option(name=name, parse=parse, scope=self, meaning=meaning, only=only, secret=secret)
+        return dataclasses.field(default=None, metadata={"option": row})
+
+
+# How records are fetched from topics.
+CLIENT = Scope(frozenset({"topics", "tail", "lag"}))
+
+
 @overload
-def option(
-    name: str,
-    parse: Callable[[str], Value],
-    meaning: str,
-    *,
-    only: OneKind | None = ...,
-    outputs: tuple[Output, ...] = ...,
-    secret: bool = ...,
-) -> Value | None: ...
+def setting(java: str | None, parse: Callable[[str], Value | None], *, secret: bool = ...) -> Value | None: ...
 @overload
-def option(
-    name: str,
-    parse: Callable[[str], Value],
-    meaning: str,
-    *,
-    default: str,
-    only: OneKind | None = ...,
-    outputs: tuple[Output, ...] = ...,
-    secret: bool = ...,
-) -> Value: ...
-def option(
-    name: str,
-    parse: Callable[[str], Value],
-    meaning: str,
-    *,
-    default: str = "",
-    only: OneKind | None = None,
-    outputs: tuple[Output, ...] = ALL_OUTPUTS,
-    secret: bool = False,
+def setting(java: str | None, parse: Callable[[str], Value], *, default: Value) -> Value: ...
+def setting(
+    java: str | None, parse: Callable[[str], Value], *, default: Value | None = None, secret: bool = False
 ) -> Value | None:
-    """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
-    row = Option(name=name, parse=parse, default=default, meaning=meaning, only=only, outputs=outputs, secret=secret)
-    return dataclasses.field(default=parse(default) if default else None, metadata={"option": row})
+    """Declare a setting of the client as a field, whose name is kafka-python's.
+
+    Args:
+        java: Java's name without `kafka.`; None if only kafka-python has the setting.
+        parse: Turns text into the value.
+        default: The value if it is not given; None leaves it to the client.
+        secret: Whether the text may be secret.
+    """
+    row = Option(name="" if java is None else _KAFKA + java, parse=parse, scope=CLIENT, secret=secret)
+    return dataclasses.field(default=default, metadata={"option": row})
+
+
+def rows_of(table: type, prefix: str = "") -> tuple[Option, ...]:
+    """Return the rows that are fields of a dataclass, with `prefix` before the fields' names."""
+    return tuple(
+        dataclasses.replace(row, name=row.name or f"{_KAFKA}{prefix}{field.name}", field=prefix + field.name)
+        for field in dataclasses.fields(table)
+        for row in [field.metadata.get("option")]
+        if row is not None
+    )
+
+
+def made(table: type[Value], given: Mapping[str, object], prefix: str = "") -> Value:
+    """Make a dataclass of those parsed settings that are its own."""
+    make: Callable[..., Value] = table
+    fields = (row.field for row in rows_of(table, prefix))
+    return make(**{field.removeprefix(prefix): given[field] for field in fields if field in given})

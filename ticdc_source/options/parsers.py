@@ -10,50 +10,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ticdc_source.errors import nearest
 from ticdc_source.options.secret import Secret
 from ticdc_source.schema.json_text import loads
-
-__all__ = [
-    "LARGEST_INT",
-    "LARGEST_LONG",
-    "ParseError",
-    "PartitionLists",
-    "PartitionNumbers",
-    "boolean",
-    "broker_version",
-    "buffer_bytes",
-    "delimiter",
-    "duration_ms",
-    "escaped",
-    "folder",
-    "host_check",
-    "integer",
-    "lower_case",
-    "metrics_folder",
-    "names",
-    "offsets",
-    "one_of",
-    "partition_lists",
-    "quote",
-    "resolved_or_integer",
-    "servers",
-    "size_bytes",
-    "split_names",
-    "stripped",
-    "subset_of",
-    "table_patterns",
-    "text",
-    "time_ms",
-    "time_zone",
-    "times",
-    "unquote_name",
-    "upper_case",
-    "whole_number",
-]
 
 Word = TypeVar("Word", bound=str)
 
@@ -74,6 +36,7 @@ _SIZE_BYTES = {None: 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb":
 _SERVER = re.compile(r"(?:[0-9A-Za-z%._-]*://)?(\[[^\]]*\]|[0-9A-Za-z._\x80-\U0010ffff-]+):([0-9]{1,5})")
 _SERVERS = "expected host:port, several separated by commas"
 _LARGEST_PORT = 65_535
+_HTTP = ("http", "https")
 _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -131,11 +94,6 @@ def _refuse_if(is_wrong: bool, expected: str) -> None:  # noqa: FBT001 (the cond
 
 
 # Words
-
-
-def text(value: str) -> str:
-    """Return the text unchanged."""
-    return value
 
 
 def stripped(value: str) -> str:
@@ -469,7 +427,7 @@ def buffer_bytes(value: str) -> int | None:
     return None if number == -1 else number
 
 
-def servers(value: str) -> list[str]:
+def servers(value: str) -> tuple[str, ...]:
     """Parse a list of `host:port`, separated by commas, also in Java's form `SSL://host:port`.
 
     Errors repeat no part of it: some write a password there.
@@ -477,7 +435,7 @@ def servers(value: str) -> list[str]:
     addresses = [server.strip() for server in value.split(",") if server.strip()]
     _refuse_if(not addresses, _SERVERS)
     try:
-        return [_server(address) for address in addresses]
+        return tuple(map(_server, addresses))
     except ParseError as error:
         if "@" not in value:
             raise
@@ -504,17 +462,23 @@ def _server(address: str) -> str:
     return f"{host}:{port}"
 
 
+def _parts_of(url: str) -> SplitResult:
+    """Split a URL; one of HTTP that is malformed has no parts."""
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme not in _HTTP or (bool(parts.hostname) and (parts.port or 1) > 0)
+    except ValueError:
+        is_whole = False
+    return parts if is_whole else urlsplit("")
+
+
 def token_endpoint(value: str) -> str:
     """Parse the URL of a token endpoint, or of a file that holds a token; errors repeat no part of it."""
     url = value.strip()
-    try:
-        parsed = urlsplit(url)
-        is_http = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
-    except ValueError:
-        parsed, is_http = urlsplit(""), False
-    is_file = parsed.scheme == "file" and not parsed.netloc and parsed.path.startswith("/")
+    parts = _parts_of(url)
+    is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
     _refuse_if(
-        not (is_http or is_file) or parsed.username is not None,
+        not (is_file or parts.scheme in _HTTP) or parts.username is not None,
         "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token",
     )
     return url
@@ -523,14 +487,8 @@ def token_endpoint(value: str) -> str:
 def registry_urls(value: str) -> tuple[str, ...]:
     """Parse the URLs of a schema registry, comma-separated; errors repeat no part of them: they may hold a password."""
     urls = tuple(url.strip().rstrip("/") for url in value.split(",") if url.strip())
-    for url in urls:
-        try:
-            parsed = urlsplit(url)
-            is_http = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
-        except ValueError:
-            is_http = False
-        _refuse_if(not is_http or "?" in url or "#" in url, "expected URLs such as http://registry:8081")
-    _refuse_if(not urls, "expected URLs such as http://registry:8081")
+    are_known = all(_parts_of(url).scheme in _HTTP and "?" not in url and "#" not in url for url in urls)
+    _refuse_if(not urls or not are_known, "expected URLs such as http://registry:8081")
     return urls
 
 

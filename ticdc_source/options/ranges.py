@@ -6,15 +6,16 @@ kafka-error-conditions.json).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import OptionError, warn
-from ticdc_source.options.options import Options
+from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.parsers import PartitionNumbers
 from ticdc_source.options.topics import Assign, TopicPartition, listed, topic_choice
 from ticdc_source.schema import tso
@@ -22,13 +23,10 @@ from ticdc_source.schema import tso
 __all__ = [
     "EARLIEST",
     "LATEST",
-    "AtTime",
-    "ByPartition",
-    "ByTime",
     "CommitRange",
-    "Everywhere",
     "Moment",
     "OffsetSpec",
+    "Position",
     "by_partition",
     "end_spec",
     "start_spec",
@@ -41,63 +39,41 @@ __all__ = [
 EARLIEST, LATEST = -2, -1
 
 
-class Everywhere(NamedTuple):
-    """`EARLIEST` or `LATEST` in every partition."""
-
-    offset: int
-
-
-class ByPartition(NamedTuple):
-    """An offset, `EARLIEST` or `LATEST` for each partition."""
-
-    offsets: Mapping[TopicPartition, int]
-
-
-class ByTime(NamedTuple):
-    """A time for each partition, in milliseconds since the epoch."""
-
-    times: Mapping[TopicPartition, int]
-
-
-class AtTime(NamedTuple):
-    """One time for all partitions, in milliseconds since the epoch."""
-
-    time: int
-
-
-OffsetSpec: TypeAlias = Everywhere | ByPartition | ByTime | AtTime
-
-
 class Moment(NamedTuple):
     """The first record at or after a time, in milliseconds since the epoch."""
 
     time: int
 
 
+Position: TypeAlias = int | Moment  # an offset, `EARLIEST`, `LATEST`, or the offset at a time
+# The same in every partition, or one for each.
+OffsetSpec: TypeAlias = Position | Mapping[TopicPartition, Position]
+
+
 def start_spec(options: Options, *, streaming: bool) -> OffsetSpec:
     """Return where the read starts: startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets."""
     if options.starting_timestamp is not None:
-        return AtTime(options.starting_timestamp)
+        return Moment(options.starting_timestamp)
     if options.starting_offsets_by_timestamp is not None:
-        return ByTime(_flat(options.starting_offsets_by_timestamp))
+        return _moments(options.starting_offsets_by_timestamp)
     if not options.is_given("startingOffsets"):
-        return Everywhere(LATEST if streaming else EARLIEST)
+        return LATEST if streaming else EARLIEST
     return _offset_spec(options.starting_offsets)
 
 
 def end_spec(options: Options) -> OffsetSpec:
     """Return where a batch read ends: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets."""
     if options.ending_timestamp is not None:
-        return AtTime(options.ending_timestamp)
+        return Moment(options.ending_timestamp)
     if options.ending_offsets_by_timestamp is not None:
-        return ByTime(_flat(options.ending_offsets_by_timestamp))
+        return _moments(options.ending_offsets_by_timestamp)
     return _offset_spec(options.ending_offsets)
 
 
 def _offset_spec(offsets: Literal["earliest", "latest"] | PartitionNumbers) -> OffsetSpec:
     if isinstance(offsets, str):
-        return Everywhere(EARLIEST if offsets == "earliest" else LATEST)
-    return ByPartition(_flat(offsets))
+        return EARLIEST if offsets == "earliest" else LATEST
+    return _flat(offsets)
 
 
 def _flat(numbers: PartitionNumbers) -> dict[TopicPartition, int]:
@@ -106,6 +82,10 @@ def _flat(numbers: PartitionNumbers) -> dict[TopicPartition, int]:
         for topic, partitions in numbers.items()
         for partition, number in partitions.items()
     }
+
+
+def _moments(times: PartitionNumbers) -> dict[TopicPartition, Moment]:
+    return {topic_partition: Moment(time) for topic_partition, time in _flat(times).items()}
 
 
 def validate(options: Options, *, streaming: bool) -> None:
@@ -118,20 +98,16 @@ def validate(options: Options, *, streaming: bool) -> None:
     chosen = topic_choice(options) if options.path is None else None
     start = start_spec(options, streaming=streaming)
     if streaming:
-        for name, unit in (
-            ("endingOffsets", "offset"),
-            ("endingOffsetsByTimestamp", "timestamp"),
-            ("endingTimestamp", "timestamp"),
-        ):
-            if options.is_given(name):
-                msg = f"ending {unit} not valid in streaming queries (option '{name}')"
-                raise OptionError(msg)
+        for name in (row.name for row in OPTIONS if row.only == "batch" and options.is_given(row.name)):
+            unit = "timestamp" if "Timestamp" in name else "offset"
+            msg = f"ending {unit} not valid in streaming queries (option '{name}')"
+            raise OptionError(msg)
     else:
         end = end_spec(options)
         _refuse_in_batch(start, LATEST, "starting offset", "startingOffsets")
         _refuse_in_batch(end, EARLIEST, "ending offset", "ending offset")
-        if isinstance(start, ByPartition) and isinstance(end, ByPartition):
-            _compare(start.offsets, end.offsets)
+        if isinstance(start, Mapping) and isinstance(end, Mapping):
+            _compare(start, end)
     if isinstance(chosen, Assign):
         by_partition(start, chosen.partitions, "start")
         if not streaming:
@@ -139,29 +115,16 @@ def validate(options: Options, *, streaming: bool) -> None:
     warn_of_implausible_times(options)
 
 
-class _Unit(NamedTuple):
-    """What a number of a time can count.
-
-    Attributes:
-        name: in words, after "as".
-        to_ms: returns the milliseconds since the epoch.
-        from_ms: the inverse.
-    """
-
-    name: str
-    to_ms: Callable[[int], int]
-    from_ms: Callable[[int], int]
-
-
-_MILLISECONDS = _Unit("milliseconds since the epoch", lambda number: number, lambda ms: ms)
-_COMMIT_TS = _Unit("a commit-ts (milliseconds since the epoch, times 2 to the 18th)", tso.physical_ms, tso.of_ms)
-_UNITS = (
-    _Unit("seconds", lambda number: number * 1000, lambda ms: ms // 1000),
-    _MILLISECONDS,
-    _Unit("microseconds", lambda number: number // 1000, lambda ms: ms * 1000),
-    _Unit("nanoseconds", lambda number: number // 1_000_000, lambda ms: ms * 1_000_000),
-    _COMMIT_TS,
-)
+_MILLISECONDS = "milliseconds since the epoch"
+_COMMIT_TS = "a commit-ts (milliseconds since the epoch, times 2 to the 18th)"
+# What a number of a time can count, and how many milliseconds one is.
+_UNITS = {
+    "seconds": Fraction(1000),
+    _MILLISECONDS: Fraction(1),
+    "microseconds": Fraction(1, 1000),
+    "nanoseconds": Fraction(1, 1_000_000),
+    _COMMIT_TS: Fraction(1, tso.of_ms(1)),
+}
 # In no two units is one number a time between the two years. TiDB's first commit is of 2015.
 _YEARS = (2015, 2100)
 _FIRST_MS, _LAST_MS = (int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp() * 1000) for year in _YEARS)
@@ -184,20 +147,20 @@ def _implausible_times(options: Options) -> Iterator[str]:
     0 says "from the first", and a number above every time "to the last": they are no mistake.
     """
     for name, number, unit in _times_given(options):
-        ms = unit.to_ms(number)
-        meant = next((other for other in _UNITS if _FIRST_MS <= other.to_ms(number) < _LAST_MS), None)
-        if number == 0 or meant is unit or (meant is None and ms >= _LAST_MS):
+        ms = int(number * _UNITS[unit])
+        meant = next((each for each, size in _UNITS.items() if _FIRST_MS <= int(number * size) < _LAST_MS), None)
+        if number == 0 or meant == unit or (meant is None and ms >= _LAST_MS):
             continue
         is_early = ms < _FIRST_MS
         what = f"{_moment(ms)}, before there was a TiDB" if is_early else f"after the year {_YEARS[1]}"
         hint = ""
         if meant is not None:
-            meant_ms = meant.to_ms(number)
-            hint = f". As {meant.name}, it is {_moment(meant_ms)}: did you mean {unit.from_ms(meant_ms)}?"
-        yield f"Option '{name}' takes {unit.name}, and {number} is {what}{hint}"
+            meant_ms = int(number * _UNITS[meant])
+            hint = f". As {meant}, it is {_moment(meant_ms)}: did you mean {int(meant_ms / _UNITS[unit])}?"
+        yield f"Option '{name}' takes {unit}, and {number} is {what}{hint}"
 
 
-def _times_given(options: Options) -> Iterator[tuple[str, int, _Unit]]:
+def _times_given(options: Options) -> Iterator[tuple[str, int, str]]:
     """Yield the options that hold a time: of those with a time for each partition, the first."""
     for name, times in (
         ("startingOffsetsByTimestamp", options.starting_offsets_by_timestamp),
@@ -221,17 +184,16 @@ def _moment(ms: int) -> str:
 
 def _refuse_in_batch(spec: OffsetSpec, refused: int, name: str, name_by_partition: str) -> None:
     word = "latest" if refused == LATEST else "earliest"
-    if isinstance(spec, Everywhere) and spec.offset == refused:
+    if spec == refused:
         msg = f"{name} can't be {word} for batch queries on Kafka"
         raise OptionError(msg)
-    if isinstance(spec, ByPartition):
-        for topic_partition, offset in spec.offsets.items():
-            if offset == refused:
-                msg = f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka"
-                raise OptionError(msg)
+    for topic_partition, position in spec.items() if isinstance(spec, Mapping) else ():
+        if position == refused:
+            msg = f"{name_by_partition} for {topic_partition} can't be {word} for batch queries on Kafka"
+            raise OptionError(msg)
 
 
-def _compare(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+def _compare(starts: Mapping[TopicPartition, Position], ends: Mapping[TopicPartition, Position]) -> None:
     if starts.keys() != ends.keys():
         msg = (
             "The specified start offset and end offset should have the same topic-partitions. "
@@ -241,7 +203,7 @@ def _compare(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition,
         raise OptionError(msg)
     for topic_partition, start in starts.items():
         end = ends[topic_partition]
-        if 0 <= end < start:
+        if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
             msg = (
                 f"The specified start offset {start} is greater than the end offset {end} for topic "
                 f"{topic_partition.topic} partition {topic_partition.partition}."
@@ -251,8 +213,8 @@ def _compare(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition,
 
 def by_partition(
     spec: OffsetSpec, partitions: Iterable[TopicPartition], side: Literal["start", "end"]
-) -> dict[TopicPartition, int | Moment]:
-    """Return what `spec` asks for in each partition: an offset, `EARLIEST`, `LATEST` or a `Moment`.
+) -> dict[TopicPartition, Position]:
+    """Return what `spec` asks for in each partition.
 
     Args:
         spec: Where the read starts or ends.
@@ -263,30 +225,19 @@ def by_partition(
         OptionError: `spec` does not name exactly these partitions.
     """
     assigned = sorted(partitions)
-    match spec:
-        case Everywhere(offset):
-            return dict.fromkeys(assigned, offset)
-        case AtTime(time):
-            return dict.fromkeys(assigned, Moment(time))
-        case ByPartition(offsets):
-            if offsets.keys() != set(assigned):
-                msg = (
-                    f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe "
-                    "topic partitions are created or deleted while the query is running. Use -1 for latest, "
-                    f"-2 for earliest. Specified: {_listed(offsets)} Assigned: {_listed(assigned)}"
-                )
-                raise OptionError(msg)
-            return {topic_partition: offsets[topic_partition] for topic_partition in assigned}
-        case ByTime(times):
-            if times.keys() != set(assigned):
-                msg = (
-                    f"Partitions specified for Kafka timestamp based {side} offsets don't match what are "
-                    "assigned. Maybe topic partitions are created or deleted while the query is running, or "
-                    f"you didn't specify all the partitions. Specified: {_listed(times)} Assigned: "
-                    f"{_listed(assigned)}"
-                )
-                raise OptionError(msg)
-            return {topic_partition: Moment(times[topic_partition]) for topic_partition in assigned}
+    if not isinstance(spec, Mapping):
+        return dict.fromkeys(assigned, spec)
+    if spec.keys() != set(assigned):
+        kind, hint = "", ". Use -1 for latest, -2 for earliest."
+        if any(isinstance(position, Moment) for position in spec.values()):
+            kind, hint = "timestamp based ", ", or you didn't specify all the partitions."
+        msg = (
+            f"Partitions specified for Kafka {kind}{side} offsets don't match what are assigned. Maybe topic "
+            f"partitions are created or deleted while the query is running{hint} Specified: {_listed(spec)} "
+            f"Assigned: {_listed(assigned)}"
+        )
+        raise OptionError(msg)
+    return {topic_partition: spec[topic_partition] for topic_partition in assigned}
 
 
 def _listed(topic_partitions: Iterable[TopicPartition]) -> str:

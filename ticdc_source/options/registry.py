@@ -17,16 +17,10 @@ class RegistrySettings:
     """The options of the schema registry; they can be pickled for the workers.
 
     Attributes:
-        urls: the URLs with Confluent's API, without user and password.
-        user_info: `user:password`; None for no basic authentication.
-        token: the bearer token; None for none.
-        tls: the settings of TLS.
-        proxy: the URL of the proxy; None for that of the environment.
-        connect_s: how long a connection may take, in seconds.
-        read_s: how long an answer may take, in seconds.
-        retries: how often a question is repeated if there is no answer.
-        retry_interval_s: how long to wait before that, in seconds.
-        region: the region of AWS Glue; None if AWS's own configuration says it.
+        urls: those with Confluent's API, without user and password.
+        user_info: `user:password`, for basic authentication.
+        proxy: its URL; None for that of the environment.
+        region: that of AWS Glue; None if AWS's own configuration says it.
         endpoint: the URL of AWS Glue; None for that of the region.
     """
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
-from ticdc_source.options.client_setting import made, setting, settings_of
+from ticdc_source.options.option import made, rows_of, setting
 from ticdc_source.options.secret import Secret
 
 __all__ = [
@@ -288,7 +288,7 @@ _KERBEROS_WITHOUT_EFFECT = ("debug", "doNotPrompt", "isInitiator", "refreshKrb5C
 
 
 # By Java's name: the entries `ssl.…` of a login module.
-_TLS_ENTRIES = {row.java: row for row in settings_of(TLSSettings)}
+_TLS_ENTRIES = {row.name.removeprefix("kafka."): row for row in rows_of(TLSSettings)}
 
 
 def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
@@ -397,7 +397,7 @@ def _oauth(module: _LoginModule | None, given: SASLSettings, times: LoginTimes) 
             if row is None:
                 msg = f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location"
                 raise OptionError(msg)
-            tls_given[row.name] = row.value_of(value, f"{_JAAS}', entry '{name}")
+            tls_given[row.field] = row.value_of(value, f"{_JAAS}', entry '{name}")
         elif name not in _OAUTH_ENTRIES:
             raise _unknown_entry(name, (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"))
     for name, value in extensions.items():

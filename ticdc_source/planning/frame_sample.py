@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.kernels.native import warn_of_missing
-from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
+from ticdc_source.options.names import applies_to_frames, refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
@@ -29,29 +29,12 @@ from ticdc_source.protocols import checked_protocol, decoder_of, detect_protocol
 
 __all__ = [
     "FrameSample",
-    "applies_to_frames",
     "context_of_records",
     "frame_options",
     "needs_sample",
     "sample_of_records",
     "schema_of_sample",
 ]
-
-# What the program that made the frame has decided: which records, and how tasks share them.
-_OF_KAFKA = frozenset({
-    *("assign", "subscribe", "subscribePattern", "path"),
-    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss"),
-    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition"),
-    *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "fetchOffset.minIntervalMs"),
-    *("kafkaConsumer.pollTimeoutMs", "brokerTimeoutMs", "groupIdPrefix", "commitGroupOffsets", "metricsPath"),
-})  # fmt: skip
-
-
-def applies_to_frames(name: str) -> bool:
-    """Return whether an option, in any case, applies to the records of a DataFrame, and not to fetching them."""
-    lowered = name.lower()
-    return not lowered.startswith("kafka.") and lowered not in {each.lower() for each in _OF_KAFKA}
 
 
 def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:
@@ -69,8 +52,8 @@ def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
     checked_protocol(options)
     check_types(options)
     kafka = [f"kafka.{name}" for name in options.kafka]
-    about_kafka = [option.name for option in OPTIONS.values() if option.name in _OF_KAFKA]
-    refused = kafka + [name for name in about_kafka if options.is_given(name)]
+    names = (option.name for option in OPTIONS if options.is_given(option.name))
+    refused = kafka + [name for name in names if not applies_to_frames(name)]
     if refused:
         msg = f"Option '{refused[0]}' says how to read Kafka; here the records come from a DataFrame: set it there"
         raise OptionError(msg)

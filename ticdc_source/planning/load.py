@@ -49,7 +49,7 @@ def batch_options(given: Mapping[str, str]) -> Options:
     validate(options, streaming=False)
     _check_protocol(options)
     check_types(options)
-    for option in OPTIONS.values():
+    for option in OPTIONS:
         if option.only == "stream" and options.is_given(option.name):
             warn(f"Option '{option.name}' is ignored: it applies to streams only")
     return options
