@@ -91,7 +91,7 @@ def test_faults_are_found(
 @pytest.mark.parametrize(
     ("mutants", "size"),
     [
-        (150, 100),
+        (100, 100),
         pytest.param(4_000, 500, marks=pytest.mark.slow("4,000 mutants a protocol")),
         pytest.param(20_000, 1000, marks=pytest.mark.long("20,000 mutants a protocol")),
     ],

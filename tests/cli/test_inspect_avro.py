@@ -12,12 +12,9 @@ from tests.support.registry import registry_options
     "name",
     [
         "avro.default",
-        "avro.checksum",
         "avro.glue.tidb-extension",
-        "avro.include-before-value",
         "avro.watermark",
         "debezium-avro.default",
-        "debezium-avro.output-old-value-off",
         "debezium-avro.watermark",
     ],
 )

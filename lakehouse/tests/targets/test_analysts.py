@@ -82,12 +82,11 @@ def test_a_column_of_this_name_is_refused(lake: Lake) -> None:
         Writer(lake, commit_time=True).merge(0, [("insert", FIRST, 1, "x")], "id int, _committed_at string")
 
 
-@pytest.mark.parametrize(("time_as", "stored"), [
-    pytest.param(
-        None, (3_020_399_000_000, -3_600_020_000, 7_250_000), marks=pytest.mark.slow("as with text, once more")
-    ),
-    ("text", ("838:59:59", "-01:00:00.020", "00:00:07.25")),
-])  # fmt: skip
+@pytest.mark.slow("jobs of Spark")
+@pytest.mark.parametrize(
+    ("time_as", "stored"),
+    [(None, (3_020_399_000_000, -3_600_020_000, 7_250_000)), ("text", ("838:59:59", "-01:00:00.020", "00:00:07.25"))],
+)
 def test_time_is_a_number_or_text(lake: Lake, time_as: str | None, stored: tuple[Any, ...]) -> None:
     """Text is what TiDB writes; the target and its log remember which it is, and NULL stays NULL."""
     rows: list[Change] = [("insert", FIRST, 1, *VALUES), ("insert", FIRST, 2, None, None, None)]

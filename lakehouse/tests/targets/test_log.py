@@ -55,6 +55,7 @@ def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
         scd2_view(lake.spark, LOG)
 
 
+@pytest.mark.slow("eight jobs of Spark")
 def test_a_key_that_is_called_otherwise_needs_a_decision(lake: Lake) -> None:
     """The versions of before have their key in the old column, so the view asks which columns identify a row."""
 

@@ -463,7 +463,14 @@ class TestFetch:
 class TestPaths:
     """What a real broker stores: the records that kafka-python's own consumer returns."""
 
-    @pytest.mark.parametrize("codec", [None, *CODECS])
+    @pytest.mark.parametrize(
+        "codec",
+        [
+            None,
+            "zstd",
+            *(pytest.param(one, marks=pytest.mark.slow("another codec")) for one in CODECS if one != "zstd"),
+        ],
+    )
     @pytest.mark.parametrize(
         "log_append", [False, pytest.param(True, marks=pytest.mark.long("once more for each codec"))]
     )

@@ -62,7 +62,7 @@ HEADER, OLD = {"output_field_header": True}, {"output_old_value": True}
             },
         ),
         pytest.param("canal-json.tidb-extension.ops", {**HEADER, **OLD}, {}, marks=MORE),
-        ("canal-json.tidb-extension.tz-shanghai", OLD, {}),
+        pytest.param("canal-json.tidb-extension.tz-shanghai", OLD, {}, marks=MORE),
         ("canal-json.tidb-extension.invalid-utf8", {}, {}),
     ],
 )
