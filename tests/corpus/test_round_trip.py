@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # inference's notes are tested elsewhere
 
 SEED = 20261121
-FEW_ROWS = 150
+FEW_ROWS = 300
 # Rows of each protocol, in each run.
 ROWS = [
     FEW_ROWS,

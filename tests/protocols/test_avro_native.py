@@ -21,9 +21,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 SEED = 20261126
 FIRST = ["avro.include-before-value.tidb-extension"]
-OTHERS = ["avro.glue.tidb-extension", "avro.default", "avro.checksum", "avro.default.invalid-utf8", "avro.default.tz-shanghai", "avro.include-before-value",
-          "avro.include-before-value.watermark.string-modes", "avro.string-modes", "avro.tidb-extension",
-          "avro.tidb-extension.string-modes", "avro.watermark"]  # fmt: skip
+OTHERS = [
+    "avro.checksum",
+    "avro.default",
+    "avro.default.invalid-utf8",
+    "avro.default.tz-shanghai",
+    "avro.glue.tidb-extension",
+    "avro.include-before-value",
+    "avro.include-before-value.watermark.string-modes",
+    "avro.string-modes",
+    "avro.tidb-extension",
+    "avro.tidb-extension.string-modes",
+    "avro.watermark",
+]
 TARGETS = [pa.string(), pa.binary(), pa.int16(), pa.int64(), pa.decimal128(38, 6), pa.float64(), pa.float32()]
 
 
