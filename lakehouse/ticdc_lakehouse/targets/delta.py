@@ -57,7 +57,7 @@ class DeltaTarget(SqlTarget):
         may have been the newest one within this time, and then VACUUM left its files.
         """
         with own_session(self.spark) as own, configured(own, {_REFUSE_OLDER: "false"}):
-            frame = run_sql(own, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608 (both are ours)
+            frame = self._frame_at(own, version)
         return frame_in(frame, self.spark)
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:

@@ -56,7 +56,10 @@ class SqlTarget(ABC):
         return self.spark.table(self.name)
 
     def frame_at(self, version: int) -> DataFrame:
-        return run_sql(self.spark, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
+        return self._frame_at(self.spark, version)
+
+    def _frame_at(self, spark: SparkSession, version: int) -> DataFrame:
+        return run_sql(spark, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
 
     def deleted_keys(self: _Own) -> _Own:  # noqa: PYI019 (Python 3.10 has no Self)
         self._opened_deleted_keys = True
