@@ -14,7 +14,7 @@ from ticdc_source.options.hints import spark_name, string_hint
 from ticdc_source.protocols.base import Decoded, LearnedTable
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import ABSENT, Images, Parsed, Span
-from ticdc_source.protocols.messages import has_long_numbers
+from ticdc_source.protocols.messages import have_long_numbers
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column, ReadField
 
@@ -62,7 +62,7 @@ def loses_digits(parsed: Parsed, events: TableEvents, plan: Plan) -> bool:
             if (column.type and column.name.lower() in doubles) or (plan.documents and _is_double(column)):
                 continue
             if not (_INEXACT if column.type else _INEXACT_UNTYPED).isdisjoint(map(type, cells[column.name])):
-                return parsed.claimed > 0 or any(map(has_long_numbers, events.payloads))
+                return parsed.claimed > 0 or have_long_numbers(events.payloads)
     return False
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols.compression import looks_compressed
@@ -24,7 +26,7 @@ __all__ = [
     "JSONObject",
     "exact",
     "failure_detail",
-    "has_long_numbers",
+    "have_long_numbers",
     "message_of_schema_file",
     "milliseconds",
     "parse_exact",
@@ -86,21 +88,27 @@ def parse_exact_json(payload: bytes) -> object:
         ValueError: the bytes are not JSON.
     """
     parsed = parse_json(payload)
-    return _parse_slowly(payload) if has_long_numbers(payload) else parsed
+    return parsed if _LONG_NUMBER.search(payload) is None or _are_held(payload) else _parse_slowly(payload)
 
 
-def has_long_numbers(payload: bytes) -> bool:
-    """Whether orjson may lose digits of a number in a JSON document."""
-    digits = payload.translate(_ZEROS)
-    if not any(map(digits.__contains__, _LONG)):
-        return False
-    return not all(_is_held(number[1].decode()) for number in _NUMBERS.finditer(payload))
+def have_long_numbers(payloads: Sequence[bytes]) -> bool:
+    """Whether orjson may lose digits of a number in any of these JSON documents."""
+    texts = pa.array(list(payloads), pa.large_binary())
+    return not all(map(_are_held, texts.filter(pc.match_substring_regex(texts, _LONG)).to_pylist()))
 
 
-# What a document has in which orjson loses digits, if each digit is 0: 16 digits around a point or before an exponent,
-# 65 bits, an exponent near the ends of a double's range.
-_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-_LONG = (b"." + b"0" * 8, b"0" * 8 + b".", b"0" * 20, b"-" + b"0" * 19, b"0" * 16 + b"e", b"e000", b"e+000", b"e-000")
+def _are_held(payload: bytes) -> bool:
+    """Whether orjson keeps all digits of all numbers in a JSON document."""
+    return all(_is_held(number[1].decode()) for number in _NUMBERS.finditer(payload))
+
+
+# What a number begins with in which orjson may lose digits: 16 digits around a point or before an exponent, 65 bits, an
+# exponent near the ends of a double's range.
+_LONG = (
+    r"(?:^|[:,\[\s])(?:-?(?:\d*[.]\d{8}|\d{8,}[.]|\d{20}|\d{16,}[eE]|\d+(?:[.]\d+)?[eE][+-]?\d{3,}(?:[,\]}\s]|$))"
+    r"|-9[2-9]\d{17})"
+)
+_LONG_NUMBER = re.compile(_LONG.encode())
 _NUMBERS = re.compile(rb"(?:^|[:,\[\s])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?=[,\]}\s]|$)")
 
 
