@@ -15,9 +15,9 @@ from ticdc_source.errors import CheckpointError, DataLossError, OptionError
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCoverage
-from ticdc_source.planning.ddl_coverage import StreamCoverage, coverage_of
+from ticdc_source.planning.ddl_copies import StreamCoverage, coverage_of
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
-from ticdc_source.sources.stream_offsets import EPOCHS, IDS, INITIAL, StreamLimits, offsets_of
+from ticdc_source.sources.stream_offsets import EPOCHS, IDS, INITIAL, Offsets, StreamLimits, offsets_of
 from ticdc_source.spark.stream import RememberingStreamReader
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -769,12 +769,14 @@ Looks = list[dict[TopicPartition, int]]
 def with_ddl(cluster: FakeCluster, looks: Looks, *, fail: bool = True) -> TopicPlanner:
     """Return a planner of a stream with DDL events; `looks` gets the starts around which it looks for copies."""
 
-    def look(starts: dict[TopicPartition, int], _: object) -> dict[TopicPartition, DDLCoverage]:
-        looks.append(dict(starts))
-        return {each: DDLCoverage(after=1000 + start, exceptions=frozenset({"7-a"})) for each, start in starts.items()}
+    class Looking(StreamCoverage):
+        def around(self, starts: Offsets, latest: Offsets) -> dict[TopicPartition, DDLCoverage]:  # noqa: ARG002
+            looks.append(dict(starts))
+            exceptions = frozenset({"7-a"})
+            return {each: DDLCoverage(after=1000 + start, exceptions=exceptions) for each, start in starts.items()}
 
     plan = planner(cluster, fail=fail)
-    plan.members = StreamCoverage(cluster.earliest, look, allows_loss=not fail)
+    plan.members = Looking(cluster, make_options(outputFormat="event", failOnDataLoss=str(fail).lower()))  # type: ignore[arg-type]
     return plan
 
 

@@ -10,7 +10,6 @@ from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.ddl_copies import has_ddl_copies
 from ticdc_source.planning.definition_search import Bounds, DefinitionSearch
 from ticdc_source.planning.previous_rows import last_commit_ts
 from ticdc_source.planning.resolved_ts import Fetch
@@ -21,7 +20,15 @@ from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import Fetcher, RecordSource
 
-__all__ = ["definition_search", "driver_fetcher", "fetch_settings", "previous_rows", "record_source", "task_fetcher"]
+__all__ = [
+    "definition_search",
+    "driver_fetcher",
+    "fetch_settings",
+    "has_ddl_copies",
+    "previous_rows",
+    "record_source",
+    "task_fetcher",
+]
 
 # The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
@@ -30,6 +37,13 @@ _LOST_COPIES = (
     "DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too: this read drops their copies in other "
     "partitions. Compare the tables with TiDB"
 )
+
+
+def has_ddl_copies(protocol: str | None, options: Options) -> bool:
+    """Return whether the read outputs DDL events, and every partition has a copy of them."""
+    if options.output_format != "event" or protocol is None:
+        return False
+    return PROTOCOLS[protocol].facts.ddl_partition is None
 
 
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:

@@ -19,7 +19,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.pipeline.context import BatchScope, ReadContext
-from ticdc_source.planning.ddl_coverage import ddl_copies_of_batch
+from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
     Fetch,

@@ -22,8 +22,7 @@ from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.layout import Layout
-from ticdc_source.planning.ddl_copies import by_topic
-from ticdc_source.planning.ddl_coverage import StreamCoverage, coverage_of
+from ticdc_source.planning.ddl_copies import StreamCoverage, by_topic, coverage_of
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_ddl
 from ticdc_source.sources.record_source import RecordSource, StreamPlanner
@@ -98,7 +97,7 @@ class StreamReader(DataSourceStreamReader):
             warn_of_missing(options.native_code)
             self._warn_of_limits()
             limits = StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000)
-            members = None if self.source.is_one_log else StreamCoverage.of(self.source, options)
+            members = None if self.source.is_one_log else StreamCoverage(self.source, options)
             self._planner = self.source.stream(limits, members)
         return self._planner
 
