@@ -10,7 +10,9 @@ from ticdc_source.schema.model import Definitions, TypeVersions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["BatchScope", "ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext"]
+__all__ = ["UNKNOWN_PARTITION", "BatchScope", "ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext"]
+
+UNKNOWN_PARTITION = -1  # of the rows of a DataFrame that has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

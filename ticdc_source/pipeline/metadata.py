@@ -146,70 +146,42 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _own("after", None, "row after the change; NULL in a delete"),
         _own("source", SOURCE, "where the event comes from", fill="source"),
         _own("op", pa.string(), "`c` insert, `u` update, `d` delete; `r` a row of a snapshot", fill="op"),
-        _own(
-            "ts_ms",
-            pa.int64(),
-            "when the message was written, in milliseconds since the epoch; NULL if it does not say",
-            fill="build_ts",
-        ),
-        _common(
-            "sequence",
-            "sortable, and unique within a topic; `rank` is 0 for a delete that has a commit-ts, and 1 otherwise",
-        ),
+        _own("ts_ms", pa.int64(),
+             "when the message was written, in milliseconds since the epoch; NULL if it does not "
+             "say", fill="build_ts"),
+        _common("sequence",
+                "sortable, and unique within a topic; `rank` is 0 for a delete that has a commit-ts, and 1 "
+                "otherwise"),
         FormatColumn(name="op", arrow=pa.string(), prefixed=True, fill="op", meaning="the same as `op`", repeats=True),
     ),
     "event": (
-        _own(
-            "event_type",
-            pa.string(),
-            "`row`, `ddl`, `watermark`, or `bootstrap`, which defines a table and changes nothing",
-            fill="event_type",
-            prefixed=True,
-        ),
-        _own(
-            "op",
-            pa.string(),
-            "operation of a row event: `insert`, `update` or `delete`",
-            fill="event_op",
-            prefixed=True,
-        ),
+        _own("event_type", pa.string(),
+             "`row`, `ddl`, `watermark`, or `bootstrap`, which defines a table "
+             "and changes nothing", fill="event_type", prefixed=True),
+        _own("op", pa.string(),
+             "operation of a row event: `insert`, `update` or `delete`", fill="event_op", prefixed=True),
         _own("database", pa.string(), "database of the row or DDL", prefixed=True),
         _own("table", pa.string(), "table of the row or DDL; NULL for DDL on a database", prefixed=True),
         _common("commit_version", "commit-ts of a row or DDL; for a watermark, the watermark itself"),
         _common("commit_timestamp"),
         _common("start_ts"),
-        _common(
-            "sequence",
-            "sortable, and unique within a topic; `rank` is 0 for a delete, 1 for an insert or update, 2 for DDL, 3 "
-            "for a "
-            "watermark; always 1 if there is no commit-ts",
-        ),
+        _common("sequence",
+                "sortable, and unique within a topic; `rank` is 0 for a delete, 1 for an insert or update, 2 for "
+                "DDL, 3 for a watermark; always 1 if there is no commit-ts"),
         _own("key", pa.string(), "handle-key columns of the row, as JSON; NULL if the message does not name any"),
         _own("before", pa.string(), "row before the change, as JSON"),
         _own("after", pa.string(), "row after the change, as JSON"),
-        _own(
-            "ddl_kind",
-            pa.string(),
-            f"what the DDL does, in the same word for all protocols: {', '.join(f'`{kind}`' for kind in KINDS)}",
-        ),
-        _own(
-            "ddl_type",
-            pa.string(),
-            "name of the DDL type: TiDB's name if the protocol carries TiDB's code, otherwise the protocol's own name; "
-            "NULL if the message has none",
-        ),
+        _own("ddl_kind", pa.string(), "what the DDL does, in the same word for all protocols: "
+             + ", ".join(f"`{kind}`" for kind in KINDS)),
+        _own("ddl_type", pa.string(),
+             "name of the DDL type: TiDB's name if the protocol carries TiDB's code, otherwise the protocol's own "
+             "name; NULL if the message has none"),
         _own("ddl_type_code", pa.int32(), "TiDB's code of the DDL type; NULL if the protocol does not carry it"),
         _own("ddl_query", pa.string(), "SQL of the DDL statement"),
-        _own(
-            "table_changes",
-            pa.string(),
-            "description of the table after the DDL, or in a `bootstrap`, as JSON; NULL if the protocol has none",
-        ),
-        _own(
-            "watermark_ts",
-            pa.int64(),
-            "the watermark: TiCDC has sent all events up to this commit-ts to this topic partition before it",
-        ),
+        _own("table_changes", pa.string(),
+             "description of the table after the DDL, or in a `bootstrap`, as JSON; NULL if the protocol has none"),
+        _own("watermark_ts", pa.int64(),
+             "the watermark: TiCDC has sent all events up to this commit-ts to this topic partition before it"),
     ),
     "record": (
         _common("topic"),
@@ -220,26 +192,17 @@ FORMAT_COLUMNS: dict[str, tuple[FormatColumn, ...]] = {
         _common("value"),
         _common("headers"),
         _own("tables", NAMES, "the tables whose rows or DDL the record has, as `database.table`", prefixed=True),
-        _own(
-            "event_types",
-            NAMES,
-            "what the record has: `row`, `ddl`, `bootstrap` and `watermark`; `corrupt` if it cannot be read, or some "
-            "of it; empty for a tombstone and other records without events",
-            prefixed=True,
-        ),
-        _common(
-            "commit_version",
-            "the smallest commit-ts of its rows and DDL; NULL if it has none, or if finding it takes parsing",
-        ),
+        _own("event_types", NAMES,
+             "what the record has: `row`, `ddl`, `bootstrap` and `watermark`; `corrupt` if it "
+             "cannot be read, or some of it; empty for a tombstone and other records without "
+             "events", prefixed=True),
+        _common("commit_version",
+                "the smallest commit-ts of its rows and DDL; NULL if it has none, or if finding it takes parsing"),
         _own("watermark_ts", pa.int64(), "the watermark; NULL if it has none", prefixed=True),
-        _own(
-            "partitions",
-            pa.int32(),
-            "how many topic partitions the read covers; NULL in `decode`, which does not know it",
-            prefixed=True,
-        ),
+        _own("partitions", pa.int32(),
+             "how many topic partitions the read covers; NULL in `decode`, which does not know it", prefixed=True),
     ),
-}
+}  # fmt: skip
 
 # Columns of `outputFormat=event` that hold JSON text, or with `variantJson` VARIANT.
 JSON_COLUMNS = frozenset({"key", "before", "after", "table_changes"})

@@ -15,8 +15,7 @@ from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.collector import collecting, not_collecting
-from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS
-from ticdc_source.pipeline.records import record_rows
+from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.base import splits_of

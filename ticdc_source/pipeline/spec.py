@@ -19,10 +19,9 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
-from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
+from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ColumnContext, ReadContext
 from ticdc_source.pipeline.layout import Layout
 from ticdc_source.pipeline.metrics import Counters
-from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
 from ticdc_source.protocols.events import Corrupt, TableEvents, merged

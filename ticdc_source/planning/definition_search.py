@@ -17,7 +17,7 @@ from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Bounds", "Defining", "DefinitionSearch", "KnownDefinitions"]
+__all__ = ["Bounds", "Defining", "DefinitionSearch", "KnownDefinitions", "last_commit_ts"]
 
 # Returns the earliest and the latest offset of topic partitions; the latest is one after the last record.
 Bounds = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, tuple[int, int]]]
@@ -172,3 +172,39 @@ class KnownDefinitions:
             known.update(definitions)
             for key in list(known)[: max(0, len(known) - _MOST_KNOWN)]:
                 del known[key]
+
+
+def last_commit_ts(
+    table: TableName,
+    topic_partition: TopicPartition,
+    offset: int,
+    *,
+    decoder: Decoder,
+    fetch: Fetch,
+    bounds: Bounds,
+    limit: int,
+    timeout_s: float,
+) -> int | None:
+    """Return the commit-ts of the last row of a table before an offset that has one; None if no such row is found.
+
+    Args:
+        table: the table.
+        topic_partition: the topic partition.
+        offset: the offset.
+        decoder: the decoder of the protocol.
+        fetch: yields the records of a range.
+        bounds: see `Bounds`.
+        limit: how many records to scan at most.
+        timeout_s: for how long to scan.
+    """
+    start, _ = bounds([topic_partition]).get(topic_partition, (offset, offset))
+    windows = windows_from_end(OffsetRange(*topic_partition, min(start, offset), offset), fetch, _FIRST_WINDOW)
+    for chunks in scanned(windows, limit, timeout_s):
+        for chunk in reversed(chunks):
+            for split in reversed(list(splits_of(decoder, chunk, table.is_same))):
+                for events in split.tables.values():
+                    own = decoder.commit_versions(events).drop_null()
+                    if len(own):
+                        commit_ts: int = own[-1].as_py()
+                        return commit_ts
+    return None

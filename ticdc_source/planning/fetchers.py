@@ -10,11 +10,10 @@ from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.definition_search import Bounds, DefinitionSearch
-from ticdc_source.planning.previous_rows import last_commit_ts
+from ticdc_source.planning.definition_search import Bounds, DefinitionSearch, last_commit_ts
 from ticdc_source.planning.resolved_ts import Fetch
 from ticdc_source.protocols import FORMATS, PROTOCOLS
-from ticdc_source.protocols.base import Decoder, Place
+from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk
@@ -105,7 +104,7 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
 
 def previous_rows(
     decoder: Decoder, options: Options, *, driver: bool = True
-) -> Callable[[TableName, Place, int], int | None]:
+) -> Callable[[TableName, TopicPartition, int], int | None]:
     """Return a function (table, place, offset) → the commit-ts of the last row of the table before the offset, if any.
 
     Args:

@@ -20,8 +20,7 @@ from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
-from ticdc_source.pipeline.record_frames import record_chunks
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD, record_chunks
 from ticdc_source.planning.inference import Sample, infer_table
 from ticdc_source.planning.read_context import context_of_sample, context_of_schema, context_of_table
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema

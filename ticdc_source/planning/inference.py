@@ -16,7 +16,6 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.planning.declared_tables import declared_table
 from ticdc_source.planning.definition_search import DefinitionSearch
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
@@ -28,6 +27,7 @@ from ticdc_source.schema.ddl import (
     ddl_types,
     ddl_types_of_tables,
     lack_types,
+    table_ddl_types,
     tells_no_key,
     with_ddl_facts,
     with_handle_key,
@@ -35,8 +35,18 @@ from ticdc_source.schema.ddl import (
 )
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.model import (
+    Column,
+    Definitions,
+    ReadField,
+    TableSchema,
+    TypeVersions,
+    check_names,
+    merge_schemas,
+)
+from ticdc_source.schema.mysql_ddl import history_of
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
 
 __all__ = [
@@ -462,7 +472,7 @@ def infer_table(sample: Sample) -> TableSchema:
         )
         raise OptionError(msg)
     if not names:
-        declared = declared_table(
+        declared = _declared_table(
             sample.decoder,
             sample.tables,
             sample.ddl if sample.whole else (),
@@ -483,6 +493,46 @@ def infer_table(sample: Sample) -> TableSchema:
     if merged is None:  # no row can be read: decoding says what is wrong with the first
         raise _first_failure(sample, names[0])
     return _with_declarations(merged, sample)
+
+
+def _declared_table(
+    decoder: Decoder, tables: TableFilter, ddl: Sequence[DDLEvent], definitions: Definitions, table_ddl: str | None
+) -> TableSchema | None:
+    """Return the one wanted table of records without its rows; None if there is none, or nothing declares it.
+
+    Args:
+        decoder: the decoder of the protocol.
+        tables: which tables are wanted.
+        ddl: all DDL events of the range; none if some of them may be missing.
+        definitions: the versions of tables that DDL and BOOTSTRAP events define.
+        table_ddl: the option `tableDDL`, which takes precedence over DDL events.
+    """
+    table = tables.exact
+    if table is None:
+        names = {*(event.table for event in ddl if event.table.table), *(name for name, _ in definitions)}
+        wanted = {name.folded: name for name in sorted(names) if tables.matches(name)}
+        if len(wanted) != 1:
+            return None
+        (table,) = wanted.values()
+    versions = {number: columns for (name, number), columns in definitions.items() if name.is_same(table)}
+    if versions:
+        return TableSchema(table, versions[max(versions)])
+    types = _types(decoder, table, ddl, table_ddl)
+    return TableSchema(table, tuple(Column(name, type_) for name, type_ in types.items())) if types else None
+
+
+def _types(
+    decoder: Decoder, table: TableName, ddl: Sequence[DDLEvent], table_ddl: str | None
+) -> Mapping[str, ColumnType]:
+    of_option = table_ddl_types(table_ddl)
+    types = of_option.get(table.folded) or of_option.get(TableName("", table.table).folded)
+    if types:
+        return types
+    in_form = {} if decoder.facts.types_in_ddl is None else decoder.facts.types_in_ddl(table, ddl)
+    if in_form:
+        return {name: versions[-1][1] for name, versions in in_form.items()}
+    history = history_of(ddl, table)
+    return history.columns if history.has_all_keys else {}  # a text has created it
 
 
 def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:

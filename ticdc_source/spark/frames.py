@@ -19,8 +19,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import decode_rows, survey
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -11,13 +14,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.spark.frames import to_records
-from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.schema import to_spark
 
-__all__ = ["Leftover", "SyncState"]
+__all__ = ["Leftover", "SyncState", "asking", "check_permission"]
 
 # A micro-batch reads what the one before it has left. Spark repeats at most the last one, so three folders are enough.
 _FOLDERS = 3
@@ -141,3 +143,27 @@ def _exists(spark: SparkSession, folder: str) -> bool:
     except AnalysisException:
         return False
     return True
+
+
+# Asked right before each commit: whether this process may still write. A process that was stopped for a while, with its
+# machine or by a signal, goes on in the middle of what it did; another one may have taken over.
+_question: ContextVar[Callable[[], object]] = ContextVar("permission", default=lambda: None)
+
+
+@contextmanager
+def asking(question: Callable[[], object]) -> Iterator[None]:
+    """Ask before each commit of this thread, and of those that `in_thread` lets run for it.
+
+    Args:
+        question: raises an error if this process may not write any more.
+    """
+    token = _question.set(question)
+    try:
+        yield
+    finally:
+        _question.reset(token)
+
+
+def check_permission() -> None:
+    """Ask, before a commit."""
+    _question.get()()
