@@ -66,7 +66,7 @@ class Rows:
     Attributes:
         chunk: the records they come from.
         protocol: the wire format.
-        table: the table, None for bad records alone.
+        table: None for bad records alone.
         facts: what is known of each row beside its columns (`ROW_FACTS`).
         columns: what the table, or `outputFormat`, brings, by its name in the read schema.
     """
@@ -78,7 +78,6 @@ class Rows:
     columns: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self.facts.num_rows)
 
     @property
@@ -259,13 +258,8 @@ def portions(
 ) -> Iterator[tuple[Rows, Sequence[Corrupt]]]:
     """Cut rows and bad records so that the keys, values and headers in the rows of each portion stay within a size.
 
-    A record may have thousands of events, and the row of each may hold the whole record.
-
-    Args:
-        rows: rows, in order.
-        corrupt: bad records, in order.
-        layout: which columns repeat the record.
-        max_bytes: how many bytes they may take in a portion; a single row may take more.
+    A record may have thousands of events, and the row of each may hold the whole record. A single row may be larger
+    than `max_bytes`.
     """
     if not layout.repeated or not ((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt)):
         yield rows, corrupt  # a record has one event: its rows hold it twice at most
@@ -325,7 +319,6 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
 
 
 def _rows_of_corrupt(corrupt: Sequence[Corrupt], rows: Rows) -> Rows:
-    """Return the facts of bad records: where they are."""
     positions = pa.array([item.position for item in corrupt], pa.int32())
     indexes = pa.array([item.index for item in corrupt], pa.int32())
     unknown = [pa.nulls(len(corrupt), field.type) for field in list(ROW_FACTS)[2:]]

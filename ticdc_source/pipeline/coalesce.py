@@ -98,13 +98,7 @@ class _Coalesced:
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in the same order, in as few record batches as the limits allow, without cutting one.
-
-    Args:
-        batches: record batches of one schema.
-        max_rows: the maximum number of rows in a record batch; a larger input batch stays whole.
-        max_bytes: the maximum size of a record batch in bytes; a larger input batch stays whole.
-    """
+    """Yield the same rows in the same order, in as few record batches as the limits allow, without cutting one."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

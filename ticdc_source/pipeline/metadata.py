@@ -22,9 +22,7 @@ __all__ = [
     "SOURCE",
     "FormatColumn",
     "MetadataColumn",
-    "format_table",
     "metadata_columns",
-    "metadata_table",
 ]
 
 SEQUENCE = pa.struct(
@@ -63,13 +61,9 @@ HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), 
 
 
 class MetadataColumn(NamedTuple):
-    """A metadata column.
+    """A metadata column: its name without the prefix, and one line for the documentation.
 
-    Attributes:
-        name: its name without the prefix.
-        arrow: its Arrow type.
-        level: the value of `includeMetadata` that adds it, or another option that does.
-        meaning: one line for the documentation.
+    `level` is the value of `includeMetadata` that adds it, or another option that does.
     """
 
     name: str
@@ -110,7 +104,6 @@ class FormatColumn:
     """A column that an `outputFormat` other than changelog has for every table.
 
     Attributes:
-        name: its name without the prefix.
         arrow: its Arrow type; None for a struct of the table's columns.
         prefixed: whether `metadataColumnPrefix` precedes the name.
         fill: its name in `assemble._FILL`, if the assembly fills it from the facts of a row; "" if the rows bring it.
@@ -218,36 +211,3 @@ def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
     """Return the metadata columns that `includeMetadata` and `includeHeaders` add, in order."""
     levels = _LEVELS[include] + (("includeHeaders",) if headers else ())
     return [column for column in METADATA if column.level in levels]
-
-
-def metadata_table() -> str:
-    """Return the table of metadata columns in docs/reference/columns.md."""
-    lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
-    lines += [
-        f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
-        for column in METADATA
-    ]
-    return "\n".join(lines)
-
-
-def format_table(output: str) -> str:
-    """Return the documentation's table of the columns of an `outputFormat` other than changelog."""
-    lines = ["| column | type | meaning |", "|---|---|---|"]
-    for column in FORMAT_COLUMNS[output]:
-        type_ = _SPARK_NAMES[column.arrow]
-        lines.append(f"| `{'_' if column.prefixed else ''}{column.name}` | `{type_}` | {column.meaning} |")
-    return "\n".join(lines)
-
-
-_SPARK_NAMES = {
-    pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary", TIMESTAMP: "timestamp",
-    SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
-    HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct",
-    NAMES: "array<string>", None: "struct of the table's columns",
-}  # fmt: skip
-_BROUGHT_BY = {
-    "core": "always",
-    "kafka": "with `includeMetadata=kafka` or `all`",
-    "all": "with `includeMetadata=all`",
-    "includeHeaders": "with `includeHeaders=true`",
-}

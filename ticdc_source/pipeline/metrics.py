@@ -32,14 +32,9 @@ class TaskFacts(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A member of a metrics line, for documentation and tests.
+    """A member of a metrics line, with its type in Spark, for documentation and tests.
 
-    Attributes:
-        name: its name; `events.insert` is the member `insert` of the object `events`.
-        type: its type in Spark.
-        unit: what it counts, or what a number means; "" for a text.
-        meaning: one line.
-        nullable: whether it may be null.
+    `events.insert` is the member `insert` of the object `events`. The unit of a text is "".
     """
 
     name: str
@@ -199,18 +194,7 @@ def metrics_line(
     client: str | None = None,
     native_fallback: str | None = None,
 ) -> dict[str, object]:
-    """Return the metrics line of one offset range.
-
-    Args:
-        counters: what was counted.
-        read: the offset range.
-        lag: the number of offsets behind its end when the read was planned; None if unknown.
-        task: which Spark task read it.
-        commit_end: the option `endingCommitTs`, or the commit-ts that `resolved` stands for.
-        table: the one table of the read; None if there are several, or none is known.
-        client: the client library that fetched, and its version.
-        native_fallback: why this process did not take the native path; None if it did.
-    """
+    """Return the metrics line of one offset range; `METRICS` says what its members mean."""
     values: dict[str, object] = {
         **task,
         "table": table,

@@ -48,10 +48,8 @@ Format = Callable[[Chunk, Split, ReadSpec, ReadState], tuple[Rows, list[Corrupt]
 class Folded(NamedTuple):
     """Row images, paired: one row per event.
 
-    Attributes:
-        rows: one row per event, with the facts of its last image, and no columns.
-        before: for each event, the row index of its before image; int32, NULL if it has none.
-        after: for each event, the row index of its after image; int32, NULL if it has none.
+    `rows` have the facts of the event's last image, and no columns. `before` and `after` are the row indexes of the
+    event's images; int32, NULL if it has none.
     """
 
     rows: Rows
@@ -117,7 +115,6 @@ def _rescued(before: pa.Array, after: pa.Array) -> pa.Array:
 
 
 def _event(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> tuple[Rows, list[Corrupt]]:
-    """Return all events of a chunk, in the order in which they were written."""
     parts: list[Rows] = []
     failed: list[Corrupt] = []
     for table, table_events in split.tables.items():
@@ -223,7 +220,6 @@ def _rows_of_events(
 
 
 def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Rows:
-    """Return the rows of several parts of one chunk as one, in the order of the topic."""
     facts = concatenated(parts)
     order = in_order(facts)
     columns = {

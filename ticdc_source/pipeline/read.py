@@ -37,12 +37,8 @@ _log = logging.getLogger(__name__)
 def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None) -> Iterator[pa.RecordBatch]:
     """Read rows out of chunks, of any number of topic partitions: the read loop of workers, `decode` and `tail`.
 
-    The garbage collector is off while a chunk is decoded, and as the caller has it while a chunk is fetched.
-
-    Args:
-        chunks: records; those of each topic partition in offset order.
-        spec: what the read wants.
-        state: what the read has found out so far; a new one by default.
+    The garbage collector is off while a chunk is decoded, and as the caller has it while a chunk is fetched. The
+    records of each topic partition must come in offset order.
 
     Raises:
         DecodeError: something cannot be read, and the mode is FAILFAST.
@@ -75,7 +71,6 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
 
 
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    """Return the records of each chunk as they are."""
     wants = _wants(spec)
     for chunk in chunks:
         rows = record_rows(chunk, _splits_of(chunk, spec, state, wants), spec)
@@ -88,7 +83,6 @@ def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
 
 
 def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    """Decode and assemble the events of one split."""
     rows, failed = OUTPUT_FORMATS[spec.layout.output](chunk, split, spec, state)
     if spec.commits:
         rows = _within_commit_range(rows, spec)
@@ -148,7 +142,6 @@ def _wants(spec: ReadSpec) -> Wants:
 
 
 def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
-    """Drop the rows outside `startingCommitTs` and `endingCommitTs`."""
     defines = pc.equal(rows.change_types, BOOTSTRAP)  # it has none, and changes nothing
     lacks = pc.and_(rows.commit_ts.is_null(), pc.invert(defines))
     if lacks.true_count:

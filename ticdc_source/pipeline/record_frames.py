@@ -50,12 +50,8 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
     """Return the records from which the driver can tell the schema of all: a few of each table, and all with DDL.
 
     Kept are the rows that say something new of their table: a column, a wider type, a way to write it. So inference
-    from the kept records finds what inference from all would find.
-
-    Args:
-        batches: record batches of the schema `RECORD`.
-        options: the options.
-        end: leave out rows and DDL with this commit-ts or a later one; None for no end.
+    from the kept records finds what inference from all would find. Rows and DDL from the commit-ts `end` on are left
+    out. Here and below, record batches of a DataFrame have the schema `RECORD`.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -80,11 +76,7 @@ def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, header
 
 
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the protocols that records have, each once, as rows with `protocol`; bad records have none.
-
-    Args:
-        batches: record batches of the schema `RECORD`.
-    """
+    """Return the protocols that records have, each once, as rows with `protocol`; bad records have none."""
     found: set[str] = set()
     for batch in batches:
         keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
@@ -214,11 +206,6 @@ def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
 def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> Iterator[pa.RecordBatch]:
     """Return the records that have a row of a wanted table, or a DDL event, with the commit-ts `end` or a later one.
 
-    Args:
-        batches: record batches of the schema `RECORD`.
-        options: the options.
-        end: the commit-ts.
-
     Raises:
         OptionError: the protocol cannot be detected.
     """
@@ -250,15 +237,9 @@ def decode_rows(
     scope: BatchScope,
     unknown: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a DataFrame on a worker.
+    """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
 
-    Args:
-        batches: record batches of the schema `RECORD`.
-        schema: the read schema.
-        options: the options.
-        context: what the driver knows; without a protocol, the first record with an event tells it.
-        scope: what the read covers.
-        unknown: the metadata columns that the DataFrame does not know (`without_unknown`).
+    If the context has no protocol, the first record with an event tells it.
 
     Raises:
         TiCDCSourceError: see `pipeline.read.read`.
@@ -282,11 +263,9 @@ def decode_rows(
 
 
 def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:
-    """Return the record batch with NULL in the metadata columns that say what the DataFrame does not know.
+    """Return rows with NULL in the metadata columns, or their members, that the DataFrame does not know.
 
-    Args:
-        batch: rows of the read schema.
-        unknown: the metadata columns, or members of metadata columns as `_sequence.offset`, that are not known.
+    `unknown` has the names of these, such as `_topic` and `_sequence.offset`.
     """
     if not unknown:
         return batch
@@ -312,11 +291,8 @@ def _nulled(array: pa.Array, field: pa.Field, path: str, unknown: frozenset[str]
 class RowChunks:
     """Cuts rows into chunks: runs of one topic partition with rising offsets.
 
-    Attributes:
-        max_records: the maximum number of records in a chunk.
-        max_bytes: the maximum size of its values in bytes, if it has more than one record.
-        headers: whether to keep headers.
-        rows: the number of rows cut so far, which numbers records without an offset.
+    A chunk has at most `max_records`, and at most `max_bytes` of values unless it has one record. `rows` counts all
+    rows cut so far, and numbers records without an offset.
     """
 
     max_records: int
@@ -325,11 +301,7 @@ class RowChunks:
     rows: int = 0
 
     def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-        """Yield all records, in order; only within a record batch they are sorted if many topic partitions alternate.
-
-        Args:
-            batches: record batches of the schema `RECORD`.
-        """
+        """Yield all records in order; only within a record batch they are sorted if many topic partitions alternate."""
         for batch in batches:
             if batch.num_rows:
                 yield from self._cut(self._complete(batch))

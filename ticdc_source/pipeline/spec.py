@@ -44,20 +44,13 @@ class ReadSpec:
     """The parameters of a read. They are fixed before the first chunk and never change.
 
     Attributes:
-        decoder: the decoder of the protocol.
         plan: how message columns become table columns of the read schema.
-        layout: which fields of the read schema are table columns, metadata columns and others.
         tables: the filter that the option `tables` gives.
         table: the one table of this read; None means the first that occurs.
-        mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        max_rows: the maximum number of rows in a record batch.
         max_bytes: the maximum number of bytes that keys, values and headers take in a record batch; a single row may
             exceed it.
-        commits: the range of commit-ts to keep.
-        on_destructive_ddl: what to do about a DDL event that removes rows without delete events.
         plan_of: with `outputFormat=event`, builds the plan of a table.
         claim_checks: whether messages may be stored in claim-check files; chunks are then cut into small portions.
-        scope: which topic partitions the read covers.
         definitions: the versions of tables that are known before the read.
     """
 
@@ -121,14 +114,7 @@ def read_spec(
     *,
     protocol: str | None = None,
 ) -> ReadSpec:
-    """Return the parameters of a read; every worker builds its own.
-
-    Args:
-        schema: the read schema.
-        options: the options.
-        context: what the driver knows about the messages.
-        scope: what the read covers.
-        protocol: the protocol, if the context does not have it.
+    """Return the parameters of a read; every worker builds its own. `protocol` counts if the context has none.
 
     Raises:
         SchemaError: a metadata column has a wrong type, or the rescued column is missing.
@@ -156,7 +142,6 @@ def read_spec(
 
 
 def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
-    """Return the plan for the one table of the read."""
     rescues = options.on_schema_drift == "rescue"
     fields, expected = layout.data_fields(), context.expected
     names = frozenset(item.name.lower() for item in fields)

@@ -60,12 +60,12 @@ def find_tables(
     Args:
         records: the records of the micro-batch that tell it (`record_frames.survey`).
         earlier_ddl: the records with DDL of earlier micro-batches.
-        options: the options.
+        options: of all tables.
         earlier_tables: the tables of earlier micro-batches.
         earlier_types: the types of their columns, which decide for columns that have only NULLs now.
         options_of: the options of a table, if tables have options of their own.
-        known_ddl: DDL of tables that is known from elsewhere, by the table's name in lower case. It tells types and
-            keys, and is not returned.
+        known_ddl: DDL known from elsewhere, by the table's name in lower case. It tells types and keys, and is not
+            returned.
 
     Raises:
         OptionError: the protocol cannot be detected.

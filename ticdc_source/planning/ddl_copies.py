@@ -70,11 +70,7 @@ def ddl_copies_of_batch(
 def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> dict[str, dict[int, DDLCoverage]]:
     """Return the coverage of each topic's partitions, up to the lowest partition of which the read has all copies.
 
-    That partition decides for all above it.
-
-    Args:
-        topic_partitions: the topic partitions that are read.
-        coverage: the coverage of some of them; of the others the read has all copies.
+    That partition decides for all above it. Of partitions that `coverage` lacks the read has all copies.
     """
     by_partition: dict[str, dict[int, DDLCoverage]] = {}
     for topic_partition in sorted(topic_partitions):
@@ -107,7 +103,6 @@ class _Seen:
         oldest: the offset and the time (ms since 1970) of the first record; None if no record has a timestamp.
         newest_ms: the largest timestamp; -1 if no record has one.
         ahead_ms: the most by which a commit-ts is later than the timestamp of its record: 0, unless clocks differ.
-        records: the number of records.
         is_whole: whether all records of the range were read.
     """
 
@@ -168,12 +163,8 @@ class _Seen:
 class DDLEdges:
     """Reads the records around the edges of a read, and concludes which copies of DDL events the read has.
 
-    Args:
-        fetch: yields the records of an offset range.
-        decoder: the decoder of the protocol.
-        options: `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read after the first window
-            of each edge.
-        logs: what exists of each topic partition that is read, looked up after the read was planned.
+    After the first window of each edge, `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read.
+    `logs` is what exists of each topic partition that is read, looked up after the read was planned.
     """
 
     def __init__(self, fetch: Fetch, decoder: Decoder, options: Options, logs: Iterable[OffsetRange]) -> None:
@@ -289,12 +280,7 @@ class StreamCoverage:
         return edges
 
     def around(self, starts: Offsets, latest: Offsets) -> dict[TopicPartition, DDLCoverage]:
-        """Return the coverage of topic partitions that the stream reads from these offsets on.
-
-        Args:
-            starts: the offsets.
-            latest: the ends of all topic partitions.
-        """
+        """Return the coverage of topic partitions that the stream reads from `starts` on, given the ends of all."""
         options, topics = self._options, {topic for topic, _ in starts}
         logs = _logs(self._source, {tp: end for tp, end in latest.items() if tp.topic in topics})
         with driver_fetcher(options) as fetcher:

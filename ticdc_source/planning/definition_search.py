@@ -40,7 +40,7 @@ class DefinitionSearch:
         fetch: yields the records of a range.
         bounds: see `Bounds`.
         defining: see `Defining`.
-        limit: how many records to scan in each part: before the range, after it, and in partition 0.
+        limit: how many records to scan in each of the three parts.
         timeout_s: for how long to scan a part.
         wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
         clock: a monotonic clock, in seconds.
@@ -99,7 +99,6 @@ class DefinitionSearch:
         return found
 
     def _read(self, ranges: Iterable[OffsetRange]) -> Definitions:
-        """Return what ranges define."""
         defined: Definitions = {}
         for chunk in (chunk for each in ranges for chunk in self._fetch(each)):
             for split in splits_of(self._decoder, chunk):
@@ -112,10 +111,7 @@ class DefinitionSearch:
     def _look(self, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]) -> bool:
         """Scan what was not scanned yet, nearest to the range first; return whether the definition was found.
 
-        Args:
-            wanted: the definition.
-            found: gets all definitions.
-            ends: the offset up to which each topic partition was scanned; empty at first.
+        `found` gets all definitions; `ends` says up to which offset each topic partition was scanned.
         """
         for windows in self._parts(ends):
             for chunks in scanned(windows, self._limit, self._timeout_s, self._clock):
@@ -187,15 +183,7 @@ def last_commit_ts(
 ) -> int | None:
     """Return the commit-ts of the last row of a table before an offset that has one; None if no such row is found.
 
-    Args:
-        table: the table.
-        topic_partition: the topic partition.
-        offset: the offset.
-        decoder: the decoder of the protocol.
-        fetch: yields the records of a range.
-        bounds: see `Bounds`.
-        limit: how many records to scan at most.
-        timeout_s: for how long to scan.
+    A delete of Avro without a value lacks it. At most `limit` records are scanned, for at most `timeout_s`.
     """
     start, _ = bounds([topic_partition]).get(topic_partition, (offset, offset))
     windows = windows_from_end(OffsetRange(*topic_partition, min(start, offset), offset), fetch, _FIRST_WINDOW)

@@ -84,11 +84,6 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
 
     If they must be searched for, a worker of a stream repeats it for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC
     may still write the definition.
-
-    Args:
-        decoder: the decoder of the protocol.
-        options: the options.
-        driver: whether this is the driver.
     """
     fetch, bounds = _access(decoder, options, driver=driver)
     return DefinitionSearch(
@@ -105,13 +100,7 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
 def previous_rows(
     decoder: Decoder, options: Options, *, driver: bool = True
 ) -> Callable[[TableName, TopicPartition, int], int | None]:
-    """Return a function (table, place, offset) → the commit-ts of the last row of the table before the offset, if any.
-
-    Args:
-        decoder: the decoder of the protocol.
-        options: the options.
-        driver: whether this is the driver.
-    """
+    """Return what `Learned.previous` asks for the row before an offset."""
     fetch, bounds = _access(decoder, options, driver=driver)
     return partial(
         last_commit_ts,

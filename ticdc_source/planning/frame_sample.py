@@ -39,10 +39,6 @@ __all__ = [
 def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:
     """Return the options of a DataFrame's records, checked.
 
-    Args:
-        given: options by name, in any case.
-        is_stream: whether the DataFrame is a stream.
-
     Raises:
         OptionError: an option is wrong, or is about fetching from Kafka.
     """
@@ -115,12 +111,7 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
 def schema_of_sample(
     sample: Sample | None, options: Options, earlier: Mapping[str, str] = MappingProxyType({})
 ) -> pa.Schema:
-    """Return the read schema that inference finds in a sample.
-
-    Args:
-        sample: the sample; None if there is no record.
-        options: the options.
-        earlier: the types that earlier records have shown; see `read_schema`.
+    """Return the read schema that inference finds in a sample; `earlier` as for `read_schema`.
 
     Raises:
         SchemaError: there is no sample, or no row in it.
@@ -147,13 +138,7 @@ def needs_sample(schema: pa.Schema | None, options: Options) -> bool:
 
 
 def context_of_records(schema: pa.Schema, sampled: FrameSample | None, options: Options) -> ReadContext:
-    """Return what the driver knows about the records of a DataFrame.
-
-    Args:
-        schema: the read schema.
-        sampled: what `survey` found; None if it did not run, as for a stream.
-        options: the options.
-    """
+    """Return what the driver knows about the records of a DataFrame; `survey` does not run for a stream."""
     context = context_of_schema(schema, options) if options.is_typed else None
     if context is not None:
         return context

@@ -93,10 +93,7 @@ MakesSearch = Callable[[Decoder], DefinitionSearch]
 class Sampler:
     """Reads offset ranges from both ends towards the middle, a window of each topic partition at a time.
 
-    Args:
-        ranges: the offset ranges.
-        fetch: yields the records of a range.
-        deadline: nothing more is read from then on, but at least one window; a time of `time.monotonic`.
+    From the deadline on, a time of `time.monotonic`, nothing more is read; but one window always is.
     """
 
     def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch, deadline: float = math.inf) -> None:
@@ -175,7 +172,6 @@ class Sample:
     """What was found in a sample.
 
     Attributes:
-        decoder: the decoder of the protocol.
         tables: which tables are wanted.
         rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
@@ -242,10 +238,7 @@ class Sample:
     ) -> list[TableSchema]:
         """Return the versions of a table that events show; see `Decoder.describe`.
 
-        Args:
-            events: row events of the table.
-            declared: the types that DDL texts give its columns.
-            with_ddl: whether DDL events count that describe tables in a form of their own.
+        `with_ddl` says whether DDL events count that describe tables in a form of their own.
         """
         if self.decoder.facts.definitions is None:
             return self.decoder.describe(events, self.ddl if with_ddl else (), declared)
@@ -297,15 +290,9 @@ def take_sample(
 ) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 
-    Of very many topic partitions some are read, and more only while these do not have enough rows.
-
-    With `protocol=auto` the first and the last records determine the protocol.
-
-    Args:
-        ranges: the offset ranges.
-        fetch: yields the records of a range.
-        options: the options.
-        search: makes what looks for versions of tables that rows name and the sample does not define.
+    Of very many topic partitions some are read, and more only while these do not have enough rows. With `protocol=auto`
+    the first and the last records determine the protocol. `search` makes what looks for versions of tables that rows
+    name and the sample does not define.
 
     Returns:
         The sample; None if the ranges hold no record and the protocol is not set.
@@ -433,13 +420,7 @@ def _lacks_details(sample: Sample) -> bool:
 def describe_table(
     sample: Sample, table: TableName, declared: Mapping[str, TypeVersions] | None = None
 ) -> list[TableSchema]:
-    """Return the versions of a table that a sample shows.
-
-    Args:
-        sample: the sample.
-        table: the table.
-        declared: the types that DDL texts give its columns; None if they are not parsed yet.
-    """
+    """Return the versions of a table that a sample shows; `declared` is what DDL texts say, None if not parsed yet."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
         declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
@@ -498,15 +479,7 @@ def infer_table(sample: Sample) -> TableSchema:
 def _declared_table(
     decoder: Decoder, tables: TableFilter, ddl: Sequence[DDLEvent], definitions: Definitions, table_ddl: str | None
 ) -> TableSchema | None:
-    """Return the one wanted table of records without its rows; None if there is none, or nothing declares it.
-
-    Args:
-        decoder: the decoder of the protocol.
-        tables: which tables are wanted.
-        ddl: all DDL events of the range; none if some of them may be missing.
-        definitions: the versions of tables that DDL and BOOTSTRAP events define.
-        table_ddl: the option `tableDDL`, which takes precedence over DDL events.
-    """
+    """Return the one wanted table of a sample without its rows; None if there is none, or nothing declares it."""
     table = tables.exact
     if table is None:
         names = {*(event.table for event in ddl if event.table.table), *(name for name, _ in definitions)}
@@ -536,7 +509,6 @@ def _types(
 
 
 def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
-    """Return a table with what DDL and `tableDDL` say of its columns."""
     described = with_table_ddl(with_ddl_facts(schema, sample.ddl, whole=sample.whole), sample.table_ddl)
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
 

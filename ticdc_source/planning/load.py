@@ -103,13 +103,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
 def schema_of_ranges(
     ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
 ) -> pa.Schema:
-    """Infer the read schema from the records of the given offset ranges.
-
-    Args:
-        ranges: the offset ranges to sample.
-        fetch: yields the records of an offset range, from any storage.
-        options: the options.
-        search: see `take_sample`.
+    """Infer the read schema from the records of the given offset ranges; `search` as for `take_sample`.
 
     Raises:
         SchemaError: the ranges hold no record, or no row event.
@@ -154,13 +148,7 @@ def _with_protocol(options: Options, source: RecordSource) -> Options:
 
 
 class BatchPlan(NamedTuple):
-    """What a batch reads.
-
-    Attributes:
-        partitions: the offset ranges of each input partition.
-        context: what the driver knows about the messages.
-        scope: what it covers.
-    """
+    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers."""
 
     partitions: list[list[OffsetRange]]
     context: ReadContext

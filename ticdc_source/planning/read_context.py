@@ -224,12 +224,8 @@ class ContextFinder:
     scans the DDL events that precede the batch's range (or the first micro-batch), and those of every later
     micro-batch. A row is thus decoded identically in a batch, in a stream and after the stream's restart.
 
-    Args:
-        schema: the read schema.
-        options: the options.
-        earliest: returns the log start of each topic partition.
-        warns_of_absent: whether tables that the options name and the sampled ranges lack are worth a warning. To a
-            reader of the last few records they are not.
+    `earliest` returns the log starts of topic partitions. `warns_of_absent` says whether tables that the options name
+    and the sampled ranges lack are worth a warning; to a reader of the last few records they are not.
     """
 
     def __init__(
@@ -250,11 +246,7 @@ class ContextFinder:
         self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
 
     def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
-        """Return the context of a batch, or of the next micro-batch.
-
-        Args:
-            ranges: the offset ranges that it reads.
-            ends: the end offset of each topic partition in this batch or micro-batch.
+        """Return the context of a batch or micro-batch, given its ranges and the end of each topic partition.
 
         Raises:
             OptionError: the sample contains more than one table or protocol.

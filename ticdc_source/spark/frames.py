@@ -163,12 +163,7 @@ def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
 def records_of(
     frame: DataFrame, options: Options, more: Mapping[str, Column] = MappingProxyType({})
 ) -> tuple[DataFrame, frozenset[str]]:
-    """Return a frame with the columns of `RECORD`, and the metadata columns that it cannot fill.
-
-    Args:
-        frame: the records.
-        options: the options.
-        more: other columns that the frame shall have, by name.
+    """Return a frame with the columns of `RECORD` and others, and the metadata columns that it cannot fill.
 
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.

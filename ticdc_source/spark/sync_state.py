@@ -154,8 +154,7 @@ _question: ContextVar[Callable[[], object]] = ContextVar("permission", default=l
 def asking(question: Callable[[], object]) -> Iterator[None]:
     """Ask before each commit of this thread, and of those that `in_thread` lets run for it.
 
-    Args:
-        question: raises an error if this process may not write any more.
+    The question raises an error if this process may not write any more.
     """
     token = _question.set(question)
     try:

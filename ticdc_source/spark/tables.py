@@ -76,9 +76,7 @@ class Tables(dict[str, DataFrame]):
     def tolerant(self, name: str, *, keys_alone: bool = False) -> DataFrame:
         """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`.
 
-        Args:
-            name: the table.
-            keys_alone: whether a message with only the key is no bad record, as `onHandleKeyOnly=null`.
+        With `keys_alone`, a message with only the key is no bad record, as with `onHandleKeyOnly=null`.
         """
         return self._tolerant(name, keys_alone)
 
@@ -228,7 +226,7 @@ def replayed(
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.
         table_options: as for `tables`.
         known_ddl: as for `tables`.
-        options: the options of `tables`.
+        options: as for `tables`.
     """
     parsed = _checked(kept, state, batch_id, "latest", "report", options)
     own = _own_options(options, table_options or {})
@@ -315,7 +313,6 @@ def _checked(
 def _own_options(
     options: Mapping[str, OptionValue], table_options: Mapping[str, Mapping[str, OptionValue]]
 ) -> dict[str, Options]:
-    """Return the options of single tables, by their names in lower case."""
     return {
         str(parse_table(name)).lower(): frame_options(option_texts({**options, **own}))
         for name, own in table_options.items()
@@ -544,7 +541,6 @@ class _MicroBatch:
 
 
 def _failure(changes: DataFrame) -> TiCDCSourceError | None:
-    """Decode the changes of a table, and return why that fails."""
     try:
         changes.write.format("noop").mode("overwrite").save()
     except PySparkException as error:
