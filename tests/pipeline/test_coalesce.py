@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,6 @@ from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 
 SEED = 20261121
@@ -233,14 +232,6 @@ def test_coalesced_chunks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(coalesce_chunks(splits_of(chunks)))
     assert [chunk.partition for chunk, _ in found] == [0, 0, 0, 1]
     assert found[1][0] is chunks[plain.index((0, 0), 1)]
-
-
-def test_chunks_without_wanted_events_are_left_out() -> None:
-    """A chunk without events of a selected table is left out, whatever other records it has."""
-    captured = Captured.of(*islice((row("canal-json", number, "other") for number in range(90)), 90))
-
-    assert not list(coalesce_chunks(splits_of(chunks_of(captured, 30))))
-    assert TableName("test", "t") not in next(splits_of(chunks_of(captured, 30)))[1].tables
 
 
 def test_offsets_rise_in_a_coalesced_chunk() -> None:

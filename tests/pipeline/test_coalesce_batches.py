@@ -3,7 +3,6 @@
 import random
 
 import pyarrow as pa
-import pytest
 
 from tests.support.seeds import each_seed
 from ticdc_source.pipeline.coalesce import coalesce_batches
@@ -72,15 +71,3 @@ def test_a_batch_that_stays_alone_is_not_copied() -> None:
     assert len(reads) == 2  # the second had to be seen to know that it does not fit
     assert next(out) is given[1]
     assert next(out, None) is None
-
-
-def test_an_error_is_raised_at_once() -> None:
-    """An error is raised as it is, without first returning the rows that wait."""
-
-    def source() -> object:
-        yield batch_of(random.Random(0), 0, 10)
-        msg = "broken"
-        raise ValueError(msg)
-
-    with pytest.raises(ValueError, match="broken"):
-        next(coalesce_batches(source(), 100, 1 << 20))  # type: ignore[arg-type]

@@ -124,17 +124,6 @@ def test_a_snapshot_of_native_debezium_is_read_as_r(written: dict[str, Any], sho
         assert {name: row["source"][name] for name in DEBEZIUMS} == expected
 
 
-def test_names_that_are_not_utf8_do_not_fail_a_read() -> None:
-    """U+FFFD replaces an invalid byte in a member of `source`."""
-    key, value = debezium("c", after={"id": 1}, source={"name": "XX"})
-
-    messages = Captured.of((key, (value or b"").replace(b"XX", b"\xff")))
-
-    (row,) = messages.read(outputFormat="envelope", schemaHints="id int").to_pylist()
-
-    assert row["source"]["name"] == "\ufffd"
-
-
 def test_a_schema_of_the_users_chooses_members_of_source() -> None:
     """A user's schema may have some members of `source`, in any order, and repeated columns or not."""
     messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
@@ -172,29 +161,6 @@ def test_a_prefix_is_for_metadata_columns_alone() -> None:
 
     assert table.column_names[:7] == ["before", "after", "source", "op", "ts_ms", "sequence", "topic"]
     assert table.column("after").to_pylist() == [{"op": 1, "source": 2, "ts_ms": 3}]
-
-
-def test_preimages_false_leaves_before_out_of_updates() -> None:
-    """With `preimages=false`, `before` is NULL in an update and stays in a delete."""
-    messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}), change("DELETE", {"id": "1", "v": "b"}))
-
-    rows = messages.read(outputFormat="envelope", preimages="false").to_pylist()
-
-    assert [row["before"] for row in rows] == [None, {"id": 1, "v": "b"}]
-
-
-def test_a_schema_of_the_users_chooses_columns_of_both_images() -> None:
-    """A user's schema can have different columns in `before` and `after`."""
-    messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}))
-    inferred = messages.schema(outputFormat="envelope")
-    schema = pa.schema([
-        pa.field("before", pa.struct([inferred.field("before").type.field("v")])),
-        pa.field("after", inferred.field("after").type),
-    ])  # fmt: skip
-
-    rows = messages.read(outputFormat="envelope", schema=schema).to_pylist()
-
-    assert rows == [{"before": {"v": "a"}, "after": {"id": 1, "v": "b"}}]
 
 
 def test_one_column_has_one_type_in_both_images() -> None:

@@ -12,14 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
-from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, dump, open_message
+from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, whole
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
 from tests.support.truth import expected, is_true
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.options import Options
-from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import BatchScope, DDLCoverage, ReadContext
-from ticdc_source.planning.ddl_copies import by_topic
 from ticdc_source.planning.inference import take_sample
 from ticdc_source.planning.read_context import warn_of_absent_tables, warn_of_missing_ddl
 from ticdc_source.schema.table_name import TableName
@@ -155,13 +153,6 @@ def test_a_topic_of_many_tables_has_exactly_the_events_that_were_written(scenari
     assert set(seen) == {"row", "ddl", "watermark"}
 
 
-def test_documents_are_the_same_however_records_are_cut() -> None:
-    """One record per chunk returns the same events as all records at once."""
-    captured = load("open-protocol.default.ops")
-
-    assert captured.read(outputFormat="event", sizes=single).equals(captured.read(outputFormat="event"))
-
-
 def insert(row: Mapping[str, Any], types: Mapping[str, str] = INT, **more: Any) -> Message:
     """Return an INSERT of test.t."""
     return canal("INSERT", [row], None, {name: types[name] for name in row}, None, **more)
@@ -183,19 +174,6 @@ def test_tables_selects_rows_and_ddl() -> None:
     assert [(row["_event_type"], row["_database"], row["_table"]) for row in rows] == [
         ("ddl", "db", None), ("ddl", "db", "a"), ("row", "db", "a"),
     ]  # fmt: skip
-
-
-def test_operations_and_preimages_hold_for_events() -> None:
-    """`operations` selects rows, and `preimages=false` leaves out the row before an update."""
-    messages = Captured.of(
-        insert({"id": "1", "v": "a"}),
-        canal("UPDATE", [{"id": "1", "v": "b"}], [{"v": "a"}], INT),
-        canal("DELETE", [{"id": "1", "v": "b"}], None, INT),
-    )
-
-    rows = messages.read(outputFormat="event", operations="update", preimages="false").to_pylist()
-
-    assert [(row["_op"], row["before"], row["after"]) for row in rows] == [("update", None, '{"id":1,"v":"b"}')]
 
 
 def test_timestamps_of_events_are_in_utc() -> None:
@@ -334,12 +312,6 @@ def test_go_quoted_binary_is_base64() -> None:
     assert captured.read(outputFormat="event").column("after").to_pylist() == ['{"v":"iVBORw=="}']
 
 
-def test_table_ddl_that_contradicts_the_messages_is_an_error() -> None:
-    """A type of `tableDDL` that the messages contradict is an error that names table and column."""
-    with pytest.raises(SchemaError, match=r"Column id of test\.t: option 'tableDDL' says date, the messages int"):
-        levels(Captured.of(insert({"id": "1", "level": "2"}, ENUMS)), tableDDL="create table t (id date)")
-
-
 def test_a_number_without_a_label_stays_a_number() -> None:
     """A number of ENUM or SET beyond the known labels is written as it is: a later DDL event has its label."""
     rows = [insert({"id": "1", "level": level, "tags": tags}, ENUMS) for level, tags in (("1", "4"), ("3", "1"))]
@@ -372,15 +344,6 @@ def test_all_events_say_when_they_were_written(scenario: str) -> None:
     expected_ts = {"open-protocol": False, "canal-json": True, "debezium": True}[captured.header["protocol"]]
     known = Counter((row["_event_type"], row["_build_ts"] is not None) for row in rows)
     assert {kind for kind, is_known in known if is_known == expected_ts} == {"row", "ddl", "watermark"}
-
-
-def test_a_truncate_of_native_debezium_says_when_it_was_written() -> None:
-    """Native Debezium's op `t` has `_build_ts`, and no cluster id if its source has none."""
-    truncate = {"source": {"db": "test", "table": "t", "ts_ms": TSO >> 18}, "op": "t", "ts_ms": 1_700_000_000_123}
-
-    (row,) = Captured.of((None, dump(truncate))).read(outputFormat="event", includeMetadata="all").to_pylist()
-
-    assert (row["_event_type"], row["_build_ts"], row["_cluster_id"]) == ("ddl", 1_700_000_000_123, None)
 
 
 def with_bytes(message: Message, written: bytes) -> Message:
@@ -458,13 +421,6 @@ def test_a_schema_of_the_users_may_leave_columns_out() -> None:
     assert rows.to_pylist() == [{"after": '{"id":1}', "_op": "insert"}]
     with pytest.raises(SchemaError, match="Column v: outputFormat=event has no such column"):
         messages.read(outputFormat="event", schema=pa.schema([("v", pa.string())]))
-
-
-def test_the_lowest_partition_of_each_topic_keeps_ddl() -> None:
-    """A broadcast DDL event is kept from the lowest partition that is read of each topic."""
-    topic_partitions = [TopicPartition("a", 2), TopicPartition("a", 1), TopicPartition("b", 0)]
-
-    assert by_topic(topic_partitions, {}) == {"a": {1: DDLCoverage()}, "b": {0: DDLCoverage()}}
 
 
 def test_a_read_without_partition_0_warns_of_missing_ddl() -> None:

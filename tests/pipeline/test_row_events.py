@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from ticdc_source.pipeline.assemble import ROW_FACTS, Rows, in_order
+from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
 from ticdc_source.pipeline.output_formats import fold
 from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.sources.chunk import Chunk
@@ -51,13 +51,3 @@ def test_each_event_is_one_row(event_types: tuple[list[int], ...], count: int) -
     assert folded.after.to_pylist() == [
         None if event == [DELETE] else end for event, end in zip(chosen, ends, strict=True)
     ]
-
-
-def test_rows_of_one_event_stay_in_their_order() -> None:
-    """Rows are ordered by position and index, and equal ones keep their order."""
-    chooser = random.Random(SEED)
-    positions, indexes = ([chooser.randrange(5) for _ in range(2000)] for _ in range(2))
-
-    order = in_order(pa.RecordBatch.from_pydict({"position": positions, "index": indexes}))
-
-    assert order.to_pylist() == sorted(range(2000), key=lambda row: (positions[row], indexes[row]))

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from benchmarks.corpus import messages as benchmark_messages
@@ -91,15 +90,6 @@ def test_other_outputs_have_it(output: str) -> None:
     assert any(is_row)
 
 
-@pytest.mark.parametrize("scenario", ["open-protocol.default", "canal-json.tidb-extension", WITHOUT])
-def test_a_protocol_without_it_has_null(scenario: str) -> None:
-    """The column is there, a bigint, and NULL in each row."""
-    rows = load(f"{scenario}.ops").read(includeMetadata="all", tables="ops.acct")
-
-    assert rows.schema.field("_start_ts").type == pa.int64()
-    assert rows["_start_ts"].null_count == len(rows) > 0
-
-
 def test_it_tells_transactions_of_one_commit_ts_apart() -> None:
     """Two transactions may share a commit-ts (docs/wire.md, item 98); their rows have two start-ts."""
     starts = {1: TSO - 9, 2: TSO - 8, 3: TSO - 9}
@@ -109,16 +99,6 @@ def test_it_tells_transactions_of_one_commit_ts_apart() -> None:
 
     assert {row["_commit_version"] for row in rows} == {TSO}
     assert {row["id"]: row["_start_ts"] for row in rows} == starts
-
-
-def test_a_schema_of_the_users_may_have_it() -> None:
-    """A schema without `includeMetadata` gets the column by its name, under any prefix."""
-    captured = Captured.of(debezium("c", None, {"id": 1}, ID, {"start_ts": 5}))
-    schema = pa.schema([("cdc_start_ts", pa.int64()), captured.schema().field("id")])
-
-    table = captured.read(schema=schema, metadataColumnPrefix="cdc_")
-
-    assert table.to_pylist() == [{"cdc_start_ts": 5, "id": 1}]
 
 
 @PATHS

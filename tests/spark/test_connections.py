@@ -6,7 +6,6 @@ import random
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -203,38 +202,6 @@ def test_what_is_sent_to_workers_holds_no_connection(
     assert size < 20_000
     assert sorted(rows) == list(range(6))
     assert one.next(end) == end
-
-
-@pytest.mark.slow("waits for a broker")
-@needs_admission_control
-def test_a_restarted_reader_notices_a_topic_that_was_recreated_with_more_records(
-    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
-) -> None:
-    """The reader fails, with a pending batch too; or, with failOnDataLoss=false, it reads all of the new topic once."""
-    servers, name = counted[0].bootstrap_servers, "recreated"
-    create_topic(servers, name)
-    write_rows(servers, name, *range(5))
-    before = driven(name, startingOffsets="earliest")
-    done = before.next(before.reader.initialOffset())
-    write_rows(servers, name, *range(5, 8))
-    pending = before.next(done)
-    delete_topic(servers, name)
-    create_topic(servers, name)
-    write_rows(servers, name, *range(100, 126))
-
-    for fails in (lambda: driven(name).next(pending), lambda: driven(name).read(done, pending)):
-        with pytest.raises(DataLossError, match=f"Deleted and created again: topic {name} .its id was"):
-            fails()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        after = driven(name, failOnDataLoss="false")
-        assert after.read(done, pending) == []
-        end = after.next(pending)
-        assert after.read(pending, end) == list(range(100, 126))
-    assert any("Deleted and created again" in str(warning.message) for warning in caught)
-    assert after.next(end) == end
-    write_rows(servers, name, 200)
-    assert driven(name).read(end, driven(name).next(end)) == [200]
 
 
 @pytest.mark.slow("a broker of its own")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import ticdc_source
 from tests.spark.streams import Stream, failure_of
 from tests.support.corpus import Scenario, scenario
 from tests.support.storage_sink import StorageSink
@@ -71,35 +70,6 @@ def test_a_stream_reads_what_ticdc_writes_while_it_runs(
     assert max(row["_commit_version"] for row in rows if row["_event_type"] == "watermark") == max(
         line.truth["commit_ts"] for line in ops.records if line.truth["op"] == "watermark"
     )
-
-
-@pytest.mark.slow("a dozen queries")
-def test_tables_of_records(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
-    """`outputFormat=record` and `tables` give the rows of each table, and the checkpoint-ts as resolved ts."""
-    sink.write(ops.records)
-    true = Counter(
-        f"{event['schema']}.{event['table']}" for *_, event in sink.placed for _ in range(1 + (event["op"] == "update"))
-    )
-
-    records = spark.read.format("ticdc").options(outputFormat="record").load(str(sink.folder))
-    with ticdc_source.tables(records) as changes:
-        found = {name.replace("`", ""): frame.count() for name, frame in changes.items()}
-
-    assert {name: count for name, count in found.items() if count} == true
-
-
-@pytest.mark.slow("three reads")
-def test_a_batch_ends_at_the_checkpoint(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
-    """`endingCommitTs=resolved` leaves out rows above the checkpoint-ts."""
-    sink.write(ops.records)
-    all_rows = sorted(event["commit_ts"] for *_, event in sink.placed if event["table"] == "acct")
-    ts = all_rows[len(all_rows) // 2]
-    sink.checkpoint(ts)
-
-    read = spark.read.format("ticdc").options(path=str(sink.folder), tables="ops.acct")
-    assert read.load().where("_change_type != 'update_preimage'").count() == len(all_rows)
-    kept = read.option("endingCommitTs", "resolved").load().where("_change_type != 'update_preimage'")
-    assert kept.count() == sum(one <= ts for one in all_rows)
 
 
 @pytest.mark.slow("streams")
