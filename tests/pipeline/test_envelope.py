@@ -188,32 +188,6 @@ def test_what_is_rescued_names_its_image() -> None:
     assert (rescued["before"]["v"], rescued["after"]["v"]) == ("a", "b")
 
 
-@pytest.mark.parametrize(
-    "scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.default.ops"]
-)
-def test_the_envelope_holds_the_rows_of_the_changelog(scenario: str) -> None:
-    """For tables of the operations matrix, the envelope holds the same rows as the changelog, in the same order."""
-    captured = load(scenario)
-    for table in ("`ops`.`acct`", "`ops`.`part`", "`ops`.`comp`"):
-        rows = captured.read(tables=table).to_pylist()
-        events = captured.read(tables=table, outputFormat="envelope").to_pylist()
-
-        images = []
-        for event in events:
-            for member, image in (("before", event["before"]), ("after", event["after"])):
-                if image is not None:
-                    images.append((event["_sequence"]["offset"], member, image))
-        names = [name for name in rows[0] if not name.startswith("_")]
-        assert images == [
-            (
-                row["_sequence"]["offset"],
-                "before" if row["_change_type"] in ("delete", "update_preimage") else "after",
-                {name: row[name] for name in names},
-            )
-            for row in rows
-        ]
-
-
 def read_as(image: pa.DataType, *messages: Any) -> list[dict[str, Any]]:
     """Read events with a user's schema whose `before` and `after` have this type."""
     captured = Captured.of(*messages)

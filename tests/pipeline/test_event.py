@@ -1,12 +1,10 @@
 """`outputFormat=event` returns every event of every table in order, with rows as JSON."""
 
-import base64
 import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +12,6 @@ import pytest
 
 from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, whole
 from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, open_message
-from tests.support.truth import expected, is_true
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope, DDLCoverage, ReadContext
@@ -50,66 +47,6 @@ def true_events(captured: Captured) -> Iterator[tuple[tuple[int, int, int], Mapp
                 yield (partition, offset, index), event
 
 
-def holds(value: Any, truth: Any, mysql_type: str) -> bool:
-    """Return whether a value of a JSON document equals the truth."""
-    if truth is None or value is None:
-        return bool(truth is value)
-    type_name = mysql_type.split("(", maxsplit=1)[0].split(maxsplit=1)[0]
-    if type_name in ("tinyint", "smallint", "mediumint", "int", "bigint", "year"):
-        return type(value) is int and value == int(truth)
-    if type_name == "decimal":
-        return isinstance(value, (int, Decimal)) and Decimal(value) == Decimal(truth)
-    if type_name in ("float", "double"):
-        return not isinstance(value, str) and bool(is_true(float(value), truth, mysql_type))
-    if isinstance(truth, dict) and "label" in truth:
-        return bool(value in (truth["label"], truth["number"]))
-    if isinstance(truth, dict) and "number" in truth:
-        return type(value) is int and value == truth["number"]
-    if isinstance(truth, dict):
-        return bool(base64.b64decode(value).hex() == truth["hex"])
-    if type_name in ("datetime", "timestamp", "time"):  # as many fractional digits as the message has
-        return bool(value == truth or value == truth.rstrip("0").rstrip(".") or value.rstrip("0").rstrip(".") == truth)
-    return bool(value == truth)
-
-
-def wrong_members(text: str | None, event: Mapping[str, Any], image: str, protocol: str) -> list[str]:
-    """Return the differences between a document and the columns of a true row."""
-    columns = {
-        column["name"]: column
-        for column in event["columns"]
-        if image in column and column.get("generated") != "VIRTUAL"
-    }
-    if text is None:
-        return [f"no {image}"] if columns else []
-    found = json.loads(text, parse_float=Decimal)
-    out = [] if list(found) and set(found) == set(columns) else [f"columns {set(found) ^ set(columns)}"]
-    for name in set(found) & set(columns):
-        left, _ = expected(protocol, {"default": None, "nullable": True, **columns[name]}, columns[name][image])
-        if isinstance(left, dict) and "double" in left:
-            ok = float(found[name]) == left["double"]
-        else:
-            ok = holds(found[name], left, columns[name]["mysql_type"])
-        if not ok:
-            out.append(f"{name} {columns[name]['mysql_type']}: {found[name]!r}, not {left!r}")
-    return out
-
-
-def declared(captured: Captured, event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row's truth with what the declaration of its table says about its columns."""
-    if "columns" not in event:
-        return event
-    for entry in captured.header["tables"]:
-        if (entry["schema"], entry["table"], entry["table_version"]) == (
-            event["schema"], event["table"], event["table_version"],
-        ):  # fmt: skip
-            columns = {column["name"]: column for column in entry["columns"]}
-            context = {"change_type": "", **{of: captured.header[of] for of in ("time_zone", "config")}}
-            whole_columns = [{**columns.get(c["name"], {}), **c, **context} for c in event["columns"]]
-            keyless = not entry["primary_key"] and not entry["handle_key"]
-            return {**event, "columns": whole_columns, "handle_key": [] if keyless else event["handle_key"]}
-    return event
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize(
     "sizes",
@@ -117,7 +54,10 @@ def declared(captured: Captured, event: Mapping[str, Any]) -> Mapping[str, Any]:
     ids=["whole", f"random-{SEED}"],
 )
 def test_a_topic_of_many_tables_has_exactly_the_events_that_were_written(scenario: str, sizes: Sizes) -> None:
-    """Rows, DDL and watermarks of all tables come in the order of their partition, and a broadcast DDL event once."""
+    """Rows, DDL and watermarks of all tables come in the order of their partition, and a broadcast DDL event once.
+
+    tests/corpus/test_outputs.py compares the values of the rows.
+    """
     captured = load(scenario)
     protocol = captured.header["protocol"]
 
@@ -143,13 +83,8 @@ def test_a_topic_of_many_tables_has_exactly_the_events_that_were_written(scenari
             assert (row["_event_type"], row["_op"]) == ("row", event["op"])
             assert (row["_database"], row["_table"]) == (event["schema"], event["table"])
             assert row["_commit_version"] == event["commit_ts"]
-            full = declared(captured, event)
-            for image in ("before", "after"):
-                wrong = wrong_members(row[image], full, image, protocol)
-                assert not wrong, f"{address} {event['table']} {image}: {wrong}"
-            key = {} if row["key"] is None else json.loads(row["key"])
-            if protocol != "canal-json" or key:  # its only handle key is a primary key (docs/wire.md, item 42)
-                assert set(key) == set(full["handle_key"])
+            if row["key"] is not None and event["handle_key"]:
+                assert set(json.loads(row["key"])) == set(event["handle_key"])
     assert set(seen) == {"row", "ddl", "watermark"}
 
 

@@ -130,17 +130,6 @@ def test_a_stream_without_data_keeps_its_start() -> None:
     assert json.dumps(plan.next(first)) == json.dumps(first)
 
 
-def test_the_initial_offset_is_resolved_once() -> None:
-    """The initial offset, which Spark asks for twice in the first batch, is resolved once."""
-    cluster = FakeCluster({T0: 0}, {T0: 20})
-    plan = planner(cluster)
-
-    first = plan.initial()
-    cluster.last[T0] = 30
-
-    assert plan.initial() == first
-
-
 def test_offsets_are_sorted_and_an_idle_stream_returns_its_start() -> None:
     """Topics are in lexical and partitions in numerical order, and an idle stream returns the same JSON text."""
     topic_partitions = [TopicPartition("b", n) for n in (10, 2, 0)] + [TopicPartition("a", 0)]
@@ -268,20 +257,6 @@ def test_deleted_and_recreated_partitions_are_data_loss(
         assert tolerant.ranges(offset, end_offset) == [OffsetRange("t", 1, 5, 8)]
 
 
-def test_a_topic_may_go_between_two_listings() -> None:
-    """A topic that is deleted while its partitions are listed is a data loss, or a warning without failOnDataLoss."""
-    cluster = FakeCluster({T0: 0, U0: 0}, {T0: 5, U0: 5}, "earliest")
-    plan, strictly = planner(cluster, fail=False), planner(cluster)
-    offset = plan.next(plan.initial())
-    strictly.next(strictly.initial())
-    del cluster.last[U0]
-
-    with pytest.warns(UserWarning, match="Partitions u-0 have been deleted"):
-        assert plan.next(offset) == {"t": {"0": 5}}
-    with pytest.raises(DataLossError, match="Partitions u-0 have been deleted"):
-        strictly.next(offset)
-
-
 def test_available_now_keeps_its_first_end() -> None:
     """AvailableNow fixes its end once, keeps it over limited batches, and ignores later records."""
     cluster = FakeCluster({T0: 0}, {T0: 10}, "earliest")
@@ -371,23 +346,6 @@ def test_a_recreated_topic_is_data_loss_whatever_its_length(last: int) -> None:
         planner(cluster).ranges(offset, end)
 
 
-def test_a_recreated_topic_is_read_within_limits() -> None:
-    """The offsets of the old topic do not count towards the backlog, and every offset of the new one is read."""
-    cluster = FakeCluster({T0: 2}, {T0: 9}, ids={"t": "NEW"})
-    plan = planner(cluster, fail=False)
-    plan.stop_at_latest()
-    offset, seen = {"$ids": {"t": "OLD"}, "t": {"0": 700}}, []
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        while (end := plan.next(offset, 3)) != offset:
-            seen += plan.ranges(offset, end)
-            offset = end
-
-    assert any("do not start from offset 0: t-0 at 2" in str(warning.message) for warning in caught)
-    assert [(each.start, each.end) for each in seen] == [(2, 5), (5, 8), (8, 9)]
-
-
 def test_a_topic_that_is_recreated_after_planning_is_not_read_at_old_offsets() -> None:
     """A batch that was planned before a restart reads nothing of a topic that is another now; the next one reads it."""
     cluster = FakeCluster({T0: 0, U0: 0}, {T0: 9, U0: 7}, ids={"t": "NEW", "u": "U"})
@@ -402,21 +360,6 @@ def test_a_topic_that_is_recreated_after_planning_is_not_read_at_old_offsets() -
         assert plan.ranges(start, planned) == [OffsetRange("u", 0, 4, 7)]
     with pytest.warns(UserWarning, match=RECREATED):
         assert plan.ranges(planned, plan.next(planned)) == [OffsetRange("t", 0, 0, 9)]
-
-
-def test_available_now_refuses_a_topic_that_is_recreated() -> None:
-    """A topic that is recreated while the query runs is an error that says to restart, also if it has more records."""
-    cluster = FakeCluster({T0: 0}, {T0: 10}, "earliest", {"t": "OLD"})
-    plan = planner(cluster, fail=False)
-    plan.stop_at_latest()
-    offset = plan.next({"t": {"0": 0}}, 4)
-    cluster.ids, cluster.last = {"t": "NEW"}, {T0: 99}
-
-    with (
-        pytest.warns(UserWarning, match="Deleted and created again"),
-        pytest.raises(DataLossError, match=r"t-0 changed.*restart your query"),
-    ):
-        plan.next(offset, 4)
 
 
 def test_a_broker_that_lags_behind_does_not_bring_an_old_topic_back() -> None:
@@ -527,20 +470,6 @@ def test_a_listed_topic_without_offsets_is_deleted_in_the_end(knows_after: float
         planner(cluster, clock).next(offset)
     with pytest.warns(UserWarning, match="Partitions u-0 have been deleted"):
         assert planner(cluster, clock, fail=False).next(offset) == {"t": {"0": 5}}
-
-
-def test_a_look_up_without_topic_ids_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Brokers before 2.8 have no ids: the offsets are as before, and one line at level DEBUG says so."""
-    plan = planner(FakeCluster({T0: 0}, {T0: 5}, "earliest"))
-
-    with caplog.at_level("DEBUG", "ticdc_source"):
-        end = plan.next(plan.initial())
-        plan.next(end)
-
-    assert IDS not in end
-    assert [record.message for record in caplog.records] == [
-        "The brokers or the client library tell no topic ids: a recreated topic is known by its offsets"
-    ]
 
 
 TRUNCATED = "Truncated by the election of a leader that lacked records: t-0 at offset 3, where epoch 1 ends in the log"
