@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,11 +22,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["ORIGIN_COLUMN", "ROW_FACTS", "Rows", "assemble", "concatenated", "in_order", "portions"]
 
 Value = TypeVar("Value")
 

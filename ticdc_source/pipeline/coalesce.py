@@ -15,8 +15,6 @@ import pyarrow as pa
 from ticdc_source.protocols.events import Split
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["coalesce_batches", "coalesce_chunks"]
-
 _MOST_RECORDS = 1000  # as many as in a chunk
 _MOST_BYTES = 4 << 20
 

@@ -10,8 +10,6 @@ from ticdc_source.schema.model import Definitions, TypeVersions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["UNKNOWN_PARTITION", "BatchScope", "ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext"]
-
 UNKNOWN_PARTITION = -1  # of the rows of a DataFrame that has none
 
 

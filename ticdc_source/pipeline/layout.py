@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -23,15 +23,10 @@ from ticdc_source.pipeline.metadata import (
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import VARIANT
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["Layout"]
-
 _WHOLE_PARTS = frozenset({"key", "value", "headers"})  # of a record, by their names in `assemble._FILL`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """Which field of the read schema is what.
 
@@ -42,32 +37,35 @@ class Layout:
         rescued: the name of the rescued column, None if the schema has none.
         output: the option `outputFormat`.
         own: the columns that the rows bring, for `outputFormat` other than changelog: name → name in the schema.
-        fields: the name of each field, and its name in `assemble._FILL` if that fills it.
-        required: the fields that must not be NULL, or are structs with such members, with their indexes.
-        repeated: which of a record's `key`, `value` and `headers` are in each of its rows.
-        source: the index of `source` in `outputFormat=envelope`; None if the schema has none.
     """
 
     schema: pa.Schema
     metadata: Mapping[str, str]
     corrupt: str | None
-    rescued: str | None = None
-    output: str = "changelog"
-    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    fields: tuple[tuple[str, str | None], ...] = dataclasses.field(init=False)
-    required: tuple[tuple[int, pa.Field], ...] = dataclasses.field(init=False)
-    repeated: frozenset[str] = dataclasses.field(init=False)
-    source: int | None = dataclasses.field(init=False)
+    rescued: str | None
+    output: str
+    own: Mapping[str, str]
 
-    def __post_init__(self) -> None:
-        """Derive once what each chunk needs."""
+    @cached_property
+    def fields(self) -> tuple[tuple[str, str | None], ...]:
+        """The name of each field, and its name in `assemble._FILL` if that fills it."""
         fills = dict(self.metadata) if self.corrupt is None else {self.corrupt: "corrupt", **self.metadata}
-        object.__setattr__(self, "fields", tuple((name, fills.get(name)) for name in self.schema.names))
-        required = tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
-        object.__setattr__(self, "required", required)
-        source = next((index for index, (_, fill) in enumerate(self.fields) if fill == "source"), None)
-        object.__setattr__(self, "source", source)
-        object.__setattr__(self, "repeated", _WHOLE_PARTS & set(self.metadata.values()))
+        return tuple((name, fills.get(name)) for name in self.schema.names)
+
+    @cached_property
+    def required(self) -> tuple[tuple[int, pa.Field], ...]:
+        """The fields that must not be NULL, or are structs with such members, with their indexes."""
+        return tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Which of a record's `key`, `value` and `headers` are in each of its rows."""
+        return _WHOLE_PARTS & set(self.metadata.values())
+
+    @cached_property
+    def source(self) -> int | None:
+        """The index of `source` in `outputFormat=envelope`; None if the schema has none."""
+        return next((index for index, (_, fill) in enumerate(self.fields) if fill == "source"), None)
 
     @classmethod
     def of(cls, schema: pa.Schema, options: Options) -> Layout:

@@ -10,21 +10,6 @@ import pyarrow as pa
 from ticdc_source.schema.ddl_kinds import KINDS
 from ticdc_source.schema.types import TIMESTAMP
 
-__all__ = [
-    "CORRUPT_RECORD",
-    "FORMAT_COLUMNS",
-    "HEADERS",
-    "JSON_COLUMNS",
-    "METADATA",
-    "NAMES",
-    "RESCUED_DATA",
-    "SEQUENCE",
-    "SOURCE",
-    "FormatColumn",
-    "MetadataColumn",
-    "metadata_columns",
-]
-
 SEQUENCE = pa.struct(
     [
         pa.field("commit_ts", pa.int64()),

@@ -23,8 +23,6 @@ from pyarrow import fs
 
 from ticdc_source.schema.json_text import loads
 
-__all__ = ["MetricFiles", "metric_files", "without_credentials"]
-
 _log = logging.getLogger(__name__)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")

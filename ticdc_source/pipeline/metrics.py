@@ -16,8 +16,6 @@ from ticdc_source.protocols.events import Split
 from ticdc_source.schema.change_types import CHANGE_TYPES, DDL, WATERMARK
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["METRICS", "Counters", "Metric", "TaskFacts", "metrics_line"]
-
 
 class TaskFacts(TypedDict, total=False):
     """Which Spark task wrote a metrics line: empty outside Spark; a batch read has no query and no micro-batch."""

@@ -36,8 +36,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import VARIANT
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["OUTPUT_FORMATS", "Folded", "fold", "record_rows"]
-
 _NUMBER_BITS, _NUMBER_MASK = pa.scalar(24, pa.int64()), pa.scalar((1 << 24) - 1, pa.int64())
 _MOST = pa.scalar((1 << 63) - 1, pa.int64())  # more than any commit-ts
 

@@ -27,8 +27,6 @@ from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["ReadSpec", "ReadState", "read"]
-
 _OTHER_MODES = "mode=PERMISSIVE keeps what cannot be read, in rows of its own; mode=DROPMALFORMED drops it"
 _SHOWN = 500  # characters of a statement in a log line or an error
 _log = logging.getLogger(__name__)

@@ -26,8 +26,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["RECORD", "RowChunks", "decode_rows", "held_back", "protocols_in", "record_chunks", "survey"]
-
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
 # What a row has of its record. A DataFrame may lack all but the value; its column is NULL then.
 RECORD = pa.schema(

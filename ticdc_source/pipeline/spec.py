@@ -31,8 +31,6 @@ from ticdc_source.schema.model import TABLE, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
-
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20
 _UNKNOWN_SCOPE = BatchScope()

@@ -21,8 +21,6 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import removes_rows_of
 from ticdc_source.schema.table_name import TableName
 
-__all__ = ["FoundTables", "find_tables", "metadata_schema"]
-
 
 @dataclass(slots=True, kw_only=True)
 class FoundTables:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from operator import or_
 
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.offsets import OffsetRange, unreadable
@@ -35,8 +36,6 @@ from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import RecordSource
 from ticdc_source.sources.stream_offsets import INITIAL, OffsetJSON, Offsets, offsets_of
-
-__all__ = ["DDLEdges", "StreamCoverage", "by_topic", "coverage_of", "ddl_copies_of_batch", "lower_partitions"]
 
 _DDL = "$ddl"  # the member of a stream's offset that has its coverage
 _FIRST = 256  # offsets in the first window; later windows are larger
@@ -111,13 +110,12 @@ class _Seen:
     oldest: tuple[int, int] | None = None
     newest_ms: int = -1
     ahead_ms: int = 0
-    records: int = 0
     is_whole: bool = False
 
     @classmethod
     def in_chunk(cls, chunk: Chunk, decoder: Decoder) -> _Seen:
         """Return what is found in a chunk."""
-        seen, times = cls(records=len(chunk)), chunk.timestamps
+        seen, times = cls(), chunk.timestamps
         if (time_ms := max(times[:_NEIGHBOURS], default=-1)) >= 0:
             seen.oldest, seen.newest_ms = (chunk.offsets[0], time_ms), max(times)
         for split in splits_of(decoder, chunk):
@@ -137,7 +135,6 @@ class _Seen:
             min((oldest for oldest in (self.oldest, other.oldest) if oldest), default=None),
             max(self.newest_ms, other.newest_ms),
             max(self.ahead_ms, other.ahead_ms),
-            self.records + other.records,
         )
 
     def bound(self, time_ms: int) -> int:
@@ -177,7 +174,7 @@ class DDLEdges:
 
     def of_range(self, offset_range: OffsetRange) -> DDLCoverage:
         """Return the coverage of an offset range of a batch that is not empty."""
-        tail = self._backwards(offset_range, margin_ms=0)
+        tail = self._backwards(offset_range, lambda seen: seen.is_enough(0))
         if tail.is_whole:
             return DDLCoverage(until=-1).with_seen(tail.ddl, {})
         after, inside, outside = self._around_start(offset_range) if offset_range.start else (None, {}, {})
@@ -204,7 +201,8 @@ class DDLEdges:
     def _around_start(self, offset_range: OffsetRange) -> tuple[int | None, _CommitTs, _CommitTs]:
         """Return what `DDLCoverage.after` is for a start, and the DDL events that were seen after it and before it."""
         start, log_start = offset_range.start, self._logs[offset_range.topic_partition].start
-        before = self._backwards(offset_range._replace(start=min(log_start, start), end=start), CLOCKS_DIFFER_MS)
+        gone_by = offset_range._replace(start=min(log_start, start), end=start)
+        before = self._backwards(gone_by, lambda seen: seen.is_enough(CLOCKS_DIFFER_MS))
         if before.is_whole and log_start == 0:  # a DDL event that TiCDC sends again after the start may come twice
             return None, {}, before.ddl
         since = _Seen()
@@ -224,28 +222,28 @@ class DDLEdges:
             bounds = []
             for log in self._logs.values():
                 if log.topic == topic and log.size:
-                    end = self._scan(windows_from_end(log, self._fetch, _FIRST), lambda seen: seen.newest_ms >= 0)
+                    end = self._backwards(log, lambda seen: seen.newest_ms >= 0)
                     bounds.append(end.bound(end.newest_ms) if end.newest_ms >= 0 else _NO_BOUND)
             self._newest[topic] = max(bounds, default=None)
         return self._newest[topic]
 
-    def _backwards(self, offset_range: OffsetRange, margin_ms: int) -> _Seen:
-        windows = windows_from_end(offset_range, self._fetch, _FIRST)
-        return self._scan(windows, lambda seen: seen.is_enough(margin_ms))
+    def _backwards(self, offset_range: OffsetRange, is_enough: Callable[[_Seen], bool]) -> _Seen:
+        return self._scan(windows_from_end(offset_range, self._fetch, _FIRST), is_enough)
 
     def _forwards(self, offset_range: OffsetRange, is_enough: Callable[[_Seen], bool]) -> _Seen:
         return self._scan(windows_from_start(offset_range, self._fetch, _FIRST), is_enough)
 
     def _scan(self, windows: Iterable[Iterable[Chunk]], is_enough: Callable[[_Seen], bool]) -> _Seen:
-        seen = _Seen()
+        seen, records = _Seen(), 0
         for number, window in enumerate(windows):
-            if number and (is_enough(seen) or seen.records >= self._limit or time.monotonic() >= self._deadline):
+            if number and (is_enough(seen) or records >= self._limit or time.monotonic() >= self._deadline):
                 return seen
             try:
-                of_window = [_Seen.in_chunk(chunk, self._decoder) for chunk in window]
+                chunks = list(window)
+                seen = reduce(or_, (_Seen.in_chunk(chunk, self._decoder) for chunk in chunks), seen)
             except (DataLossError, DecodeError):  # if the read needs these records, it raises the error itself
                 return seen
-            seen = reduce(_Seen.__or__, of_window, seen)
+            records += sum(map(len, chunks))
         return replace(seen, is_whole=True)
 
 

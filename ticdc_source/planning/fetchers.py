@@ -19,16 +19,6 @@ from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import Fetcher, RecordSource
 
-__all__ = [
-    "definition_search",
-    "driver_fetcher",
-    "fetch_settings",
-    "has_ddl_copies",
-    "previous_rows",
-    "record_source",
-    "task_fetcher",
-]
-
 # The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
 # The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.

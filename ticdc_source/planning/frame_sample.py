@@ -26,15 +26,6 @@ from ticdc_source.planning.read_context import context_of_sample, context_of_sch
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
 from ticdc_source.protocols import checked_protocol, decoder_of, detect_protocol
 
-__all__ = [
-    "FrameSample",
-    "context_of_records",
-    "frame_options",
-    "needs_sample",
-    "sample_of_records",
-    "schema_of_sample",
-]
-
 
 def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:
     """Return the options of a DataFrame's records, checked.

@@ -49,20 +49,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = [
-    "MakesSearch",
-    "Sample",
-    "Sampler",
-    "absent_names",
-    "ddl_texts_help",
-    "describe_table",
-    "infer_table",
-    "lacks_types",
-    "no_row_in_sample",
-    "nothing_there",
-    "take_sample",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -35,8 +35,6 @@ from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import checked_protocol, decoder_of
 from ticdc_source.sources.record_source import RecordSource
 
-__all__ = ["BatchPlan", "batch_options", "infer_schema", "plan_batch", "schema_of_ranges", "stream_options"]
-
 
 def batch_options(given: Mapping[str, str]) -> Options:
     """Return the options of a batch read, checked as far as possible without a broker.

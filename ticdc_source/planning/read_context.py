@@ -48,18 +48,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.record_source import Fetcher
 
-__all__ = [
-    "ContextFinder",
-    "context_of_sample",
-    "context_of_schema",
-    "context_of_table",
-    "lowest_partitions",
-    "warn_of_absent_names",
-    "warn_of_absent_tables",
-    "warn_of_missing_ddl",
-]
-
-
 _WINDOW = 4096  # records to scan for DDL events at a time
 
 

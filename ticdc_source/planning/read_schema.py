@@ -32,8 +32,6 @@ from ticdc_source.schema.model import (
 )
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
-__all__ = ["check_types", "column_types", "format_schema", "read_schema"]
-
 
 class _UncertainType(NamedTuple):
     """A column whose type the messages do not determine, why, and the type that is used.

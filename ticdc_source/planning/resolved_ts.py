@@ -19,16 +19,6 @@ from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = [
-    "CLOCKS_DIFFER_MS",
-    "Fetch",
-    "holds_no_larger_watermark",
-    "resolved_until",
-    "scanned",
-    "windows_from_end",
-    "windows_from_start",
-]
-
 _log = logging.getLogger(__name__)
 
 # TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;

@@ -31,8 +31,6 @@ from ticdc_source.planning.frame_sample import (
 )
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
-__all__ = ["decode", "decoded", "infer_schema", "option_texts", "records_of", "surveyed", "to_records"]
-
 OptionValue = str | bool | int | float | None
 # The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
 _TOLD_BY = {

@@ -11,8 +11,6 @@ import sys
 
 from pyspark.daemon import manager
 
-__all__ = ["main"]
-
 _USED_BY_EVERY_WORKER = ("pyspark.worker", "ticdc_source.spark.frames")
 
 

@@ -23,8 +23,6 @@ from ticdc_source.spark.schema import to_arrow, to_spark
 from ticdc_source.spark.stream import new_stream_reader
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
 
-__all__ = ["ONLY_READS", "TiCDCDataSource", "TiCDCReader"]
-
 ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
 
 

@@ -43,9 +43,6 @@ except ImportError:  # PySpark 4.0 and 4.1
 else:
     HAS_ADMISSION_CONTROL = True
 
-__all__ = ["HAS_ADMISSION_CONTROL", "new_stream_reader"]
-
-
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 Self = TypeVar("Self", bound="StreamReader")

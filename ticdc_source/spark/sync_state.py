@@ -19,8 +19,6 @@ from ticdc_source.planning.watermarks import Progress
 from ticdc_source.spark.frames import to_records
 from ticdc_source.spark.schema import to_spark
 
-__all__ = ["Leftover", "SyncState", "asking", "check_permission"]
-
 # A micro-batch reads what the one before it has left. Spark repeats at most the last one, so three folders are enough.
 _FOLDERS = 3
 _PROGRESS, _DDL, _HELD = "progress", "ddl", "held"

@@ -30,8 +30,6 @@ from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
 
-__all__ = ["Tables", "replayed", "tables"]
-
 Consistency = Literal["latest", "resolved"]
 OnTableError = Literal["fail", "skip", "report"]
 _LONGEST_REASON = 2000  # characters of an error of Spark that are kept

@@ -24,8 +24,6 @@ from ticdc_source.planning.definition_search import KnownDefinitions
 from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
 
-__all__ = ["TiCDCPartition", "read_partition"]
-
 # Versions of tables never change. Only the workers of protocols whose rows name them keep some.
 _DEFINITIONS = KnownDefinitions()
 
