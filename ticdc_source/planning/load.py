@@ -45,8 +45,6 @@ def batch_options(given: Mapping[str, str]) -> Options:
     options = _parsed(given)
     warn_of_unknown(options)
     validate(options, streaming=False)
-    _check_protocol(options)
-    check_types(options)
     for option in OPTIONS:
         if option.only == "stream" and options.is_given(option.name):
             warn(f"Option '{option.name}' is ignored: it applies to streams only")
@@ -61,8 +59,6 @@ def stream_options(given: Mapping[str, str]) -> Options:
     """
     options = replace(_parsed(given), is_stream=True)
     validate(options, streaming=True)
-    _check_protocol(options)
-    check_types(options)
     if options.ending_commit_ts == "resolved":
         msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
         raise OptionError(msg)
@@ -71,12 +67,10 @@ def stream_options(given: Mapping[str, str]) -> Options:
 
 def _parsed(given: Mapping[str, str]) -> Options:
     refuse_misspelt(given)
-    return Options.of(given)
-
-
-def _check_protocol(options: Options) -> None:
-    """Refuse a protocol that does not exist, or that does not come from such a source."""
+    options = Options.of(given)
     record_source(options).check_protocol(checked_protocol(options))
+    check_types(options)
+    return options
 
 
 def infer_schema(given: Mapping[str, str]) -> pa.Schema:
@@ -88,8 +82,6 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     options = _parsed(given)
     warn_of_unknown(options)
     warn_of_missing(options.native_code)
-    _check_protocol(options)
-    check_types(options)
     if not options.is_typed:  # the same columns for all tables
         warn_of_implausible_times(options)
         return format_schema(options)

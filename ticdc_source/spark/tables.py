@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal
@@ -411,10 +411,11 @@ def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: i
     return before.after(batch_id, watermarks, partitions if partitions is not None else max(counts, default=None))
 
 
+@dataclass
 class _MicroBatch:
     """The records of a micro-batch, and those that were held back before it.
 
-    Args:
+    Attributes:
         records: rows of `outputFormat=record`, persisted, with `_held`.
         options: the options of `tables`.
         own: the options of single tables, by their names in lower case.
@@ -424,45 +425,35 @@ class _MicroBatch:
         known_ddl: DDL of tables that is known from elsewhere.
     """
 
-    def __init__(
-        self,
-        records: DataFrame,
-        options: Options,
-        own: Mapping[str, Options],
-        before: Progress,
-        held_from: int | None = None,
-        *,
-        has_held: bool = False,
-        known_ddl: Mapping[str, Sequence[DDLEvent]],
-    ) -> None:
-        self._has_held = has_held
-        self._known_ddl = known_ddl
-        self._records = records
-        self._options = options
-        self._own = own
-        self._before = before
-        self._held_from = held_from
-        # Once, and not for each table: there may be hundreds.
+    records: DataFrame
+    options: Options
+    own: Mapping[str, Options]
+    before: Progress
+    held_from: int | None = None
+    has_held: bool = False
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Name the columns once, and not for each table: there may be hundreds."""
         names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
-        self._undecoded, self._unknown = records_of(records, options, names)
+        self.named, self.unknown = records_of(self.records, self.options, names)
 
     def options_of(self, name: TableName) -> Options:
         """Return the options of a table."""
-        return self._own.get(str(name).lower(), self._options)
+        return self.own.get(str(name).lower(), self.options)
 
     def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
         """Return which tables it has."""
-        undecoded, _ = records_of(self._records, self._options)
-        told = [event.table for events in self._known_ddl.values() for event in events]
-        earlier_tables = [*told, *map(parse_table, [*self._known_ddl, *sorted(self._before.tables)])]
-        records = surveyed(undecoded, self._options, self._held_from)
+        told = [event.table for events in self.known_ddl.values() for event in events]
+        earlier_tables = [*told, *map(parse_table, [*self.known_ddl, *sorted(self.before.tables)])]
+        records = surveyed(self.named.select(RECORD.names), self.options, self.held_from)
         reports = on_table_error == "report"
         # Messages with only the key tell the key at least; decoding them is what fails.
-        tolerant = replace(self._options, mode="DROPMALFORMED", on_handle_key_only="null")
-        options = tolerant if reports else self._options
+        tolerant = replace(self.options, mode="DROPMALFORMED", on_handle_key_only="null")
+        options = tolerant if reports else self.options
         content = find_tables(
-            records, earlier_ddl, options, earlier_tables, self._before.column_types,
-            options_of=self.options_of, known_ddl={name.lower(): ddl for name, ddl in self._known_ddl.items() if ddl},
+            records, earlier_ddl, options, earlier_tables, self.before.column_types,
+            options_of=self.options_of, known_ddl={name.lower(): ddl for name, ddl in self.known_ddl.items() if ddl},
         )  # fmt: skip
         if content.corrupt is not None and not reports:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")
@@ -473,7 +464,7 @@ class _MicroBatch:
     ) -> None:
         """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
-        result.records, result.bad_record_error = self._records, content.corrupt
+        result.records, result.bad_record_error = self.records, content.corrupt
         result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
             parse_table(name), content, tolerant=True, keys_alone=keys_alone
         )
@@ -486,7 +477,7 @@ class _MicroBatch:
             elif name in content.errors:
                 _report(result, name, content.errors[name], on_table_error)
             elif name not in content.schemas:
-                nothing = self._records.sparkSession.createDataFrame([], to_spark(metadata_schema(self._options)))
+                nothing = self.records.sparkSession.createDataFrame([], to_spark(metadata_schema(self.options)))
                 result[str(name)] = nothing
             else:
                 changes = self._changes(name, content)
@@ -500,42 +491,39 @@ class _MicroBatch:
         self, name: TableName, content: FoundTables, *, tolerant: bool = False, keys_alone: bool = False
     ) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-        records = self._undecoded.where(sf.array_contains("_names", str(name).lower()))
+        records = self.named.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
         if tolerant:
             on_key_only = "null" if keys_alone else options.on_handle_key_only
             options = replace(options, mode="PERMISSIVE", on_handle_key_only=on_key_only)
             schema = schema.append(pa.field(options.column_name_of_corrupt_record, pa.string()))
-        if self._held_from is not None:
+        if self.held_from is not None:
             given = options.ending_commit_ts
-            end = min(given, self._held_from) if isinstance(given, int) else self._held_from
+            end = min(given, self.held_from) if isinstance(given, int) else self.held_from
             options = replace(options, ending_commit_ts=end)
         parts = [(records, options)]
         # Also if nothing is held back now: `consistency` may have been `resolved` before.
-        if self._held_from is not None or self._has_held:
-            resolved = self._before.resolved_ts
+        if self.held_from is not None or self.has_held:
+            resolved = self.before.resolved_ts
             start = max(options.starting_commit_ts or 0, 0 if resolved is None else resolved + 1)
             parts = [
                 (records.where("not _held"), options),
                 (records.where("_held"), replace(options, starting_commit_ts=start)),
             ]
-        frames = []
-        for part, its_options in parts:
-            frames.append(decoded(part.select(RECORD.names), schema, None, its_options, self._unknown))
+        frames = (decoded(part.select(RECORD.names), schema, None, its, self.unknown) for part, its in parts)
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
         """Return the records to hold back, undecoded; None if none are held back."""
-        undecoded, _ = records_of(self._records, self._options)
-        options, held_from = self._options, self._held_from
+        options, held_from = self.options, self.held_from
         if held_from is None:
             return None
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return held_back(batches, options, held_from)
 
-        return undecoded.mapInArrow(run, to_spark(RECORD))
+        return self.named.select(RECORD.names).mapInArrow(run, to_spark(RECORD))
 
 
 def _failure(changes: DataFrame) -> TiCDCSourceError | None:
