@@ -22,8 +22,7 @@ from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.record_frames import survey
-from ticdc_source.planning.batch_tables import find_tables
-from ticdc_source.planning.frame_sample import frame_options
+from ticdc_source.planning.frame_sample import find_tables, frame_options
 from ticdc_source.protocols import recognized
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk

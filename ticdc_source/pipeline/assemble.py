@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
-from ticdc_source.pipeline.layout import Layout
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE, Layout
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.schema.change_types import CHANGE_TYPES

@@ -1,14 +1,20 @@
-"""The metadata columns, one row each: the read schema, the assembly and the docs come from these rows."""
+"""The columns of the read schema: the metadata columns, one row each, and which field of a schema is what."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from ticdc_source.errors import SchemaError
+from ticdc_source.options.hints import spark_name
+from ticdc_source.options.options import Options
 from ticdc_source.schema.ddl_kinds import KINDS
-from ticdc_source.schema.types import TIMESTAMP
+from ticdc_source.schema.model import TABLE
+from ticdc_source.schema.types import TIMESTAMP, VARIANT
 
 SEQUENCE = pa.struct(
     [
@@ -196,3 +202,158 @@ def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
     """Return the metadata columns that `includeMetadata` and `includeHeaders` add, in order."""
     levels = _LEVELS[include] + (("includeHeaders",) if headers else ())
     return [column for column in METADATA if column.level in levels]
+
+
+_WHOLE_PARTS = frozenset({"key", "value", "headers"})  # of a record, by their names in `assemble._FILL`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Which field of the read schema is what.
+
+    Attributes:
+        schema: the read schema.
+        metadata: the metadata columns: name in the schema → name in `assemble._FILL`.
+        corrupt: the name of the corrupt-record column, None if the schema has none.
+        rescued: the name of the rescued column, None if the schema has none.
+        output: the option `outputFormat`.
+        own: the columns that the rows bring, for `outputFormat` other than changelog: name → name in the schema.
+    """
+
+    schema: pa.Schema
+    metadata: Mapping[str, str]
+    corrupt: str | None
+    rescued: str | None
+    output: str
+    own: Mapping[str, str]
+
+    @cached_property
+    def fields(self) -> tuple[tuple[str, str | None], ...]:
+        """The name of each field, and its name in `assemble._FILL` if that fills it."""
+        fills = dict(self.metadata) if self.corrupt is None else {self.corrupt: "corrupt", **self.metadata}
+        return tuple((name, fills.get(name)) for name in self.schema.names)
+
+    @cached_property
+    def required(self) -> tuple[tuple[int, pa.Field], ...]:
+        """The fields that must not be NULL, or are structs with such members, with their indexes."""
+        return tuple((index, field) for index, field in enumerate(self.schema) if _is_required(field))
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Which of a record's `key`, `value` and `headers` are in each of its rows."""
+        return _WHOLE_PARTS & set(self.metadata.values())
+
+    @cached_property
+    def source(self) -> int | None:
+        """The index of `source` in `outputFormat=envelope`; None if the schema has none."""
+        return next((index for index, (_, fill) in enumerate(self.fields) if fill == "source"), None)
+
+    @classmethod
+    def of(cls, schema: pa.Schema, options: Options) -> Layout:
+        """Return the layout of a schema, whose fields are told apart by name, without case.
+
+        Raises:
+            SchemaError: a metadata column has a wrong type, `outputFormat` has no such column, or the rescued column is
+                missing.
+        """
+        output, prefix = options.output_format, options.metadata_column_prefix
+        corrupt, rescued = options.column_name_of_corrupt_record, options.rescued_data_column
+        is_changelog = not FORMAT_COLUMNS[output]
+        extra = {
+            (prefix + column.name).lower(): column for column in METADATA if is_changelog or column.level != "core"
+        }
+        format_columns = {
+            ((prefix if column.prefixed else "") + column.name).lower(): column
+            for column in reversed(FORMAT_COLUMNS[output])  # without a prefix, the column itself and not its repetition
+        }
+        metadata, own, corrupt_name, rescued_name = {}, {}, None, None
+        for field in schema:
+            name = field.name.lower()
+            if is_changelog and field.metadata and TABLE.encode() in field.metadata:
+                continue  # inference found this column in the table: it is no metadata column, whatever its name
+            if name in format_columns:
+                column = format_columns[name]
+                _require_format(field, column, may_be_variant=output == "event" and name in JSON_COLUMNS)
+                if column.fill:
+                    metadata[field.name] = column.fill
+                else:
+                    own[column.name] = field.name
+            elif name == corrupt.lower():
+                corrupt_name = field.name
+                _require_type(field, CORRUPT_RECORD)
+            elif rescued is not None and name == rescued.lower():
+                rescued_name = field.name
+                _require_type(field, RESCUED_DATA)
+            elif name in extra:
+                metadata[field.name] = extra[name].name
+                _require_type(field, extra[name].arrow)
+            elif not is_changelog:
+                msg = (
+                    f"Column {field.name}: outputFormat={output} has no such column; it has "
+                    f"{', '.join(reversed(format_columns))}"
+                )
+                raise SchemaError(msg)
+        if rescued is not None and rescued_name is None:
+            msg = f"The schema has no column '{rescued}' for what is rescued (rescuedDataColumn): add {rescued} STRING"
+            raise SchemaError(msg)
+        return cls(schema=schema, metadata=metadata, corrupt=corrupt_name, rescued=rescued_name, output=output, own=own)
+
+    def data_fields(self) -> list[pa.Field]:
+        """Return the fields that are table columns.
+
+        Raises:
+            SchemaError: `before` and `after` give one column different types.
+        """
+        if self.output == "changelog":
+            others = {*self.metadata, self.corrupt, self.rescued}
+            return [field for field in self.schema if field.name not in others]
+        fields: dict[str, pa.Field] = {}
+        for image in ("before", "after") if self.output == "envelope" else ():
+            for field in self.schema.field(self.own[image]).type if image in self.own else ():
+                if fields.setdefault(field.name.lower(), field).type != field.type:
+                    msg = f"Column {field.name} has one type in 'before' and another in 'after'"
+                    raise SchemaError(msg)
+        return list(fields.values())
+
+
+def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
+    if expected is not None and field.type != expected:
+        msg = (
+            f"Column {field.name} has the type {spark_name(field.type)}; as a metadata column it must be "
+            f"{spark_name(expected)}"
+        )
+        raise SchemaError(msg)
+
+
+def _require_format(field: pa.Field, column: FormatColumn, *, may_be_variant: bool) -> None:
+    """Check a column of an `outputFormat` other than changelog."""
+    if column.fill == "source":
+        _require_members(field)
+    elif not (may_be_variant and field.type == VARIANT):
+        _require_type(field, column.arrow)
+    if column.arrow is None and not pa.types.is_struct(field.type):
+        msg = f"Column {field.name} has the type {spark_name(field.type)}; it must be a struct of the table's columns"
+        raise SchemaError(msg)
+
+
+def _require_members(source: pa.Field) -> None:
+    """Check the members of `source` in a schema of the user's: any of those there are, in any order."""
+    if not pa.types.is_struct(source.type) or not source.type.num_fields:
+        _require_type(source, SOURCE)
+    member_types = {member.name: member.type for member in SOURCE}
+    for member in source.type:
+        arrow = member_types.get(member.name.lower())
+        if arrow is None:
+            listed = ", ".join(field.name for field in SOURCE)
+            msg = f"Column {source.name}.{member.name}: source has no such member; it has {listed}"
+            raise SchemaError(msg)
+        if member.type != arrow:
+            has = f"Column {source.name}.{member.name} has the type {spark_name(member.type)}"
+            msg = f"{has}; it must be {spark_name(arrow)}"
+            raise SchemaError(msg)
+
+
+def _is_required(field: pa.Field) -> bool:
+    if pa.types.is_struct(field.type) and not all(child.nullable for child in field.type):
+        return True
+    return not field.nullable

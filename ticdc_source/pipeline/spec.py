@@ -20,7 +20,7 @@ from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ColumnContext, ReadContext
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned

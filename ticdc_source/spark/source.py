@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning import load
 from ticdc_source.spark.schema import to_arrow, to_spark
 from ticdc_source.spark.stream import new_stream_reader

@@ -21,7 +21,7 @@ from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning.ddl_copies import StreamCoverage, by_topic, coverage_of
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_ddl

@@ -20,8 +20,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
-from ticdc_source.planning.batch_tables import FoundTables, find_tables, metadata_schema
-from ticdc_source.planning.frame_sample import frame_options
+from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.protocols import PROTOCOLS, renamed_tables
 from ticdc_source.schema.ddl_event import DDLEvent
