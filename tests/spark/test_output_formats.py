@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,31 +82,6 @@ def test_a_mixed_topic_has_exactly_the_events_that_were_written(
 
     assert [summary_of(row) for row in rows] == written
     assert len({row["_table"] for row in rows}) > 20
-
-
-@pytest.mark.slow("runs a stream")
-def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
-    spark: SparkSession, servers: str, topic: MakeTopic, tmp_path: Path
-) -> None:
-    """However small the micro-batches are, DDL that every partition has comes once, and no other event is lost."""
-    name = topic(3)
-    written = write(servers, name, load("open-protocol.default.ops"))
-    frame = (
-        spark.readStream.format("ticdc")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", name)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "40")
-        .option("outputFormat", "event")
-        .load()
-    )
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
-    assert query.awaitTermination(120)
-
-    rows = spark.read.parquet(str(tmp_path / "out")).orderBy(*ORDER).collect()
-
-    assert [summary_of(row) for row in rows] == written
 
 
 def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> None:

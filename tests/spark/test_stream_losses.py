@@ -5,7 +5,6 @@ from contextlib import closing
 import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
-from pyspark.sql import DataFrame
 
 from examples.local_kafka import create_topic, delete_topic
 from tests.spark.conftest import MakeStream, MakeTopic
@@ -62,31 +61,6 @@ def test_a_topic_that_was_recreated_between_batches(stream: MakeStream, servers:
     write_rows(servers, name, 200)
     one.finish(once=True)
     assert one.ids() == [*range(5), *range(100, 126), 200]
-
-
-@pytest.mark.slow("three streams, one after the other")
-def test_a_topic_that_was_recreated_while_a_batch_was_pending(
-    stream: MakeStream, servers: str, topic: MakeTopic
-) -> None:
-    """A batch that failed in the sink is not read again from another topic: the stream fails, or reads all of that."""
-    name = topic()
-    write_rows(servers, name, *range(5))
-    one = stream(name, startingOffsets="earliest")
-    one.finish()
-    write_rows(servers, name, *range(5, 10))
-
-    def fail(_: DataFrame, __: int) -> None:
-        message = "on purpose"
-        raise RuntimeError(message)
-
-    assert "on purpose" in failure_of(one.start(fail, availableNow=True))
-    delete_topic(servers, name)
-    create_topic(servers, name)
-    write_rows(servers, name, *range(100, 126))
-
-    assert f"Deleted and created again: topic {name}" in failure_of(one.start(availableNow=True))
-    Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder).finish()
-    assert one.ids() == [*range(5), *range(100, 126)]
 
 
 @pytest.mark.slow("waits for micro-batches")
