@@ -1,4 +1,4 @@
-"""Finds definitions that a read needs and its own records lack.
+"""Searches outside a read's ranges: for definitions that its records lack, and for the row before an offset.
 
 The message that defines a version of a table may be before the range, after it (TiCDC repeats the BOOTSTRAP), or, with
 `send-bootstrap-to-all-partition=false`, in partition 0.
