@@ -18,7 +18,7 @@ from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
-from ticdc_source.protocols.base import splits_of
+from ticdc_source.protocols.base import definitions_in, splits_of
 from ticdc_source.protocols.events import Corrupt, Split
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.change_types import BOOTSTRAP
@@ -119,7 +119,6 @@ def _leave_out_later(split: Split, end: int, spec: ReadSpec) -> None:
 
 def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> Iterator[Split]:
     state.counters.count_chunk(chunk)
-    definitions = spec.decoder.facts.definitions
     for split in splits_of(spec.decoder, chunk, wants, state.learned):
         if split.lost_deletes and not state.counters.lost_deletes:
             _log.warning(
@@ -129,8 +128,7 @@ def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> 
                 chunk.partition,
             )
         state.counters.count_split(split)
-        if definitions is not None:
-            state.learned.definitions.update(definitions([*split.ddl, *split.bootstraps]))
+        state.learned.definitions |= definitions_in(split, spec.decoder)
         yield split
         del split
 

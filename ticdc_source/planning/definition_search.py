@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.resolved_ts import Fetch, scanned, windows_from_end, windows_from_start
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.base import Decoder, definitions_in, splits_of
 from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
@@ -93,8 +93,7 @@ class DefinitionSearch:
             for split in splits_of(self.decoder, chunk):
                 if split.corrupt:
                     raise split.corrupt[0].error
-                if self.decoder.facts.definitions is not None:
-                    defined.update(self.decoder.facts.definitions([*split.ddl, *split.bootstraps]))
+                defined |= definitions_in(split, self.decoder)
         return defined
 
     def _look(self, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]) -> bool:
@@ -106,8 +105,7 @@ class DefinitionSearch:
             for chunks in scanned(windows, self.limit, self.timeout_s, self.clock):
                 for chunk in chunks:
                     for split in splits_of(self.decoder, chunk, lambda _: False):  # no rows: they define nothing
-                        if self.decoder.facts.definitions is not None:
-                            found.update(self.decoder.facts.definitions([*split.ddl, *split.bootstraps]))
+                        found.update(definitions_in(split, self.decoder))
                 if wanted in found:
                     return True
         return False

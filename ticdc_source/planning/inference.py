@@ -19,7 +19,7 @@ from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.planning.definition_search import DefinitionSearch
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
-from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.base import Decoder, Learned, definitions_in, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
@@ -215,9 +215,7 @@ class Sample:
     def add_ddl(self, split: Split) -> None:
         """Add DDL events, and what they and BOOTSTRAP events define."""
         self.ddl += split.ddl
-        definitions = self.decoder.facts.definitions
-        if definitions is not None:
-            self.definitions.update(definitions([*split.ddl, *split.bootstraps]))
+        self.definitions |= definitions_in(split, self.decoder)
 
     def describe(
         self, events: TableEvents, declared: Mapping[str, TypeVersions] | None = None, *, with_ddl: bool = True
@@ -458,7 +456,7 @@ def infer_table(sample: Sample) -> TableSchema:
     _check_definitions(sample, schemas)
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
-        raise _first_failure(sample, names[0])
+        raise _first_failure(sample, names[0], Plan(())) or DecodeError(f"no event of {names[0]} could be read")
     return _with_declarations(merged, sample)
 
 
@@ -514,11 +512,9 @@ def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
         return
     for schema in schemas:
         if not _is_defined(schema):
-            plan = Plan((ReadField(schema.columns[0].name, pa.string()),))
-            for part in sample.rows[schema.table]:
-                failures = sample.decoder.decode(part, plan, Learned(definitions=sample.definitions)).failures
-                if failures:
-                    raise failures[min(failures)]
+            failure = _first_failure(sample, schema.table, Plan((ReadField(schema.columns[0].name, pa.string()),)))
+            if failure is not None:
+                raise failure
 
 
 def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> SchemaError:
@@ -576,10 +572,9 @@ def _nothing_found(sample: Sample) -> Exception:
     return SchemaError(msg)
 
 
-def _first_failure(sample: Sample, table: TableName) -> Exception:
-    for table_events in sample.rows[table]:
-        learned = Learned(definitions=sample.definitions)
-        failures = sample.decoder.decode(table_events, Plan(()), learned).failures
+def _first_failure(sample: Sample, table: TableName, plan: Plan) -> DecodeError | None:
+    for events in sample.rows[table]:
+        failures = sample.decoder.decode(events, plan, Learned(definitions=sample.definitions)).failures
         if failures:
             return failures[min(failures)]
-    return DecodeError(f"no event of {table} could be read")
+    return None

@@ -39,6 +39,7 @@ __all__ = [
     "LearnedTable",
     "ProtocolFacts",
     "commit_versions_of",
+    "definitions_in",
     "splits_of",
 ]
 
@@ -355,6 +356,12 @@ def splits_of(
     yield split
     del split
     yield from rest
+
+
+def definitions_in(split: Split, decoder: Decoder) -> Definitions:
+    """Return the versions of tables that the events of a split define; none if rows of the protocol name none."""
+    definitions = decoder.facts.definitions
+    return {} if definitions is None else definitions([*split.ddl, *split.bootstraps])
 
 
 _NO_COLUMNS = Plan(())  # decoding with it finds only what is known of each event
