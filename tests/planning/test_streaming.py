@@ -272,13 +272,17 @@ def test_available_now_keeps_its_first_end() -> None:
     assert seen == [(0, 4), (4, 8), (8, 10)]
 
 
-def test_available_now_refuses_partitions_that_change() -> None:
-    """A partition that appears during AvailableNow is an error that says to restart."""
-    cluster = FakeCluster({T0: 0, U0: 0}, {T0: 10}, "earliest")
+@pytest.mark.parametrize("changed", ["more", "fewer"])
+def test_available_now_refuses_partitions_that_change(changed: str) -> None:
+    """A partition that appears or disappears during AvailableNow is an error that says to restart."""
+    cluster = FakeCluster({T0: 0, U0: 0}, {T0: 10} if changed == "more" else {T0: 10, U0: 5}, "earliest")
     plan = planner(cluster)
     plan.stop_at_latest()
     offset = plan.next(plan.initial(), 4)
-    cluster.last[U0] = 5
+    if changed == "more":
+        cluster.last[U0] = 5
+    else:
+        del cluster.last[U0]
     plan._listed_at = None
 
     with pytest.raises(DataLossError, match=r"u-0 changed.*restart your query"):

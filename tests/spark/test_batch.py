@@ -220,15 +220,6 @@ def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame]
             load(name)
 
 
-@pytest.mark.slow("Spark starts a worker for each failed load")
-def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
-    """A broker that does not answer within the time-out is a KafkaUnavailableError."""
-    reader = spark.read.format("ticdc").option("subscribe", "t").option("kafka.bootstrap.servers", "127.0.0.1:9")
-
-    with pytest.raises(PySparkException, match=r"(?s)KafkaUnavailableError.*127\.0\.0\.1:9"):
-        reader.option("kafka.bootstrap.timeout.ms", "1500").option("fetchOffset.numRetries", "0").load()
-
-
 def test_a_second_table_behind_the_sample_is_an_error(
     load: Callable[..., DataFrame], write: Callable[..., str]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.streams import Stream, failure_of
+from tests.spark.streams import Stream
 from tests.support.corpus import Scenario, scenario
 from tests.support.storage_sink import StorageSink
 
@@ -70,24 +70,3 @@ def test_a_stream_reads_what_ticdc_writes_while_it_runs(
     assert max(row["_commit_version"] for row in rows if row["_event_type"] == "watermark") == max(
         line.truth["commit_ts"] for line in ops.records if line.truth["op"] == "watermark"
     )
-
-
-@pytest.mark.slow("streams")
-def test_files_that_are_gone(
-    spark: SparkSession, ops: Scenario, sink: StorageSink, streams: list[Stream], tmp_path: Path
-) -> None:
-    """Files that were not read are data loss; a directory that was read to its end may go."""
-    half, sink.rows = len(ops.records) // 2, 1
-    sink.write(ops.records[:half])
-    reader = stream_of(spark, sink, tmp_path / "stream")
-    streams.append(reader)
-    reader.finish()
-    read = {path for path, *_ in sink.placed}
-    sink.write(ops.records[half:])
-    firsts = {path.replace("000002.", "000001.") for path, number, *_ in sink.placed if number == 2}
-    (sink.folder / min(firsts - read)).unlink()
-
-    failure = failure_of(reader.start(availableNow=True))
-
-    assert "were removed before the stream read them" in failure
-    assert "CDC%d.json" in failure

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import Record, create_topic, delete_topic, produce
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import SCHEMA, TYPED, insert, sizes, wait_for, write_rows
+from tests.spark.streams import SCHEMA, TYPED, Stream, insert, sizes, wait_for, write_rows
 
 
 def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
@@ -59,6 +59,33 @@ def test_a_running_stream_keeps_the_limit_and_continues_after_a_restart(
     again.stop()
 
     assert one.ids() == list(range(15))
+
+
+@pytest.mark.slow("waits for nothing to happen")
+def test_a_stream_waits_for_a_minimum_of_offsets(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
+    """A batch below minOffsetsPerTrigger comes only after maxTriggerDelay."""
+    name = topic()
+    write_rows(servers, name, 0)
+    given = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxOffsetsPerTrigger": 10}
+    given["fetchOffset__minIntervalMs"] = 50
+    one = stream(name, **given, maxTriggerDelay="1h")
+    query = one.start()
+    wait_for(query, lambda: sizes(query) == [1])  # the first one does not wait, so that the checkpoint has the start
+
+    write_rows(servers, name, *range(1, 5))
+    time.sleep(1)
+    assert sizes(query) == [1]
+    write_rows(servers, name, *range(5, 11))
+    wait_for(query, lambda: sizes(query) == [1, 10])
+    query.stop()
+
+    again = Stream(one.spark, stream(name, **given, maxTriggerDelay="1s").frame, one.folder)
+    query = again.start()
+    for number in (11, 12):
+        write_rows(servers, name, number)
+        wait_for(query, lambda number=number: sum(sizes(query)) == number - 10)  # type: ignore[misc]
+    query.stop()
+    assert again.ids() == list(range(13))
 
 
 @pytest.mark.slow("several actions per micro-batch")
