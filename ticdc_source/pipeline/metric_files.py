@@ -100,13 +100,10 @@ class MetricFiles:
 
     def read(self, name: str) -> list[dict[str, object]]:
         """Return the lines of a file."""
+        data = self.get(name)
+        if data is None:
+            raise FileNotFoundError(name)
         with _store_errors():
-            system, folder = self._open()
-            if system is None:
-                data = (Path(folder) / name).read_bytes()
-            else:
-                with system.open_input_stream(f"{folder}/{name}") as file:
-                    data = file.read()
             return [loads(line) for line in data.splitlines()]
 
     def shown(self, error: Exception) -> str:

@@ -39,7 +39,6 @@ RECORD = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-_NAMES = {name: index for index, name in enumerate(RECORD.names)}
 _NO_TIME = -1
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 
@@ -309,7 +308,7 @@ class RowChunks:
         count = batch.num_rows
         numbers = pa.array(range(self.rows, self.rows + count), pa.int64())
         self.rows += count
-        columns = {name: batch.column(index).cast(RECORD.field(name).type) for name, index in _NAMES.items()}
+        columns = {field.name: batch.column(index).cast(field.type) for index, field in enumerate(RECORD)}
         columns["topic"] = pc.fill_null(columns["topic"], "")
         columns["partition"] = pc.fill_null(columns["partition"], UNKNOWN_PARTITION)
         columns["offset"] = pc.coalesce(columns["offset"], numbers)

@@ -353,13 +353,15 @@ def _join(head: Sample, tail: Sample) -> None:
 
 def lacks_types(sample: Sample) -> bool:
     """Tell whether the messages leave types to DDL events (all of them, or some that are left open)."""
-    parts = [parts[0] for parts in sample.rows.values()]
-    return any(
-        column.type is None or (column.vague and sample.decoder.facts.types_in_ddl)
-        for table_events in parts
-        for schema in sample.describe(table_events, with_ddl=False)
-        for column in schema.columns
-    )
+    in_ddl = sample.decoder.facts.types_in_ddl
+    return any(column.type is None or (column.vague and in_ddl) for column in _columns_in_messages(sample))
+
+
+def _columns_in_messages(sample: Sample) -> Iterator[Column]:
+    """Yield the columns of all tables, as the first messages of each describe them without DDL."""
+    for parts in sample.rows.values():
+        for schema in sample.describe(parts[0], with_ddl=False):
+            yield from schema.columns
 
 
 def ddl_texts_help(sample: Sample) -> bool | None:
@@ -372,14 +374,10 @@ def ddl_texts_help(sample: Sample) -> bool | None:
     """
     if sample.decoder.facts.types_in_ddl:
         return False
-    types = [
-        (column.type, column.vague)
-        for parts in sample.rows.values()
-        for schema in sample.describe(parts[0], with_ddl=False)
-        for column in schema.columns
-    ]
-    labels = [type_.labels for type_, _ in types if type_ is not None and type_.family in ("enum", "set")]
-    if None in labels or any(vague for _, vague in types):
+    columns = list(_columns_in_messages(sample))
+    types = (column.type for column in columns)
+    labels = [type_.labels for type_ in types if type_ is not None and type_.family in ("enum", "set")]
+    if None in labels or any(column.vague for column in columns):
         return True
     if labels:  # messages have them
         return False
