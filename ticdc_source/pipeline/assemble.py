@@ -187,10 +187,6 @@ def _op(rows: Rows) -> pa.Array:
     return pc.if_else(pc.fill_null(read, False), _READ, ops) if read.true_count else ops  # noqa: FBT003 (Arrow's)
 
 
-def _commit_ms(rows: Rows) -> pa.Array:
-    return physical_ms_each(rows.commit_ts)
-
-
 def _timestamps(milliseconds: pa.Array) -> pa.Array:
     return pc.multiply(milliseconds, _MICROSECONDS).view(TIMESTAMP)
 
@@ -219,8 +215,8 @@ def _headers(rows: Rows) -> pa.Array:
 _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "change_type": lambda rows: _CHANGE_TYPES.take(rows.change_types),
     "commit_version": lambda rows: rows.commit_ts,
-    "commit_ms": _commit_ms,
-    "commit_timestamp": lambda rows: _timestamps(_commit_ms(rows)),
+    "commit_ms": lambda rows: physical_ms_each(rows.commit_ts),
+    "commit_timestamp": lambda rows: _timestamps(physical_ms_each(rows.commit_ts)),
     "sequence": _sequence,
     "index": lambda rows: rows.indexes,
     "event_type": lambda rows: _EVENT_TYPES.take(rows.change_types),

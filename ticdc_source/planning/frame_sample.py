@@ -279,13 +279,11 @@ def _spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
 
 
 def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sample:
-    return Sample(
-        sample.decoder,
-        TableFilter(((name.database, name.table),)),
+    return replace(
+        sample,
+        tables=TableFilter(((name.database, name.table),)),
         rows={table: parts for table, parts in sample.rows.items() if table.is_same(name)},
         ddl=[*known_ddl, *sample.ddl],
-        definitions=sample.definitions,
-        scanned=sample.scanned,
         table_ddl=sample.table_ddl if creates(sample.table_ddl, name) else None,
     )
 

@@ -152,14 +152,6 @@ def context_of_table(table: TableSchema, sample: Sample) -> ReadContext:
     )
 
 
-def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, int]:
-    """Return the lowest partition of each topic."""
-    lowest: dict[str, int] = {}
-    for topic, partition in topic_partitions:
-        lowest[topic] = min(partition, lowest.get(topic, partition))
-    return lowest
-
-
 def warn_of_absent_names(sample: Sample) -> None:
     """Warn about names of the option `tables` that the sample lacks, though it has rows of another one."""
     names = absent_names(sample)
@@ -353,7 +345,7 @@ def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRa
         return [each for each in ranges if each.partition == only]
     if sample.decoder.facts.types_in_ddl or helps:
         return list(ranges)
-    lowest = lowest_partitions(each.topic_partition for each in ranges)
+    lowest = {each.topic: each.partition for each in sorted(ranges, reverse=True)}
     return [each for each in ranges if each.partition == lowest[each.topic]]
 
 

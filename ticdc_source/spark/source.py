@@ -88,11 +88,7 @@ class TiCDCDataSource(DataSource):
 
     @from_one_frame
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 (Spark's)
-        """Refuse to write.
-
-        Raises:
-            TiCDCSourceError: always.
-        """
+        """Refuse to write."""
         raise TiCDCSourceError(ONLY_READS)
 
     @from_one_frame
@@ -101,9 +97,5 @@ class TiCDCDataSource(DataSource):
         schema: StructType,  # noqa: ARG002
         overwrite: bool,  # noqa: ARG002, FBT001
     ) -> DataSourceStreamWriter:
-        """Refuse to write.
-
-        Raises:
-            TiCDCSourceError: always.
-        """
+        """Refuse to write."""
         raise TiCDCSourceError(ONLY_READS)
