@@ -177,11 +177,6 @@ def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..
 BAD_OPTIONS = [
     ({"subscrib": "x"}, None, "Unknown option 'subscrib'; did you mean 'subscribe'"),
     ({"mode": "FAILFASTT"}, "x", "Option 'mode'.*did you mean FAILFAST"),
-    ({"startingOffsets": "latest", "endingOffsets": "earliest"}, "x", "ending offset not valid in streaming queries"),
-    ({"tables": "a.b.c"}, "x", "Option 'tables'.*database.table"),
-    ({"timeZone": "Mars/Base"}, "x", "Option 'timeZone'"),
-    ({"protocol": "maxwell"}, "x", "Option 'protocol': expected one of auto, open-protocol.*got 'maxwell'"),
-    ({"kafka__group.id": "g", "kafka__enable.auto.commit": "true"}, "x", "enable.auto.commit"),
     ({}, None, "One of the following options must be specified"),
     ({"subscribePattern": "y"}, "x", "Only one of the following options can be specified"),
 ]
@@ -208,16 +203,6 @@ def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: C
 
     with pytest.raises(PySparkException, match="starting offset can't be latest for batch queries"):
         frame.collect()
-
-
-@pytest.mark.slow("Spark starts a worker for each failed load")
-def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Reading a missing topic is an error and does not create it."""
-    name = write(row(1)) + "x"
-
-    for _ in range(2):
-        with pytest.raises(PySparkException, match=f"(?s)OptionError.*{name}"):
-            load(name)
 
 
 def test_a_second_table_behind_the_sample_is_an_error(

@@ -83,7 +83,7 @@ class SyncState:
         saved_here = self._saved
         if saved_here is not None and saved_here.progress.batch_id == batch_id - 1 and saved_here.held is None:
             return saved_here  # what this object has written need not be read back; held-back records must be there
-        saved = spark.read.schema(_SCHEMA).parquet(folder) if _exists(spark, folder) else None
+        saved = _read(spark, folder)
         rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
         if saved is None or len(rows) != 1:
             raise self._lost(batch_id, "It does not")
@@ -134,13 +134,12 @@ def _of_kind(saved: DataFrame, kind: str) -> DataFrame:
     return saved.where(sf.col("kind") == kind).select(RECORD.names)
 
 
-def _exists(spark: SparkSession, folder: str) -> bool:
-    """Return whether a folder holds Parquet files; Spark alone knows the file system."""
+def _read(spark: SparkSession, folder: str) -> DataFrame | None:
+    """Return what a folder holds; None if there is none. Spark alone knows the file system."""
     try:
-        spark.read.schema(_SCHEMA).parquet(folder)
+        return spark.read.schema(_SCHEMA).parquet(folder)
     except AnalysisException:
-        return False
-    return True
+        return None
 
 
 # Asked right before each commit: whether this process may still write. A process that was stopped for a while, with its
