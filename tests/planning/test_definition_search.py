@@ -173,6 +173,6 @@ def test_a_process_knows_what_it_has_met() -> None:
     for version in range(12_000):
         known.add(["a"], {(TABLE, version): ()})
 
-    assert len(known.of(["a", "b"])) == 10_000
-    assert (TABLE, 0) not in known.of(["a"])
-    assert not known.of(["b"])
+    assert len(known.of_topics(["a", "b"])) == 10_000
+    assert (TABLE, 0) not in known.of_topics(["a"])
+    assert not known.of_topics(["b"])

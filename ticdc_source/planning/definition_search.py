@@ -144,7 +144,7 @@ class KnownDefinitions:
     def __init__(self) -> None:
         self._of_topics: dict[str, Definitions] = {}
 
-    def of(self, topics: Iterable[str]) -> Definitions:
+    def of_topics(self, topics: Iterable[str]) -> Definitions:
         """Return the definitions of some topics."""
         return {key: columns for topic in topics for key, columns in self._of_topics.get(topic, {}).items()}
 

@@ -158,7 +158,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         options = _with_protocol(options, source)
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         topic_ids = dict(source.topic_ids())
-        context = ContextFinder(schema, options, source.earliest).of(ranges, ends)
+        context = ContextFinder(schema, options, source.earliest).find(ranges, ends)
         copies = {} if source.is_one_log else ddl_copies_of_batch(source, ranges, context, options)
         end = source.resolved_end() if options.ending_commit_ts == "resolved" else None
     if options.ending_commit_ts == "resolved" and end is None:

@@ -225,7 +225,7 @@ class ContextFinder:
         self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
         self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
 
-    def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+    def find(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
         """Return the context of a batch or micro-batch, given its ranges and the end of each topic partition.
 
         Raises:

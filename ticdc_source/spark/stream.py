@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader):
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
             covered.update(source.existing())
-        context = self._contexts.of(ranges, ends)
+        context = self._contexts.find(ranges, ends)
         scope = BatchScope(
             ddl_copies={} if source.is_one_log else by_topic(ends, coverage_of(end)),
             partitions=1 if source.is_one_log else len(covered),
