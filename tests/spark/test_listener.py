@@ -1,4 +1,7 @@
-"""`progress_listener` on real streams: a stalled one is late, an idle one is not, and no replay is early."""
+"""`progress_listener`: which files it reads, and that a real stream's metrics reach Prometheus.
+
+tests/inspection/monitoring/test_progress.py has what it makes of them.
+"""
 
 import threading
 import time
@@ -23,17 +26,6 @@ from ticdc_source.pipeline.metric_files import MetricFiles
 
 MakeListener = Callable[..., ProgressListener]
 OPTIONS = {"startingOffsets": "earliest", "mode": "DROPMALFORMED", "protocol": "canal-json", "tables": "test.t"}
-HOUR = 3600.0
-
-
-class Clock:
-    """The time, which a test can move."""
-
-    def __init__(self) -> None:
-        self.moved = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.moved
 
 
 class Reports(list[StreamProgress]):

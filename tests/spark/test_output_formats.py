@@ -15,7 +15,6 @@ from tests.support.messages import TSO, canal, debezium_ddl, dump, open_message
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
-MARK = canal("TIDB_WATERMARK", None, None, _tidb={"watermarkTs": TSO})
 ORDER = ("_sequence.partition", "_sequence.offset", "_sequence.index")
 
 
