@@ -150,45 +150,26 @@ def ddl_inside(log: Log, ranges: Iterable[OffsetRange], wire: Wire) -> Counter[s
     return Counter({query for _, query in ddl_rows(log, ranges, {T: {}}, wire)})
 
 
+TRUNCATE, DROP = "truncate table t", "drop table t"
+# Texts of DDL events, None for a row; the ranges of partitions 0 and 1, which both have these records; and which
+# partition returns which text.
+EDGES: dict[str, tuple[list[str | None], tuple[int, int], tuple[int, int], list[tuple[int, str]]]] = {
+    "before a lower range": ([None, TRUNCATE, None, DROP], (2, 4), (0, 4), [(0, DROP), (1, TRUNCATE)]),
+    "behind a lower range": ([TRUNCATE, None, DROP], (0, 2), (0, 3), [(0, TRUNCATE), (1, DROP)]),
+    "one text, two events": ([TRUNCATE, None, TRUNCATE], (1, 3), (0, 3), [(0, TRUNCATE), (1, TRUNCATE)]),
+}
+
+
+@pytest.mark.parametrize("case", EDGES)
 @pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
-def test_a_ddl_whose_copy_lies_before_a_lower_range_comes_from_the_next(wire: Wire) -> None:
-    """A TRUNCATE that only partition 1 has in its range is a row, and one that both have is one row."""
-    messages = [
-        wire.row(TSO),
-        wire.ddl(TSO + 1, "truncate table t"),
-        wire.row(TSO + 2),
-        wire.ddl(TSO + 3, "drop table t"),
-    ]
+def test_a_ddl_whose_copy_a_lower_range_lacks_comes_from_the_next(wire: Wire, case: str) -> None:
+    """A DDL event comes from the lowest partition that has it in its range, and once."""
+    texts, *bounds, expected = EDGES[case]
+    messages = [wire.row(TSO + at) if text is None else wire.ddl(TSO + at, text) for at, text in enumerate(texts)]
     log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
-    ranges = [OffsetRange(T, 0, 2, 4), OffsetRange(T, 1, 0, 4)]
+    ranges = [OffsetRange(T, partition, *bound) for partition, bound in enumerate(bounds)]
 
-    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
-
-    assert rows == [(0, "drop table t"), (1, "truncate table t")]
-
-
-@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
-def test_a_ddl_whose_copy_lies_behind_a_lower_range_comes_from_the_next(wire: Wire) -> None:
-    """A DDL event that lies behind the end of partition 0's range comes from partition 1."""
-    messages = [wire.ddl(TSO + 1, "truncate table t"), wire.row(TSO + 2), wire.ddl(TSO + 3, "drop table t")]
-    log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
-    ranges = [OffsetRange(T, 0, 0, 2), OffsetRange(T, 1, 0, 3)]
-
-    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
-
-    assert rows == [(0, "truncate table t"), (1, "drop table t")]
-
-
-@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
-def test_a_statement_that_is_executed_twice_is_two_rows(wire: Wire) -> None:
-    """Two events with one text and two commit-ts are no copies of each other, and each comes from one partition."""
-    messages = [wire.ddl(TSO + 1, "truncate table t"), wire.row(TSO + 2), wire.ddl(TSO + 3, "truncate table t")]
-    log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
-    ranges = [OffsetRange(T, 0, 1, 3), OffsetRange(T, 1, 0, 3)]
-
-    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
-
-    assert rows == [(0, "truncate table t"), (1, "truncate table t")]
+    assert ddl_rows(log, ranges, batch_of(log, ranges, wire), wire) == expected
 
 
 @pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
