@@ -30,11 +30,11 @@ from ticdc_source.inspection.monitoring.prometheus import EXPORTED, Exported
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
-from ticdc_source.pipeline.metadata import format_table, metadata_table
+from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SEQUENCE, SOURCE
 from ticdc_source.pipeline.metrics import METRICS
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.model import FIELD_METADATA
-from ticdc_source.schema.types import CONVERSIONS, TYPES, ColumnType, parse_type
+from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark
 from website import PUBLIC
 
@@ -176,6 +176,39 @@ def arguments_table(command: str | None) -> str:
     shared = _shared_arguments()
     own = [line for line in _arguments(command) if line not in shared or command not in COMMANDS] if command else shared
     return "\n".join(["| argument | meaning |", "|---|---|", *own])
+
+
+def metadata_table() -> str:
+    """Return the table of metadata columns in docs/reference/columns.md."""
+    lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
+        for column in METADATA
+    ]
+    return "\n".join(lines)
+
+
+def format_table(output: str) -> str:
+    """Return the documentation's table of the columns of an `outputFormat` other than changelog."""
+    lines = ["| column | type | meaning |", "|---|---|---|"]
+    for column in FORMAT_COLUMNS[output]:
+        type_ = _SPARK_NAMES[column.arrow]
+        lines.append(f"| `{'_' if column.prefixed else ''}{column.name}` | `{type_}` | {column.meaning} |")
+    return "\n".join(lines)
+
+
+_SPARK_NAMES = {
+    pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary", TIMESTAMP: "timestamp",
+    SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
+    HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct",
+    NAMES: "array<string>", None: "struct of the table's columns",
+}  # fmt: skip
+_BROUGHT_BY = {
+    "core": "always",
+    "kafka": "with `includeMetadata=kafka` or `all`",
+    "all": "with `includeMetadata=all`",
+    "includeHeaders": "with `includeHeaders=true`",
+}
 
 
 def metrics_table() -> str:

@@ -38,7 +38,6 @@ WALL_CLOCK = frozenset({
 # Who may read it, with the reason.
 MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.inspect.inspect": "lag is how far a watermark is behind the clock",
-    f"{PACKAGE}.planning.ddl_copies._around_start": "DDL before an edge without records is of before now",
     f"{PACKAGE}.inspection.doctor.diagnose": "certificates expire by the clock, and records are of the past",
     f"{COPY}.syncs.upkeep._now_ms": "rounds are due by the clock, also after a restart",
     f"{COPY}.targets.iceberg.forget_versions": "a catalog has the times of commits by the clock",

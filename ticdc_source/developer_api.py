@@ -21,8 +21,8 @@ _HOMES = {
     "redacted": "sources.locations",
     "HAS_ADMISSION_CONTROL": "spark.stream",
     "replayed": "spark.tables",
-    "asking": "spark.permission",
-    "check_permission": "spark.permission",
+    "asking": "spark.sync_state",
+    "check_permission": "spark.sync_state",
     "KafkaCluster": "sources.kafka",
     # Columns, types and DDL
     "ddl_kind": "schema.ddl_kinds",

@@ -72,11 +72,11 @@ from ticdc_source.schema.types import ColumnType as ColumnType
 from ticdc_source.schema.types import parse_type as parse_type
 from ticdc_source.sources.kafka import KafkaCluster as KafkaCluster
 from ticdc_source.sources.locations import redacted as redacted
-from ticdc_source.spark.permission import asking as asking
-from ticdc_source.spark.permission import check_permission as check_permission
 from ticdc_source.spark.schema import to_spark as to_spark
 from ticdc_source.spark.schema import type_of as type_of
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
+from ticdc_source.spark.sync_state import asking as asking
+from ticdc_source.spark.sync_state import check_permission as check_permission
 from ticdc_source.spark.tables import replayed as replayed
 
 __all__: list[str]  # noqa: PYI035 (the names above)

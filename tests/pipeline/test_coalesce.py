@@ -1,16 +1,14 @@
-"""Coalescing the events of several chunks changes neither the rows nor the counters."""
+"""Coalescing chunks, and record batches, changes where they are cut, and neither rows nor counters."""
 
 import random
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.encoders.avro import Avro, DebeziumAvro
-from tests.encoders.tables import Column, Table
 from tests.support.captured import Captured, Sizes, single
 from tests.support.messages import (
     TSO,
@@ -25,14 +23,14 @@ from tests.support.messages import (
     simple,
     simple_definition,
 )
+from tests.support.seeds import each_seed
 from ticdc_source.pipeline import coalesce
-from ticdc_source.pipeline.coalesce import coalesce_chunks
+from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 
 SEED = 20261121
@@ -40,43 +38,13 @@ INT = {"mysqlType": "int", "charset": "binary", "length": 11}
 FORMATS = ("changelog", "envelope", "event")
 
 
-REGISTERED: dict[str, Avro | DebeziumAvro] = {
-    "avro": Avro(extension=True, watermarks=True),
-    "debezium-avro": DebeziumAvro(extension=True),
-}
-
-
-def registered(protocol: str, number: int, table: str, op: str = "insert") -> Message:
-    """Return a row, a DDL event or a watermark in Avro behind the id of a schema."""
-    columns = (Column("id", "int", nullable=False), Column("n", "int"))
-    values = [
-        {"name": "id", "mysql_type": "int", "after": "1"},
-        {"name": "n", "mysql_type": "int", "after": str(number)},
-    ]
-    event = {
-        "op": op,
-        "schema": "test",
-        "table": table,
-        "commit_ts": TSO + number,
-        "columns": values,
-        "ddl_query": "ALTER TABLE t COMMENT 'x'",
-        "ddl_type_code": 15,
-    }
-    described = None if op == "watermark" else Table("test", table, columns, ("id",), ("id",))
-    return REGISTERED[protocol].message([event], [described])
-
-
 def row(protocol: str, number: int, table: str) -> Message:
     """Return a row that holds its number."""
-    if protocol in REGISTERED:
-        return registered(protocol, number, table)
     if protocol == "canal-json":
         types, stamp = {"id": "int", "n": "int"}, {"commitTs": TSO + number}
         return canal("INSERT", [{"id": "1", "n": str(number)}], None, types, table=table, _tidb=stamp)
     if protocol == "debezium":
         return debezium("c", None, {"id": 1, "n": number}, source={"table": table, "commit_ts": TSO + number})
-    if protocol == "csv":
-        return dump({"TableVersion": 1}), f'"I","{table}","test",{TSO + number},1,{number}'.encode()
     if protocol == "simple":
         return simple("INSERT", {"id": "1", "n": str(number)}, table=table, commitTs=TSO + number)
     cells = {"id": cell(3, 1, 11), "n": cell(3, number)}
@@ -85,29 +53,18 @@ def row(protocol: str, number: int, table: str) -> Message:
     )
 
 
-def csv_definition(table: str, version: int, query: str = "") -> Message:
-    """Return a file with a version of a table as a message."""
-    columns = [{"ColumnName": name, "ColumnType": "INT"} for name in ("id", "n")]
-    schema = {"Table": table, "Schema": "test", "TableVersion": version, "Query": query, "Type": 5}
-    return None, dump({**schema, "TableColumns": columns, "TableColumnsTotal": 2})
-
-
 def ddl_or_watermark(protocol: str, number: int) -> Message:
     """Return a DDL event or a watermark."""
     stamp = TSO + number
-    if protocol in REGISTERED:
-        return registered(protocol, number, "t", "watermark" if number % 2 or protocol != "avro" else "ddl")
     if number % 2:
         return {
             "canal-json": canal("TIDB_WATERMARK", _tidb={"watermarkTs": stamp}),
-            "csv": (None, dump({"checkpoint-ts": stamp})),
             "simple": (None, dump({"version": 1, "type": "WATERMARK", "commitTs": stamp, "buildTs": 1})),
             "debezium": debezium("m", source={"db": "", "table": "", "commit_ts": stamp}),
             "open-protocol": open_message(({"ts": stamp, "t": 3}, b"")),
         }[protocol]
     return {
         "canal-json": canal("QUERY", isDdl=True, sql="ALTER TABLE t COMMENT 'x'", _tidb={"commitTs": stamp}),
-        "csv": csv_definition("t", stamp, "ALTER TABLE t COMMENT 'x'"),
         "simple": simple_definition("ALTER", {"id": INT, "n": INT}, commitTs=stamp),
         "debezium": debezium_ddl(stamp, "ALTER TABLE t COMMENT 'x'", []),
         "open-protocol": open_message(({"ts": stamp, "scm": "test", "tbl": "t", "t": 2}, {"q": "ALTER", "t": 5})),
@@ -120,9 +77,7 @@ def topic(protocol: str, chooser: random.Random, count: int = 400) -> Captured:
     if protocol == "simple":
         tables = ("t", "u", "other")
         messages = [*(simple_definition("BOOTSTRAP", {"id": INT, "n": INT}, table=name) for name in tables), *messages]
-    if protocol == "csv":
-        messages = [*(csv_definition(name, 1) for name in ("t", "u", "other")), *messages]
-    bad = (dump({"TableVersion": 1}) if protocol == "csv" else messages[0][0], b'{"')
+    bad = (messages[0][0], b'{"')
     for number in range(1, count):
         chance = chooser.random()
         if chance < 0.03:
@@ -150,7 +105,7 @@ def read_all(captured: Captured, sizes: Sizes, **given: str) -> tuple[pa.Table, 
 
 
 @pytest.mark.parametrize("output", FORMATS)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["canal-json", "debezium", "open-protocol", "simple"])
 def test_coalesced_chunks_have_the_rows_of_single_records(protocol: str, output: str) -> None:
     """Coalesced chunks of 50 records have the same rows, bad ones too, and counters as chunks of one record."""
     captured = topic(protocol, random.Random(SEED))
@@ -235,14 +190,6 @@ def test_coalesced_chunks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[1][0] is chunks[plain.index((0, 0), 1)]
 
 
-def test_chunks_without_wanted_events_are_left_out() -> None:
-    """A chunk without events of a selected table is left out, whatever other records it has."""
-    captured = Captured.of(*islice((row("canal-json", number, "other") for number in range(90)), 90))
-
-    assert not list(coalesce_chunks(splits_of(chunks_of(captured, 30))))
-    assert TableName("test", "t") not in next(splits_of(chunks_of(captured, 30)))[1].tables
-
-
 def test_offsets_rise_in_a_coalesced_chunk() -> None:
     """An offset that is not larger than the one before it, as in a second read of a range, starts another chunk."""
     chunks = chunks_of(topic("canal-json", random.Random(SEED)), 40)
@@ -252,3 +199,69 @@ def test_offsets_rise_in_a_coalesced_chunk() -> None:
     assert len(found) == 2
     assert all(chunk.offsets == sorted(chunk.offsets) for chunk, _ in found)
     assert events_of(iter(found)) == events_of(splits_of(chunks * 2))
+
+
+SCHEMA = pa.schema([
+    pa.field("id", pa.int64(), metadata={"ticdc.key": "true"}),
+    pa.field("text", pa.string()),
+    pa.field("bits", pa.bool_()),
+    pa.field("at", pa.struct([pa.field("offset", pa.int64(), nullable=False)])),
+    pa.field("many", pa.list_(pa.float32())),
+])  # fmt: skip
+
+
+def batch_of(rng: random.Random, first: int, rows: int) -> pa.RecordBatch:
+    """Return a record batch of numbered rows, sometimes a slice of a longer one, as `read` yields them."""
+    spare = rng.choice([0, 0, 5])
+    table = pa.RecordBatch.from_pylist(
+        [
+            {
+                "id": number,
+                "text": rng.choice([None, "", "é" * rng.randint(0, 50)]),
+                "bits": rng.choice([None, True, False]),
+                "at": rng.choice([None, {"offset": number}]),
+                "many": rng.choice([None, [], [1.5, None]]),
+            }
+            for number in range(first - spare, first + rows)
+        ],
+        schema=SCHEMA,
+    )
+    return table.slice(spare, rows)
+
+
+@each_seed(50)
+def test_coalesced_batches_have_the_same_rows(seed: int) -> None:
+    """Coalesced batches have the same rows in order, keep to the limits, and are as few as the limits allow."""
+    rng = random.Random(seed)
+    given: list[pa.RecordBatch] = []
+    for _ in range(rng.randint(0, 30)):
+        given.append(batch_of(rng, sum(part.num_rows for part in given), rng.choice([1, 2, 10, 60])))
+    max_rows, max_bytes = rng.choice([1, 30, 100, 10_000]), rng.choice([1, 3000, 1 << 20])
+    coalesced = list(coalesce_batches(iter(given), max_rows, max_bytes))
+    rows, expected = (pa.Table.from_batches(batches, SCHEMA).to_pylist() for batches in (coalesced, given))
+    assert rows == expected, seed
+    sizes = [part.num_rows for part in given]
+    for part in coalesced:
+        assert part.schema.equals(SCHEMA, check_metadata=True)
+        part.validate(full=True)
+        if part.num_rows > max_rows or part.nbytes > max_bytes * 1.1 + 100:
+            assert part.num_rows in sizes
+    if max_rows == 10_000 and max_bytes == 1 << 20:
+        assert len(coalesced) == min(1, len(given))
+
+
+def test_a_batch_that_stays_alone_is_not_copied() -> None:
+    """A record batch that stays alone is not copied, and only one more is read before it comes out."""
+    given = [batch_of(random.Random(0), 0, 10), batch_of(random.Random(0), 10, 10)]
+    reads = []
+
+    def source() -> object:
+        for part in given:
+            reads.append(part)
+            yield part
+
+    out = coalesce_batches(source(), 10, 1 << 20)  # type: ignore[arg-type]
+    assert next(out) is given[0]
+    assert len(reads) == 2  # the second had to be seen to know that it does not fit
+    assert next(out) is given[1]
+    assert next(out, None) is None

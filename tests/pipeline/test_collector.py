@@ -47,16 +47,6 @@ def test_the_collector_is_off_inside_and_as_it_was_outside(initially_on: bool) -
     assert decoded == [False] * 3
 
 
-def test_a_reader_that_ends_restores_the_collector(initially_on: bool) -> None:
-    """A reader that is closed early or read to its end leaves the collector as it was."""
-    closed = not_collecting(seen([]))
-    next(closed)
-    closed.close()  # type: ignore[attr-defined]
-    assert gc.isenabled() is initially_on
-    assert list(not_collecting(iter([1, 2]))) == [1, 2]
-    assert gc.isenabled() is initially_on
-
-
 def test_later_collections_leave_modules_out() -> None:
     """What lives at the first call is left out of later collections, and a cycle that is made afterwards is freed."""
     gc.unfreeze()

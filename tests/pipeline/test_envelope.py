@@ -124,17 +124,6 @@ def test_a_snapshot_of_native_debezium_is_read_as_r(written: dict[str, Any], sho
         assert {name: row["source"][name] for name in DEBEZIUMS} == expected
 
 
-def test_names_that_are_not_utf8_do_not_fail_a_read() -> None:
-    """U+FFFD replaces an invalid byte in a member of `source`."""
-    key, value = debezium("c", after={"id": 1}, source={"name": "XX"})
-
-    messages = Captured.of((key, (value or b"").replace(b"XX", b"\xff")))
-
-    (row,) = messages.read(outputFormat="envelope", schemaHints="id int").to_pylist()
-
-    assert row["source"]["name"] == "\ufffd"
-
-
 def test_a_schema_of_the_users_chooses_members_of_source() -> None:
     """A user's schema may have some members of `source`, in any order, and repeated columns or not."""
     messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
@@ -174,29 +163,6 @@ def test_a_prefix_is_for_metadata_columns_alone() -> None:
     assert table.column("after").to_pylist() == [{"op": 1, "source": 2, "ts_ms": 3}]
 
 
-def test_preimages_false_leaves_before_out_of_updates() -> None:
-    """With `preimages=false`, `before` is NULL in an update and stays in a delete."""
-    messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}), change("DELETE", {"id": "1", "v": "b"}))
-
-    rows = messages.read(outputFormat="envelope", preimages="false").to_pylist()
-
-    assert [row["before"] for row in rows] == [None, {"id": 1, "v": "b"}]
-
-
-def test_a_schema_of_the_users_chooses_columns_of_both_images() -> None:
-    """A user's schema can have different columns in `before` and `after`."""
-    messages = Captured.of(change("UPDATE", {"id": "1", "v": "b"}, {"v": "a"}))
-    inferred = messages.schema(outputFormat="envelope")
-    schema = pa.schema([
-        pa.field("before", pa.struct([inferred.field("before").type.field("v")])),
-        pa.field("after", inferred.field("after").type),
-    ])  # fmt: skip
-
-    rows = messages.read(outputFormat="envelope", schema=schema).to_pylist()
-
-    assert rows == [{"before": {"v": "a"}, "after": {"id": 1, "v": "b"}}]
-
-
 def test_one_column_has_one_type_in_both_images() -> None:
     """A schema with two types of one column in `before` and `after` is an error that names the column."""
     messages = Captured.of(change("INSERT", {"id": "1", "v": "a"}))
@@ -220,32 +186,6 @@ def test_what_is_rescued_names_its_image() -> None:
 
     rescued = json.loads(row["_rescued_data"])
     assert (rescued["before"]["v"], rescued["after"]["v"]) == ("a", "b")
-
-
-@pytest.mark.parametrize(
-    "scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.default.ops"]
-)
-def test_the_envelope_holds_the_rows_of_the_changelog(scenario: str) -> None:
-    """For tables of the operations matrix, the envelope holds the same rows as the changelog, in the same order."""
-    captured = load(scenario)
-    for table in ("`ops`.`acct`", "`ops`.`part`", "`ops`.`comp`"):
-        rows = captured.read(tables=table).to_pylist()
-        events = captured.read(tables=table, outputFormat="envelope").to_pylist()
-
-        images = []
-        for event in events:
-            for member, image in (("before", event["before"]), ("after", event["after"])):
-                if image is not None:
-                    images.append((event["_sequence"]["offset"], member, image))
-        names = [name for name in rows[0] if not name.startswith("_")]
-        assert images == [
-            (
-                row["_sequence"]["offset"],
-                "before" if row["_change_type"] in ("delete", "update_preimage") else "after",
-                {name: row[name] for name in names},
-            )
-            for row in rows
-        ]
 
 
 def read_as(image: pa.DataType, *messages: Any) -> list[dict[str, Any]]:

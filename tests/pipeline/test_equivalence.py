@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from dataclasses import replace
 from itertools import islice
 
@@ -213,100 +212,6 @@ def test_values_that_are_json_only_together_are_bad(garbage: tuple[str, ...]) ->
     assert isinstance(general, pa.Table)
     assert found.equals(general)
     assert found["_corrupt_record"].null_count == 10
-
-
-def without_member(data: bytes, chooser: random.Random) -> bytes:
-    """Remove a member, change its value, or write text that looks like a NULL."""
-    members = list(re.finditer(rb'"(\w+)":("(?:[^"\\]|\\.)*"|null|true|false|-?[0-9][0-9.eE+-]*),?', data))
-    if not members:
-        return data
-    member = chooser.choice(members)
-    if member[2][:1] in b"-0123456789":
-        values = [b"NaN", b"-Infinity", b"-0", b"-0.0", b"1e400", b"9007199254740993", b"18446744073709551615", b"1.0",
-                  b"01", b"1e2", b"-1", b'"1"', b"{}", b"[]", b"true", b"null", b"0.1234567890123456789"]  # fmt: skip
-        instead = chooser.choice([b'"%b":%b,' % (member[1], value) for value in values])
-    else:
-        instead = chooser.choice([
-            b"", b'"%b":null,' % member[1], b'"%b": null,' % member[1], b'"%b":"\\":null",' % member[1],
-            b'"%b":"\\udc00",' % member[1], b'"%b":"\xff",' % member[1], b'"%b":"\xc3\xa9\\u00e9",' % member[1],
-            b'"%b":"0000-00-00",' % member[1], b'"%b":1,' % member[1], b"\0", b"%b%b" % (member[0], member[0]),
-        ])  # fmt: skip
-    if not member[0].endswith(b","):
-        instead = instead.removesuffix(b",")
-    return data[: member.start()] + instead + data[member.end() :]
-
-
-# What comes before the rows of a message, and what comes after them.
-ROWS = {"canal-json": (b'"old":', b"\0"), "debezium": (b'"transaction":null,', b'},"schema":')}
-
-
-@pytest.mark.parametrize(
-    ("scenario", "table"),
-    [
-        ("canal-json.plain", "t_all"),
-        ("canal-json.tidb-extension", "t_all"),
-        ("debezium.default", "t_all"),
-        ("debezium.disable-schema", "t_all"),
-        ("debezium.disable-schema", "t_int"),
-        ("debezium.tidb-extension", "t_enum"),
-        ("debezium.output-old-value-off", "t_time"),
-        ("debezium.include-start-ts", "t_num"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("rounds", "natively"),
-    [
-        (50, 1),
-        pytest.param(150, 5, marks=pytest.mark.slow("150 reads, each by both paths")),
-        pytest.param(700, 21, marks=pytest.mark.long("700 reads, each by both paths")),
-    ],
-)
-def test_mangled_rows_have_the_results_of_the_general_path(
-    scenario: str, table: str, rounds: int, natively: int
-) -> None:
-    """Messages with mangled rows have the values and failures of the general path."""
-    captured = load(f"{scenario}.types")
-    chooser = random.Random(f"{SEED} {scenario} {table}")
-    given = {"tables": f"types_a.{table}", "includeMetadata": "all"}
-    protocol = scenario.partition(".")[0]
-    decoder, (before, after) = PROTOCOLS[protocol], ROWS[protocol]
-    name = b'"table":"%b",' % table.encode()
-    about = [
-        record
-        for records in captured.partitions.values()
-        for record in records
-        if name in _bytes(record) and before in _bytes(record) and b'"isDdl":true' not in _bytes(record)
-    ]
-    plan = plan_for(captured, **given)
-    general, learned = replace(plan, native_path=False), Learned()
-    in_native = 0
-
-    def decoded(plan: Plan, learned: Learned | None, records: list[Record]) -> Decoded | str:
-        mixed = Captured({}, {0: records})
-        (chunk,) = mixed.fetch(mixed.ranges()[0])
-        tables = list(decoder.split(chunk).tables.values())
-        try:
-            return decoder.decode(tables[0], plan, learned) if tables else "nothing to read"
-        except TiCDCSourceError as error:
-            return str(error)
-
-    decoded(plan, learned, about)
-    for _ in range(rounds):
-        records = chooser.choices(about, k=chooser.randrange(1, 5))
-        if chooser.random() < 0.9:
-            index = chooser.randrange(len(records))
-            value = records[index].value or b""
-            start = value.index(before) + len(before)
-            stop = len(value) if after not in value else value.index(after)
-            mutation = chooser.choice([*MUTATIONS, *[without_member] * 4])
-            mangled_value = value[:start] + mutation(value[start:stop], chooser) + value[stop:]
-            records[index] = Record(records[index].key, mangled_value)
-        expected, found = decoded(general, None, records), decoded(plan, learned, records)
-        assert outcome_of(found) == outcome_of(expected), (SEED, scenario, records)
-        if isinstance(found, Decoded):
-            in_native += len(found.change_types) > 0 and not found.parsed and not found.failures
-
-    assert native is None or in_native >= natively
 
 
 # Bytes of an update, or of one message and the next, and what replaces them: too many rows here and too few there,

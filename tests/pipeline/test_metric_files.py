@@ -13,8 +13,7 @@ from pyarrow import fs
 from tests.support.s3 import s3_server
 from ticdc_source.errors import OptionError
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline import metric_files as module
-from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
+from ticdc_source.pipeline.metric_files import MetricFiles
 
 SECRET = "s3cr3t/+key"
 LINES = [{"a": 1}, {"b": 2}]
@@ -130,16 +129,6 @@ def test_a_store_whose_files_grow_gets_a_draft_first() -> None:
     assert files.read(name) == LINES
 
 
-def test_a_draft_that_cannot_be_moved_is_removed(caplog: pytest.LogCaptureFixture) -> None:
-    """If the move fails, nothing is left, and the warning says why."""
-    files = Renaming(moves=False)
-
-    files.write("task", LINES)
-
-    assert files.system.fs.find("metrics") == []
-    assert "no quota" in caplog.text
-
-
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """The query of the URIs of an S3-compatible server with a bucket."""
@@ -207,20 +196,3 @@ def test_a_scheme_that_nobody_knows_is_an_error_of_the_option() -> None:
     options = Options.of({**given, "metricsPath": f" s3://key:{SECRET}@bucket/x "})
     assert options.metrics_path == f"s3://key:{SECRET}@bucket/x"
     assert SECRET not in repr(options)
-
-
-def test_a_process_opens_a_store_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All tasks of a worker process share one connection to a store."""
-    opened: list[str] = []
-    real = module._opened
-
-    def counted(location: str) -> tuple[fs.FileSystem | None, str]:
-        opened.append(location)
-        return real(location)
-
-    monkeypatch.setattr(module, "_opened", counted)
-
-    for _ in range(3):
-        metric_files(str(tmp_path / "x")).write("task", LINES)
-
-    assert opened == [str(tmp_path / "x")]

@@ -22,9 +22,8 @@ from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.record_frames import survey
-from ticdc_source.planning.batch_tables import find_tables
-from ticdc_source.planning.frame_sample import frame_options
-from ticdc_source.protocols import PROTOCOLS, recognized
+from ticdc_source.planning.frame_sample import find_tables, frame_options
+from ticdc_source.protocols import recognized
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.spark import worker
@@ -53,26 +52,6 @@ def test_messages_without_rows_are_skipped(protocol: str, output: str, count: in
 
     for sizes in (whole, single):
         assert captured.read(sizes=sizes, protocol=protocol, outputFormat=output).num_rows == count
-
-
-def test_messages_without_rows_are_counted() -> None:
-    """They count as records without an event."""
-    captured = Captured.of(*OTHERS, ROW)
-    (chunk,) = captured.fetch(captured.ranges()[0])
-
-    split = PROTOCOLS["canal-json"].split(chunk)
-
-    assert (split.skipped, split.corrupt) == (len(OTHERS), [])
-
-
-@pytest.mark.parametrize("kind", ["QUERY", "GTID", "INIT", "SELECT"])
-def test_rows_of_an_unknown_kind_are_no_message_without_rows(kind: str) -> None:
-    """A message of another kind that has rows is a bad record: nothing says what the rows are."""
-    captured = Captured.of(ROW, canal(kind, [{"id": "1"}], None, TYPES))
-    (offset_range,) = captured.ranges()
-    (chunk,) = captured.fetch(offset_range)
-
-    assert [bad.position for bad in PROTOCOLS["canal-json"].split(chunk).corrupt] == [1]
 
 
 @pytest.mark.parametrize(

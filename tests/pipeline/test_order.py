@@ -240,12 +240,3 @@ def test_a_load_says_once_that_the_order_rests_on_places(
     (notice,) = [each.getMessage() for each in caplog.records if NOTICE in each.getMessage()]
     assert "test.t" in notice
     assert remedy in notice
-
-
-def test_a_load_with_commit_ts_says_nothing_of_the_order(caplog: pytest.LogCaptureFixture) -> None:
-    """With a commit-ts in each message, there is no notice."""
-    with caplog.at_level(logging.WARNING):
-        Captured.of(by_canal("insert", _tidb={"commitTs": TSO})).schema()
-        Captured.of(debezium("c", None, {"id": 1, "v": "c"}, FIELDS)).schema()
-
-    assert not [each for each in caplog.records if NOTICE in each.getMessage()]

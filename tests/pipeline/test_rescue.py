@@ -132,17 +132,6 @@ def test_a_key_is_never_rescued(protocol: str) -> None:
         Captured.of(first, later).read(schema=schema, onSchemaDrift="rescue")
 
 
-def test_names_are_matched_without_case() -> None:
-    """A column whose name only changes case is not a new column."""
-    first = canal("INSERT", [{"id": "1", "a": "2"}], None, {"id": "int", "a": "int"})
-    later = canal("INSERT", [{"ID": "2", "A": "3"}], None, {"ID": "int", "A": "int"})
-    schema = Captured.of(first).schema(onSchemaDrift="rescue")
-
-    found = Captured.of(first, later).read(schema=schema, onSchemaDrift="rescue").to_pylist()
-
-    assert [(row["id"], row["a"], row["_rescued_data"]) for row in found] == [(1, 2, None), (2, 3, None)]
-
-
 INVALID: list[Message] = [
     open_message(open_row(b'{"u":{"id":%b,"x":{"t":15,"f":64,"v":"a\xff"}}}' % dump(cell(3, 1, 11)))),
     open_message(open_row({"u": {"id": cell(3, 1, 11), "x": cell(252, base64.b64encode(b"a\xff").decode(), 64)}})),
@@ -250,30 +239,6 @@ def test_what_a_schema_of_the_users_leaves_out_has_its_labels() -> None:
     batches = list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
 
     assert pa.Table.from_batches(batches).to_pylist() == [{"id": 1, "_rescued_data": '{"level":"gold"}'}]
-
-
-def test_what_a_schema_of_the_users_leaves_out_is_binary_as_messages_say() -> None:
-    """A rescued column of Go-quoted binary is base64 of its bytes, as in `event`."""
-    key, value = {"ts": TSO, "scm": "test", "tbl": "t", "t": 1}, {"u": {"v": {"t": 15, "f": 1, "v": "\\x89PNG"}}}
-    captured = Captured.of(open_message((key, value)))
-    options = make_options(onSchemaDrift="rescue")
-    sample = take_sample(captured.ranges(), captured.fetch, options)
-    assert sample is not None
-    context = context_of_table(infer_table(sample), sample)
-    schema = pa.schema([("id", pa.int32()), ("_rescued_data", pa.string())])
-
-    batches = list(read(captured.fetch(captured.ranges()[0]), read_spec(schema, options, context)))
-
-    assert pa.Table.from_batches(batches).to_pylist() == [{"id": None, "_rescued_data": '{"v":"iVBORw=="}'}]
-
-
-def test_columns_left_out_by_name_are_not_rescued() -> None:
-    """Table columns that the option `columns` leaves out are not rescued."""
-    row = rows(
-        canal("INSERT", [{"id": "1", "x": "5"}], None, {"id": "int", "x": "int"}), onSchemaDrift="rescue", columns="id"
-    )[0]
-
-    assert row["_rescued_data"] is None
 
 
 @pytest.mark.parametrize(("options", "match"), [

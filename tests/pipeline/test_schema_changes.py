@@ -135,27 +135,6 @@ def test_a_new_column_fails_a_stream_and_its_restart_finds_it(writer: Writer, ch
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_dropped_column_is_null_in_a_running_stream(writer: Writer) -> None:
-    """A dropped column is NULL in a running stream, and gone once a restart begins after the change."""
-    before, after, _, _ = CHANGES["drop"]
-    first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
-
-    table = Captured.of(first, second).read(schema=Captured.of(first).schema())
-
-    assert table.column("b").to_pylist() == ["x", None]
-    assert types(Captured.of(second).schema()) == {"id": "int32"}
-
-
-@pytest.mark.parametrize("writer", WRITERS)
-def test_a_type_that_narrows_in_a_running_stream_is_read_as_before(writer: Writer) -> None:
-    """A running stream reads values of a narrower type without a restart."""
-    before, after, _, values = CHANGES["narrow"]
-    first, second = writer.row(TSO, before), writer.row(TSO + 9, after)
-
-    assert Captured.of(first, second).read(schema=Captured.of(first).schema()).column("a").to_pylist() == values
-
-
-@pytest.mark.parametrize("writer", WRITERS)
 def test_a_type_that_widens_in_a_running_stream_fails_where_a_value_does_not_fit(writer: Writer) -> None:
     """A running stream fails at the first value of a wider type that does not fit, and reads it after a restart."""
     before, after, _, values = CHANGES["widen"]

@@ -1,21 +1,13 @@
 """The start-ts of a row's transaction: `_start_ts`, and `source.start_ts` of `outputFormat=envelope`."""
 
 import json
-from dataclasses import replace
-from itertools import islice
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from benchmarks.corpus import messages as benchmark_messages
-from tests.support.captured import Captured, Record, Sizes, load, make_options, random_sizes, single, whole
+from tests.support.captured import Captured, Record, Sizes, load, random_sizes, single, whole
 from tests.support.messages import TSO, debezium
 from ticdc_source.errors import DecodeError
-from ticdc_source.pipeline.spec import read_spec
-from ticdc_source.planning.read_context import context_of_schema
-from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import Learned
 
 SEED = 20261123
 WITH, WITHOUT = "debezium.include-start-ts", "debezium.default"
@@ -52,31 +44,6 @@ def test_each_row_has_the_start_ts_of_its_message(name: str, sizes: Sizes, nativ
     assert all(row["_start_ts"] is None or row["_start_ts"] < row["_commit_version"] for row in rows)
 
 
-@pytest.mark.usefixtures("native_path")
-@pytest.mark.parametrize("work", ["debezium, no schema", "debezium, schema"])
-def test_messages_with_a_start_ts_take_the_native_path(work: str) -> None:
-    """Once templates are learned, native code reads them all, and makes the array of the general path."""
-    values = [message.value or b"" for message in islice(benchmark_messages(work), 300)]
-    starts = [b',"start_ts":%d,"cluster_id":' % (TSO + number) for number in range(300)]
-    captured = Captured.of(
-        *((None, value.replace(b',"cluster_id":', start, 1)) for value, start in zip(values, starts, strict=True))
-    )
-    options, schema = make_options(), captured.schema()
-    context = context_of_schema(schema, options)
-    assert context is not None
-    plan, decoder, learned = read_spec(schema, options, context).plan, PROTOCOLS["debezium"], Learned()
-    (chunk,) = captured.fetch(captured.ranges()[0])
-    (table_events,) = decoder.split(chunk).tables.values()
-
-    general = decoder.decode(table_events, replace(plan, native_path=False))
-    decoder.decode(table_events, plan, learned)
-    native = decoder.decode(table_events, plan, learned)
-
-    assert not native.parsed
-    assert native.start_ts == general.start_ts
-    assert native.start_ts.to_pylist() == [TSO + position for position in table_events.positions]
-
-
 @pytest.mark.parametrize("output", ["event", "envelope"])
 def test_other_outputs_have_it(output: str) -> None:
     """Row events have `_start_ts`, rows of an envelope `source.start_ts`; DDL and watermarks carry none."""
@@ -91,15 +58,6 @@ def test_other_outputs_have_it(output: str) -> None:
     assert any(is_row)
 
 
-@pytest.mark.parametrize("scenario", ["open-protocol.default", "canal-json.tidb-extension", WITHOUT])
-def test_a_protocol_without_it_has_null(scenario: str) -> None:
-    """The column is there, a bigint, and NULL in each row."""
-    rows = load(f"{scenario}.ops").read(includeMetadata="all", tables="ops.acct")
-
-    assert rows.schema.field("_start_ts").type == pa.int64()
-    assert rows["_start_ts"].null_count == len(rows) > 0
-
-
 def test_it_tells_transactions_of_one_commit_ts_apart() -> None:
     """Two transactions may share a commit-ts (docs/wire.md, item 98); their rows have two start-ts."""
     starts = {1: TSO - 9, 2: TSO - 8, 3: TSO - 9}
@@ -109,16 +67,6 @@ def test_it_tells_transactions_of_one_commit_ts_apart() -> None:
 
     assert {row["_commit_version"] for row in rows} == {TSO}
     assert {row["id"]: row["_start_ts"] for row in rows} == starts
-
-
-def test_a_schema_of_the_users_may_have_it() -> None:
-    """A schema without `includeMetadata` gets the column by its name, under any prefix."""
-    captured = Captured.of(debezium("c", None, {"id": 1}, ID, {"start_ts": 5}))
-    schema = pa.schema([("cdc_start_ts", pa.int64()), captured.schema().field("id")])
-
-    table = captured.read(schema=schema, metadataColumnPrefix="cdc_")
-
-    assert table.to_pylist() == [{"cdc_start_ts": 5, "id": 1}]
 
 
 @PATHS

@@ -10,10 +10,8 @@ import pytest
 
 from tests.support.captured import Captured, Record, rows_of
 from tests.support.messages import TSO, Message, canal, debezium_ddl, open_message
-from ticdc_source.pipeline.record_frames import survey
-from ticdc_source.pipeline.rows import RECORD
-from ticdc_source.planning.batch_tables import FoundTables, find_tables
-from ticdc_source.planning.frame_sample import frame_options
+from ticdc_source.pipeline.record_frames import RECORD, survey
+from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options
 from ticdc_source.schema.table_name import TableName
 
 NOTHING = pa.RecordBatch.from_pylist([], schema=RECORD)

@@ -365,14 +365,6 @@ def test_a_rename_takes_the_facts_along() -> None:
     assert (found["a"]["primary_key"], found["a"]["comment"], found["a"]["nullable"]) == ("true", "key", "false")
 
 
-def test_a_comment_is_spark_s_comment() -> None:
-    """A column's comment is under the key that Spark shows as the comment."""
-    schema = Captured.of(ddl("CREATE TABLE t (a int COMMENT 'the first', b varchar(5), c int)"), ROW).schema()
-
-    assert to_spark(schema)["a"].metadata["comment"] == "the first"
-    assert "comment" not in to_spark(schema)["b"].metadata
-
-
 def test_lost_flags_say_nothing() -> None:
     """Flags 0 may be lost flags, and MySQL's flags lack some facts: none is made up."""
     for flags in (0, 4097):

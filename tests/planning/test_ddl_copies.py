@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,19 +18,12 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import BatchScope, DDLCopies, DDLCoverage, ReadContext
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
-from ticdc_source.planning.ddl_copies import (
-    DDLEdges,
-    by_topic,
-    coverage_from_json,
-    coverage_to_json,
-    lower_partitions,
-)
+from ticdc_source.planning.ddl_copies import DDLEdges, StreamCoverage, by_topic, coverage_of, lower_partitions
 from ticdc_source.planning.read_schema import format_schema
 from ticdc_source.protocols import decoder_of
-from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.stream_offsets import INITIAL, Offsets
 
 SEED = 20261123
 BEGIN = physical_ms(TSO)  # ms since 1970
@@ -68,10 +62,12 @@ WIRES = [Wire("open-protocol"), Wire("debezium"), Wire("debezium", has_watermark
 EACH_WIRE = [WIRES[0], pytest.param(WIRES[1], marks=pytest.mark.slow("as open-protocol, once more")), WIRES[2]]
 
 
-def fetch_of(log: Log) -> Any:
-    """Return what yields the records of an offset range."""
+def fetch_of(log: Log, first: Mapping[int, int] | None = None) -> Any:
+    """Return what yields the records of an offset range; those before the first offsets are deleted."""
 
     def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
+        if offset_range.start < (first or {}).get(offset_range.partition, 0):
+            raise DataLossError(str(offset_range))
         offsets = list(range(offset_range.start, offset_range.end))
         records = [log[offset_range.partition][offset] for offset in offsets]
         keys, values = [message[0] for _, message in records], [message[1] for _, message in records]
@@ -90,20 +86,34 @@ def ddl_rows(log: Log, ranges: Iterable[OffsetRange], copies: DDLCopies, wire: W
     return [(row["_sequence"]["partition"], row["ddl_query"]) for row in rows]
 
 
-def edges_of(log: Log, wire: Wire) -> DDLEdges:
+def edges_of(log: Log, wire: Wire, first: Mapping[int, int] | None = None) -> DDLEdges:
     """Return what looks at the edges of a read."""
     parsed = make_options(outputFormat="event", protocol=wire.protocol)
-    return DDLEdges(fetch_of(log), decoder_of(wire.protocol, parsed), parsed, len(log))
+    logs = [OffsetRange(T, partition, (first or {}).get(partition, 0), len(log[partition])) for partition in log]
+    return DDLEdges(fetch_of(log, first), decoder_of(wire.protocol, parsed), parsed, logs)
+
+
+class Stream(StreamCoverage):
+    """What a stream keeps in its offsets, if it looks at the edges of a log."""
+
+    def __init__(self, edges: DDLEdges) -> None:
+        super().__init__(None, make_options(outputFormat="event"))  # type: ignore[arg-type]
+        self._edges = edges
+
+    def around(self, starts: Offsets, latest: Offsets) -> dict[TopicPartition, DDLCoverage]:  # noqa: ARG002
+        """Look around the starts."""
+        return {each: self._edges.of_start(each, start) for each, start in starts.items()}
+
+    def first_offset(self, starts: Offsets) -> Any:
+        """Return the first offset of a stream, as a checkpoint has it."""
+        return json.loads(json.dumps(self({INITIAL: True}, starts, starts, ())))
 
 
 def batch_of(log: Log, ranges: Iterable[OffsetRange], wire: Wire, first: Mapping[int, int] | None = None) -> DDLCopies:
     """Return the copies that a batch has."""
     by_partition = {each.topic_partition: each for each in ranges if each.size}
-    edges = edges_of(log, wire)
-    coverage = {
-        tp: edges.of_range(by_partition[tp], (first or {}).get(tp.partition, 0), len(log[tp.partition]))
-        for tp in lower_partitions(by_partition)
-    }
+    edges = edges_of(log, wire, first)
+    coverage = {tp: edges.of_range(by_partition[tp]) for tp in lower_partitions(by_partition)}
     return by_topic(by_partition, coverage)
 
 
@@ -140,45 +150,26 @@ def ddl_inside(log: Log, ranges: Iterable[OffsetRange], wire: Wire) -> Counter[s
     return Counter({query for _, query in ddl_rows(log, ranges, {T: {}}, wire)})
 
 
+TRUNCATE, DROP = "truncate table t", "drop table t"
+# Texts of DDL events, None for a row; the ranges of partitions 0 and 1, which both have these records; and which
+# partition returns which text.
+EDGES: dict[str, tuple[list[str | None], tuple[int, int], tuple[int, int], list[tuple[int, str]]]] = {
+    "before a lower range": ([None, TRUNCATE, None, DROP], (2, 4), (0, 4), [(0, DROP), (1, TRUNCATE)]),
+    "behind a lower range": ([TRUNCATE, None, DROP], (0, 2), (0, 3), [(0, TRUNCATE), (1, DROP)]),
+    "one text, two events": ([TRUNCATE, None, TRUNCATE], (1, 3), (0, 3), [(0, TRUNCATE), (1, TRUNCATE)]),
+}
+
+
+@pytest.mark.parametrize("case", EDGES)
 @pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
-def test_a_ddl_whose_copy_lies_before_a_lower_range_comes_from_the_next(wire: Wire) -> None:
-    """A TRUNCATE that only partition 1 has in its range is a row, and one that both have is one row."""
-    messages = [
-        wire.row(TSO),
-        wire.ddl(TSO + 1, "truncate table t"),
-        wire.row(TSO + 2),
-        wire.ddl(TSO + 3, "drop table t"),
-    ]
+def test_a_ddl_whose_copy_a_lower_range_lacks_comes_from_the_next(wire: Wire, case: str) -> None:
+    """A DDL event comes from the lowest partition that has it in its range, and once."""
+    texts, *bounds, expected = EDGES[case]
+    messages = [wire.row(TSO + at) if text is None else wire.ddl(TSO + at, text) for at, text in enumerate(texts)]
     log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
-    ranges = [OffsetRange(T, 0, 2, 4), OffsetRange(T, 1, 0, 4)]
+    ranges = [OffsetRange(T, partition, *bound) for partition, bound in enumerate(bounds)]
 
-    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
-
-    assert rows == [(0, "drop table t"), (1, "truncate table t")]
-
-
-@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
-def test_a_ddl_whose_copy_lies_behind_a_lower_range_comes_from_the_next(wire: Wire) -> None:
-    """A DDL event that lies behind the end of partition 0's range comes from partition 1."""
-    messages = [wire.ddl(TSO + 1, "truncate table t"), wire.row(TSO + 2), wire.ddl(TSO + 3, "drop table t")]
-    log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
-    ranges = [OffsetRange(T, 0, 0, 2), OffsetRange(T, 1, 0, 3)]
-
-    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
-
-    assert rows == [(0, "truncate table t"), (1, "drop table t")]
-
-
-@pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
-def test_a_statement_that_is_executed_twice_is_two_rows(wire: Wire) -> None:
-    """Two events with one text and two commit-ts are no copies of each other, and each comes from one partition."""
-    messages = [wire.ddl(TSO + 1, "truncate table t"), wire.row(TSO + 2), wire.ddl(TSO + 3, "truncate table t")]
-    log = {partition: [(BEGIN + 1, message) for message in messages] for partition in (0, 1)}
-    ranges = [OffsetRange(T, 0, 1, 3), OffsetRange(T, 1, 0, 3)]
-
-    rows = ddl_rows(log, ranges, batch_of(log, ranges, wire), wire)
-
-    assert rows == [(0, "truncate table t"), (1, "truncate table t")]
+    assert ddl_rows(log, ranges, batch_of(log, ranges, wire), wire) == expected
 
 
 @pytest.mark.parametrize("wire", EACH_WIRE, ids=str)
@@ -215,14 +206,11 @@ class Started:
         earliest = {tp: random_.choice((0, random_.randrange(old[tp] + 1))) for tp in ends}
         starts = {tp: random_.choice((end, random_.randrange(earliest[tp], end + 1))) for tp, end in ends.items()}
         now = {tp.partition: log[tp.partition][:end] for tp, end in ends.items()}
-        edges = edges_of(now, wire)
-        coverage = {
-            tp: edges.of_start(OffsetRange(*tp, starts[tp], ends[tp]), earliest[tp]) for tp in lower_partitions(starts)
-        }
+        offset = Stream(edges_of(now, wire, {tp.partition: at for tp, at in earliest.items()})).first_offset(starts)
         return cls(
             log,
             [OffsetRange(*tp, start, len(log[tp.partition])) for tp, start in starts.items()],
-            by_topic(starts, coverage_from_json(json.loads(json.dumps(coverage_to_json(coverage))))),
+            by_topic(starts, coverage_of(offset)),
         )
 
 
@@ -251,31 +239,34 @@ def test_no_ddl_is_lost_where_too_little_is_left_to_tell(wire: Wire) -> None:
 @pytest.mark.parametrize("named", [200, 201])
 def test_an_offset_names_no_more_ddl_than_a_checkpoint_should_hold(named: int) -> None:
     """Of very many DDL events around a start the offset names none, and they may come twice."""
-    table = TableName("db", "t")
-    events = [
-        DDLEvent(position=0, index=0, commit_ts=TSO + number, table=table, query=f"q{number}", type="")
-        for number in range(2000)
-    ]
-    names = [event.identity for event in events]
-    full = DDLCoverage(after=TSO + 500, exceptions=frozenset([*names[400:500], *names[501 : 401 + named]]))
-    key = TopicPartition(T, 0)
+    wire = WIRES[0]
+    messages = [wire.ddl(TSO + number, f"drop table t{number}") for number in range(named)]
+    log = {partition: [(BEGIN, wire.row(TSO)), *((BEGIN, each) for each in messages)] for partition in (0, 1)}
+    starts = {TopicPartition(T, partition): 1 for partition in log}
+    offset = Stream(edges_of(log, wire, {0: 1, 1: 1})).first_offset(starts)
+    ranges = [OffsetRange(T, partition, 1, 1 + named) for partition in log]
 
-    written = coverage_to_json({key: full})
-    (kept,) = coverage_from_json(json.loads(json.dumps(written))).values()
+    rows = ddl_rows(log, ranges, by_topic(starts, coverage_of(offset)), wire)
 
-    assert len(json.dumps(written)) < 10_000
-    assert (kept == full) == (named == 200)
-    assert not [event for event in events if kept.has(event) and not full.has(event)]
-    assert all(kept.has(event) for event in events[401 + named :])
+    assert len(json.dumps(offset)) < 10_000
+    assert len(rows) == (named if named == 200 else 2 * named)
 
 
 @pytest.mark.parametrize(
-    "member", [[], {"t": 1}, {"t": {"x": {}}}, {"t": {"0": {"after": "1"}}}, {"t": {"0": {"exceptions": [1]}}}]
+    "member",
+    [
+        [],
+        {"t": 1},
+        {"t": {"x": {}}},
+        {"t": {"0": {"after": "1"}}},
+        {"t": {"0": {"exceptions": [1]}}},
+        {"t": {"0": {"after": 1, "before": 2}}},
+    ],
 )
-def test_an_edited_member_is_an_error(member: Any) -> None:
-    """What no release has written is an error that names the checkpoint."""
+def test_what_this_release_has_not_written_is_an_error(member: Any) -> None:
+    """Whoever has edited the checkpoint, or another release with more members, may mean other DDL events."""
     with pytest.raises(CheckpointError, match="checkpoint of the query"):
-        coverage_from_json(member)
+        coverage_of({"$ddl": member})
 
 
 def test_a_copy_that_a_producer_sent_late_is_looked_for() -> None:
@@ -293,25 +284,35 @@ def test_a_copy_that_a_producer_sent_late_is_looked_for() -> None:
     assert rows == [(1, "truncate table t")]
 
 
-def test_a_ddl_is_not_lost_where_a_lower_partition_has_no_record_left() -> None:
-    """The copies in partition 0 are deleted, and few records are left in partition 1: the one there is the only one."""
-    wire, times = Wire("open-protocol"), range(BEGIN, BEGIN + 500_000, 1000)
+@pytest.mark.parametrize("years", [-1, 0, 1])
+def test_the_clock_of_the_driver_decides_nothing(years: int) -> None:
+    """Partition 0 has no record left: it had the DDL event in partition 1, and gets the later ones, whoever is fast."""
+    wire, begin = Wire("open-protocol"), int(time.time() * 1000) + years * 365 * 86_400_000
+    times = range(begin, begin + 1_000_000, 1000)
     log = {partition: [(time, wire.watermark(of_ms(time))) for time in times] for partition in (0, 1)}
     log[1][495] = (times[495], wire.ddl(of_ms(times[495]), "truncate table t"))
-    earliest = dict(zip(partitions_of(log), (500, 490), strict=True))
+    for records in log.values():
+        records[900] = (times[900], wire.ddl(of_ms(times[900]), "drop table t"))
+    starts = dict(zip(partitions_of(log), (500, 490), strict=True))
+    now = {partition: records[:500] for partition, records in log.items()}
+    offset = Stream(edges_of(now, wire, {0: 500, 1: 490})).first_offset(starts)
 
-    def fetch(offset_range: OffsetRange) -> Iterator[Chunk]:
-        if offset_range.start < earliest[offset_range.topic_partition]:
-            raise DataLossError(str(offset_range))
-        yield from fetch_of(log)(offset_range)
+    ranges = [OffsetRange(*each, start, 1000) for each, start in starts.items()]
+    rows = ddl_rows(log, ranges, by_topic(starts, coverage_of(offset)), wire)
 
-    options = make_options(outputFormat="event", protocol=wire.protocol)
-    edges = DDLEdges(fetch, decoder_of(wire.protocol, options), options, len(log))
-    coverage = {TopicPartition(T, 0): edges.of_start(OffsetRange(T, 0, 500, 500), 500)}
+    assert rows == [(0, "drop table t"), (1, "truncate table t")]
 
-    rows = ddl_rows(log, [OffsetRange(T, 1, 490, 500)], by_topic(earliest, coverage), wire)
 
-    assert rows == [(1, "truncate table t")]
+def test_no_ddl_is_lost_where_records_have_no_time() -> None:
+    """Nothing tells how new what partition 0 had is: DDL events come from both partitions."""
+    wire = Wire("open-protocol")
+    log = {partition: [(-1, wire.row(TSO)), (-1, wire.ddl(TSO + 1, "drop table t"))] for partition in (0, 1)}
+    starts = dict(zip(partitions_of(log), (2, 1), strict=True))
+    offset = Stream(edges_of(log, wire, {0: 2, 1: 1})).first_offset(starts)
+
+    rows = ddl_rows(log, [OffsetRange(T, 1, 1, 2)], by_topic(starts, coverage_of(offset)), wire)
+
+    assert rows == [(1, "drop table t")]
 
 
 def partitions_of(log: Log) -> list[TopicPartition]:

@@ -144,7 +144,7 @@ def test_a_stream_waits_for_a_bootstrap() -> None:
         topic.pauses.append(seconds)
         topic.partitions[0].append(DEFINITION if len(topic.pauses) == 3 else ROW)
 
-    topic.search._sleep = write
+    topic.search.sleep = write
 
     assert topic.finds(0, 0, 10)
     assert len(topic.pauses) == 3
@@ -162,7 +162,7 @@ def test_records_that_are_gone_end_that_part_of_the_search() -> None:
             raise DataLossError(msg)
         yield from fetch(wanted)
 
-    topic.search._fetch = lossy
+    topic.search.fetch = lossy
 
     assert topic.finds(0, 5, 6)
 
@@ -173,6 +173,6 @@ def test_a_process_knows_what_it_has_met() -> None:
     for version in range(12_000):
         known.add(["a"], {(TABLE, version): ()})
 
-    assert len(known.of(["a", "b"])) == 10_000
-    assert (TABLE, 0) not in known.of(["a"])
-    assert not known.of(["b"])
+    assert len(known.of_topics(["a", "b"])) == 10_000
+    assert (TABLE, 0) not in known.of_topics(["a"])
+    assert not known.of_topics(["b"])

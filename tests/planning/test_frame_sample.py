@@ -13,8 +13,7 @@ from tests.support.messages import TSO, canal, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.pipeline.context import BatchScope
-from ticdc_source.pipeline.record_frames import decode_rows, survey
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
 from ticdc_source.planning.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.events import TableEvents

@@ -57,7 +57,7 @@ class Stream:
 
     def rows(self, ranges: Sequence[OffsetRange], ends: dict[TopicPartition, int]) -> list[dict[str, Any]]:
         """Read each range as a task of its own."""
-        context = self.contexts.of(ranges, ends)
+        context = self.contexts.find(ranges, ends)
         found: list[dict[str, Any]] = []
         with driver_fetcher(self.options) as fetcher:
             for offset_range in ranges:
@@ -173,7 +173,7 @@ def test_a_stream_without_any_record_learns_the_protocol_later(stream: Make) -> 
     running.write((0, (dump({"payload": {"id": 1}}), None)))
     topic_partitions = running.cluster.partitions()
     ends = running.cluster.latest(topic_partitions)
-    assert running.contexts.of([OffsetRange(*topic_partitions[0], 0, 1)], ends).protocol is None
+    assert running.contexts.find([OffsetRange(*topic_partitions[0], 0, 1)], ends).protocol is None
     running.at = ends
 
     running.write((0, DDL), (0, ROW))

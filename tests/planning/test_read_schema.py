@@ -25,7 +25,7 @@ from tests.support.messages import (
 )
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.context import ReadContext
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.schema.types import ColumnType, merge_types

@@ -122,23 +122,6 @@ def test_metadata_headers_and_prefix(load: Callable[..., DataFrame], write: Call
     assert found["cdc_cluster_id"] is None
 
 
-def test_operations_preimages_and_columns(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """`operations`, `preimages` and `columns` leave out rows and columns."""
-    types = {**ID, "a": "varchar", "b": "varchar"}
-    new, old = {"id": "1", "a": "x", "b": "y"}, {"a": "w"}
-    name = write(
-        canal("INSERT", [new], None, types), canal("UPDATE", [new], [old], types), canal("DELETE", [new], None, types)
-    )
-
-    def changes(**options: str) -> list[str]:
-        return [r["_change_type"] for r in load(name, **options).collect()]
-
-    assert changes() == ["insert", "update_preimage", "update_postimage", "delete"]
-    assert changes(preimages="false") == ["insert", "update_postimage", "delete"]
-    assert changes(operations="update, delete") == ["update_preimage", "update_postimage", "delete"]
-    assert load(name, columns="b, ID").columns[4:] == ["id", "b"]
-
-
 def test_a_schema_of_the_users_own(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """`.schema()` decides columns, order and types; columns that it leaves out are not drift."""
     name = write(row(5, a="x", b="y"))
@@ -152,13 +135,6 @@ def test_a_users_schema_needs_no_message(load: Callable[..., DataFrame], topic: 
     """With protocol, table and schema given, an empty topic has no rows and is no error."""
     assert load(topic(), "id int", protocol="canal-json", tables="test.t").collect() == []
     assert load(topic(), "id int").collect() == []
-
-
-def test_schema_less_debezium_with_a_users_schema(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """A user's schema gives the types that schema-less debezium lacks."""
-    name = write(debezium("c", None, {"id": 1, "day": 19000}))
-
-    assert load(name, "id int, day date").collect()[0]["day"] == datetime.date(2022, 1, 8)
 
 
 @pytest.mark.slow("some Spark queries")
@@ -176,16 +152,6 @@ def test_offsets_and_timestamps(load: Callable[..., DataFrame], broker: Kafka, t
     assert load(name, minPartitions=4).rdd.getNumPartitions() == 4
     assert load(name, maxRecordsPerPartition=3).rdd.getNumPartitions() == 4
     assert load(name, maxRecordsPerPartition=3).count() == 10
-
-
-@pytest.mark.slow("some Spark queries")
-def test_subscribe_pattern_and_assign(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """A pattern selects topics, and `assign` selects partitions."""
-    name = write(row(1), partitions=2)
-
-    assert load(None, subscribePattern=f"{name[:-2]}..").count() == 1
-    assert load(None, assign=f'{{"{name}":[0]}}').count() == 1
-    assert load(None, "id int", assign=f'{{"{name}":[1]}}').count() == 0
 
 
 def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
@@ -208,36 +174,9 @@ def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..
     assert "wrong-password-0815" not in str(raised.value)
 
 
-@pytest.mark.slow("as a temporary view of tests/spark/test_sql.py")
-def test_sql_views(spark: SparkSession, broker: Kafka, write: Callable[..., str]) -> None:
-    """A temporary view reads with its options."""
-    name = write(row(1))
-    given = f"`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{name}'"
-
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW feed USING ticdc OPTIONS ({given})")
-
-    assert spark.sql("SELECT id FROM feed").collect()[0]["id"] == 1
-
-
-def test_decimals_beyond_spark_and_hints(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """`schemaHints` set the types of columns."""
-    types = {**ID, "flag": "tinyint", "amount": "decimal"}
-    name = write(canal("INSERT", [{"id": "1", "flag": "1", "amount": "12.50"}], None, types))
-
-    found = load(name, schemaHints="id bigint, flag boolean, amount decimal(10,2)")
-
-    assert [f.dataType.simpleString() for f in found.schema.fields[4:]] == ["bigint", "boolean", "decimal(10,2)"]
-    assert tuple(found.collect()[0])[4:] == (1, True, Decimal("12.50"))
-
-
 BAD_OPTIONS = [
     ({"subscrib": "x"}, None, "Unknown option 'subscrib'; did you mean 'subscribe'"),
     ({"mode": "FAILFASTT"}, "x", "Option 'mode'.*did you mean FAILFAST"),
-    ({"startingOffsets": "latest", "endingOffsets": "earliest"}, "x", "ending offset not valid in streaming queries"),
-    ({"tables": "a.b.c"}, "x", "Option 'tables'.*database.table"),
-    ({"timeZone": "Mars/Base"}, "x", "Option 'timeZone'"),
-    ({"protocol": "maxwell"}, "x", "Option 'protocol': expected one of auto, open-protocol.*got 'maxwell'"),
-    ({"kafka__group.id": "g", "kafka__enable.auto.commit": "true"}, "x", "enable.auto.commit"),
     ({}, None, "One of the following options must be specified"),
     ({"subscribePattern": "y"}, "x", "Only one of the following options can be specified"),
 ]
@@ -264,43 +203,6 @@ def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: C
 
     with pytest.raises(PySparkException, match="starting offset can't be latest for batch queries"):
         frame.collect()
-
-
-@pytest.mark.slow("Spark starts a worker for each failed load")
-def test_a_missing_topic_is_named_and_not_created(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Reading a missing topic is an error and does not create it."""
-    name = write(row(1)) + "x"
-
-    for _ in range(2):
-        with pytest.raises(PySparkException, match=f"(?s)OptionError.*{name}"):
-            load(name)
-
-
-def test_an_empty_topic_says_what_to_give(load: Callable[..., DataFrame], topic: MakeTopic) -> None:
-    """The error for a topic without records asks for a schema, protocol and tables."""
-    with pytest.raises(PySparkException, match=r"(?s)No record in the range.*\.schema\(…\).*protocol.*tables"):
-        load(topic())
-
-
-@pytest.mark.slow("Spark starts a worker for each failed load")
-def test_an_unreachable_broker_is_an_error_in_time(spark: SparkSession) -> None:
-    """A broker that does not answer within the time-out is a KafkaUnavailableError."""
-    reader = spark.read.format("ticdc").option("subscribe", "t").option("kafka.bootstrap.servers", "127.0.0.1:9")
-
-    with pytest.raises(PySparkException, match=r"(?s)KafkaUnavailableError.*127\.0\.0\.1:9"):
-        reader.option("kafka.bootstrap.timeout.ms", "1500").option("fetchOffset.numRetries", "0").load()
-
-
-@pytest.mark.slow("Spark starts a worker for each failed load")
-def test_two_tables_are_listed(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """Without `tables`, the error for a topic of two tables lists them; so does the error for a misspelt table."""
-    name = write(row(1), canal("INSERT", [{"id": "1"}], None, ID, table="other"))
-
-    with pytest.raises(PySparkException, match=r"(?s)selects 2 tables.*test\.other, test\.t.*'tables'"):
-        load(name)
-    with pytest.raises(PySparkException, match=r"(?s)No row of test\.othr.*Did you mean test\.other"):
-        load(name, tables="test.othr")
-    assert load(name, tables="TEST.Other").count() == 1
 
 
 def test_a_second_table_behind_the_sample_is_an_error(
@@ -364,11 +266,3 @@ def test_bad_records_in_the_three_modes(load: Callable[..., DataFrame], write: C
     assert [(r["id"], r["_change_type"]) for r in kept] == [(None, None), (1, "insert"), (3, "insert")]
     assert '"offset": 1' in kept[0]["bad"]
     assert load(name, mode="DROPMALFORMED").count() == 2
-
-
-def test_limit_stops_early(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
-    """After a LIMIT ends a read early, the next read is complete."""
-    frame = load(write(*(row(n) for n in range(3000))))
-
-    assert len(frame.limit(3).collect()) == 3
-    assert frame.count() == 3000

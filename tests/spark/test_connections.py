@@ -5,24 +5,20 @@ import pickle
 import random
 import threading
 import time
-import uuid
-import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from kafka import KafkaAdminClient
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from examples.local_kafka import LocalKafka, create_topic, delete_topic
+from examples.local_kafka import LocalKafka, create_topic
 from tests.spark.streams import SCHEMA, TYPED, Stream, sizes, wait_for, write_rows
 from tests.support.proxy import CountingProxy, counted_kafka
-from ticdc_source.errors import DataLossError
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import FETCHERS
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL, StreamReader, new_stream_reader
@@ -203,88 +199,3 @@ def test_what_is_sent_to_workers_holds_no_connection(
     assert size < 20_000
     assert sorted(rows) == list(range(6))
     assert one.next(end) == end
-
-
-@pytest.mark.slow("waits for a broker")
-@needs_admission_control
-def test_a_restarted_reader_notices_a_topic_that_was_recreated_with_more_records(
-    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
-) -> None:
-    """The reader fails, with a pending batch too; or, with failOnDataLoss=false, it reads all of the new topic once."""
-    servers, name = counted[0].bootstrap_servers, "recreated"
-    create_topic(servers, name)
-    write_rows(servers, name, *range(5))
-    before = driven(name, startingOffsets="earliest")
-    done = before.next(before.reader.initialOffset())
-    write_rows(servers, name, *range(5, 8))
-    pending = before.next(done)
-    delete_topic(servers, name)
-    create_topic(servers, name)
-    write_rows(servers, name, *range(100, 126))
-
-    for fails in (lambda: driven(name).next(pending), lambda: driven(name).read(done, pending)):
-        with pytest.raises(DataLossError, match=f"Deleted and created again: topic {name} .its id was"):
-            fails()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        after = driven(name, failOnDataLoss="false")
-        assert after.read(done, pending) == []
-        end = after.next(pending)
-        assert after.read(pending, end) == list(range(100, 126))
-    assert any("Deleted and created again" in str(warning.message) for warning in caught)
-    assert after.next(end) == end
-    write_rows(servers, name, 200)
-    assert driven(name).read(end, driven(name).next(end)) == [200]
-
-
-@pytest.mark.slow("a broker of its own")
-@needs_admission_control
-def test_a_replay_of_the_first_batch_reads_from_the_first_latest(
-    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
-) -> None:
-    """If "latest" has moved after a crash in batch 0, the planned batch still begins where the stream began."""
-    kafka, _ = counted
-    create_topic(kafka.bootstrap_servers, "replayed")
-    write_rows(kafka.bootstrap_servers, "replayed", *range(20))
-    before = driven("replayed", startingOffsets="latest")
-    start = before.reader.initialOffset()
-    write_rows(kafka.bootstrap_servers, "replayed", *range(20, 40))
-    end = before.next(start)
-    write_rows(kafka.bootstrap_servers, "replayed", *range(40, 50))
-
-    after = driven("replayed", startingOffsets="latest")
-    moved = after.reader.initialOffset()
-
-    assert moved == {"$initial": True, "replayed": {"0": 50}}
-    assert after.read(moved, end) == list(range(20, 40))
-    assert after.read(end, after.next(end)) == list(range(40, 50))
-
-
-@needs_admission_control
-@pytest.mark.slow("a broker of its own")
-@pytest.mark.parametrize("change", ["a partition more", "a topic less"])
-def test_available_now_refuses_partitions_that_change(
-    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], change: str
-) -> None:
-    """Partitions that appear or disappear during Trigger.AvailableNow are an error that says to restart."""
-    kafka, _ = counted
-    names = [f"now-{uuid.uuid4().hex[:8]}" for _ in range(2)]
-    for name in names:
-        create_topic(kafka.bootstrap_servers, name)
-        write_rows(kafka.bootstrap_servers, name, 0, 1)
-    one = driven(",".join(names), startingOffsets="earliest", **{"fetchOffset.minIntervalMs": "0"})
-    one.reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
-    end = one.next(one.reader.initialOffset())
-
-    if change == "a topic less":
-        delete_topic(kafka.bootstrap_servers, names[1])
-        expected = f"{names[1]}-0 changed"
-    else:
-        with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
-            admin.create_partitions({names[0]: 2})
-            admin.wait_for_topics([names[0]])
-        one.reader.planner._listed_at = None  # type: ignore[attr-defined]  # as after ten seconds
-        expected = f"{names[0]}-1 changed"
-
-    with pytest.raises(DataLossError, match=f"{expected} while the query ran.*restart your query"):
-        one.next(end)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import ticdc_source
-from tests.spark.streams import Stream, failure_of
+from tests.spark.streams import Stream
 from tests.support.corpus import Scenario, scenario
 from tests.support.storage_sink import StorageSink
 
@@ -71,53 +70,3 @@ def test_a_stream_reads_what_ticdc_writes_while_it_runs(
     assert max(row["_commit_version"] for row in rows if row["_event_type"] == "watermark") == max(
         line.truth["commit_ts"] for line in ops.records if line.truth["op"] == "watermark"
     )
-
-
-@pytest.mark.slow("a dozen queries")
-def test_tables_of_records(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
-    """`outputFormat=record` and `tables` give the rows of each table, and the checkpoint-ts as resolved ts."""
-    sink.write(ops.records)
-    true = Counter(
-        f"{event['schema']}.{event['table']}" for *_, event in sink.placed for _ in range(1 + (event["op"] == "update"))
-    )
-
-    records = spark.read.format("ticdc").options(outputFormat="record").load(str(sink.folder))
-    with ticdc_source.tables(records) as changes:
-        found = {name.replace("`", ""): frame.count() for name, frame in changes.items()}
-
-    assert {name: count for name, count in found.items() if count} == true
-
-
-@pytest.mark.slow("three reads")
-def test_a_batch_ends_at_the_checkpoint(spark: SparkSession, ops: Scenario, sink: StorageSink) -> None:
-    """`endingCommitTs=resolved` leaves out rows above the checkpoint-ts."""
-    sink.write(ops.records)
-    all_rows = sorted(event["commit_ts"] for *_, event in sink.placed if event["table"] == "acct")
-    ts = all_rows[len(all_rows) // 2]
-    sink.checkpoint(ts)
-
-    read = spark.read.format("ticdc").options(path=str(sink.folder), tables="ops.acct")
-    assert read.load().where("_change_type != 'update_preimage'").count() == len(all_rows)
-    kept = read.option("endingCommitTs", "resolved").load().where("_change_type != 'update_preimage'")
-    assert kept.count() == sum(one <= ts for one in all_rows)
-
-
-@pytest.mark.slow("streams")
-def test_files_that_are_gone(
-    spark: SparkSession, ops: Scenario, sink: StorageSink, streams: list[Stream], tmp_path: Path
-) -> None:
-    """Files that were not read are data loss; a directory that was read to its end may go."""
-    half, sink.rows = len(ops.records) // 2, 1
-    sink.write(ops.records[:half])
-    reader = stream_of(spark, sink, tmp_path / "stream")
-    streams.append(reader)
-    reader.finish()
-    read = {path for path, *_ in sink.placed}
-    sink.write(ops.records[half:])
-    firsts = {path.replace("000002.", "000001.") for path, number, *_ in sink.placed if number == 2}
-    (sink.folder / min(firsts - read)).unlink()
-
-    failure = failure_of(reader.start(availableNow=True))
-
-    assert "were removed before the stream read them" in failure
-    assert "CDC%d.json" in failure

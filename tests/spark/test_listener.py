@@ -1,4 +1,7 @@
-"""`progress_listener` on real streams: a stalled one is late, an idle one is not, and no replay is early."""
+"""`progress_listener`: which files it reads, and that a real stream's metrics reach Prometheus.
+
+tests/inspection/monitoring/test_progress.py has what it makes of them.
+"""
 
 import threading
 import time
@@ -9,13 +12,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
 from examples.local_kafka import produce
 from tests.inspection.monitoring.test_progress import line
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import failure_of
 from tests.support.messages import Message, canal
 from tests.support.s3 import s3_server
 from ticdc_source import StreamProgress, progress_listener
@@ -24,17 +26,6 @@ from ticdc_source.pipeline.metric_files import MetricFiles
 
 MakeListener = Callable[..., ProgressListener]
 OPTIONS = {"startingOffsets": "earliest", "mode": "DROPMALFORMED", "protocol": "canal-json", "tables": "test.t"}
-HOUR = 3600.0
-
-
-class Clock:
-    """The time, which a test can move."""
-
-    def __init__(self) -> None:
-        self.moved = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.moved
 
 
 class Reports(list[StreamProgress]):
@@ -114,104 +105,6 @@ def test_only_new_files_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     (tmp_path / "metrics" / f"q-000000009-{'0' * 32}.jsonl").write_text("{")
     assert [batches("q", 9), batches("q", 9)] == [([], []), ([], [])]
     assert caplog.text.count("The metric files cannot be read") == 1
-
-
-@pytest.mark.slow("waits for a stream that is idle")
-def test_stalled_idle_and_replayed(
-    stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, tmp_path: Path
-) -> None:
-    """The commit lag of a stalled stream rises, an idle topic's does not, and a replay's is never negative."""
-    name, clock, reports, runs = topic(), Clock(), Reports(), threading.Event()
-    write(servers, name, *(insert(number, age=300) for number in range(4)), insert(4, age=200), watermark(age=100))
-    given = {**OPTIONS, "metricsPath": f"file://{tmp_path}/metrics", "maxOffsetsPerTrigger": 4}
-    one = stream(name, "id int", **given)
-    added = listener(metrics_path=given["metricsPath"], on_progress=reports.append, clock=clock)
-
-    def each(frame: DataFrame, batch: int) -> None:
-        frame.collect()
-        assert batch == 0 or runs.wait(500)
-
-    query = one.start(each)
-    # The first micro-batch has ended, and the second does not.
-    behind = reports.wait(lambda report: report.batch == 0)
-    assert (behind.table, behind.rows, behind.offset_lag, behind.state) == ("test.t", 4, 2, "running")
-    assert behind.watermark_lag is None
-    clock.moved = HOUR
-    stalled = reports.wait(lambda report: (report.commit_lag or 0) > HOUR)
-    assert stalled.batch == 0
-    assert stalled.commit_lag is not None
-    assert HOUR + 300 <= stalled.commit_lag < 2 * HOUR
-    runs.set()
-    clock.moved = 0.0
-    reports.wait(lambda report: report.batch == 1 and report.offset_lag == 0 and report.at < time.time() + 60)
-
-    # Nothing more comes.
-    clock.moved = HOUR
-    idle = reports.wait(lambda report: report.at > time.time() + HOUR / 2)
-    assert idle.commit_lag is not None
-    assert idle.watermark_lag is not None
-    assert idle.commit_lag < HOUR < idle.watermark_lag
-    assert idle.offset_lag == 0
-    clock.moved = 0.0
-
-    # A micro-batch that does not end, of a stream that was up to date.
-    runs.clear()
-    write(servers, name, insert(0, age=900), (b"", b"{"), canal("TRUNCATE", isDdl=True, sql="TRUNCATE TABLE t"))
-    clock.moved = HOUR
-    stalled = reports.wait(lambda report: (report.commit_lag or 0) > HOUR / 2)
-    assert (stalled.batch, stalled.rows) == (1, 5)
-    runs.set()
-    clock.moved = 0.0
-
-    # What it had was a replay, an error and DDL. With a clock that is behind, nothing is negative.
-    replayed = reports.wait(lambda report: report.batch == 2)
-    assert (replayed.rows, replayed.commit_ts) == (6, idle.commit_ts)
-    assert (replayed.decode_errors, replayed.dropped, replayed.destructive_ddl) == (1, 1, 1)
-    clock.moved = -10 * HOUR
-    early = reports.wait(lambda report: report.at < time.time() - HOUR)
-    assert early.watermark_lag == 0
-    assert early.commit_lag is not None
-    assert 0 <= early.commit_lag < HOUR
-    assert [report.query_id for report in added.reports()] == [query.id]
-
-    query.stop()
-    ended = reports.wait(lambda report: report.state == "ended")
-    assert (ended.commit_lag, ended.watermark_lag, ended.rows) == (None, None, 6)
-    assert added.reports() == []
-    assert all(lag is None or lag >= 0 for report in reports for lag in (report.commit_lag, report.watermark_lag))
-
-
-@pytest.mark.slow("runs a stream")
-def test_what_is_known_without_files(
-    stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Without metric files a query that fails has been reported with its rows and offset lag, in the log too."""
-    name, reports = topic(2), Reports()
-    write(servers, name, *(insert(number, age=1) for number in range(5)))
-    one = stream(name, "id int", **OPTIONS)
-    caplog.set_level("INFO", "ticdc_source")
-
-    def broken(report: StreamProgress) -> None:
-        reports.append(report)
-        raise ValueError(report.state)
-
-    added = listener(on_progress=broken)
-
-    def each(frame: DataFrame, batch: int) -> None:
-        assert len(frame.collect()) == 5, batch
-
-    query = one.start(each)
-    read = reports.wait(lambda report: report.batch == 0)
-    assert (read.rows, read.offset_lag, read.decode_errors, read.commit_ts) == (5, 0, None, None)
-    write(servers, name, insert(5, age=1))
-    failure_of(query)
-    failed = reports.wait(lambda report: report.state == "failed")
-
-    assert failed.is_up is False
-    assert [report.state for report in added.reports()] == ["failed"]
-    assert f"query {query.id}, micro-batch 0, running: " in caplog.text
-    assert "WARNING" in {record.levelname for record in caplog.records if "failed: " in record.getMessage()}
-    assert "on_progress of progress_listener has failed" in caplog.text
 
 
 @pytest.mark.slow("a server for S3")

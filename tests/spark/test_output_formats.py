@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.support.messages import TSO, canal, debezium_ddl, dump, open_message
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
-MARK = canal("TIDB_WATERMARK", None, None, _tidb={"watermarkTs": TSO})
 ORDER = ("_sequence.partition", "_sequence.offset", "_sequence.index")
 
 
@@ -85,31 +83,6 @@ def test_a_mixed_topic_has_exactly_the_events_that_were_written(
     assert len({row["_table"] for row in rows}) > 20
 
 
-@pytest.mark.slow("runs a stream")
-def test_a_stream_of_events_keeps_one_copy_of_each_ddl(
-    spark: SparkSession, servers: str, topic: MakeTopic, tmp_path: Path
-) -> None:
-    """However small the micro-batches are, DDL that every partition has comes once, and no other event is lost."""
-    name = topic(3)
-    written = write(servers, name, load("open-protocol.default.ops"))
-    frame = (
-        spark.readStream.format("ticdc")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", name)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "40")
-        .option("outputFormat", "event")
-        .load()
-    )
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
-    assert query.awaitTermination(120)
-
-    rows = spark.read.parquet(str(tmp_path / "out")).orderBy(*ORDER).collect()
-
-    assert [summary_of(row) for row in rows] == written
-
-
 def test_events_can_be_variants(batch: Read, servers: str, topic: MakeTopic) -> None:
     """With `variantJson`, the documents of events are VARIANT, and missing documents are NULL."""
     name = topic()
@@ -160,24 +133,6 @@ def test_queries_that_were_written_for_debezium_run(
     assert len(updated) == sum(
         event["op"] == "update" and row["id"] == "2" for event, row in zip(events, rows, strict=True)
     )
-
-
-def test_the_envelope_is_typed_as_the_changelog_is(batch: Read, servers: str, topic: MakeTopic) -> None:
-    """`before` and `after` have the inferred types of the table, including labels; the source is a struct."""
-    name = topic()
-    types = {"id": "bigint unsigned", "c": "enum('a','b')", "d": "decimal(4,2)"}
-    row = {"id": "18446744073709551615", "c": "2", "d": "1.50"}
-    message = canal("UPDATE", [row], [{"d": "1.00"}], types, _tidb={"commitTs": TSO})
-    produce(servers, name, [(0, *message, [], None)])
-
-    frame = batch(name, outputFormat="envelope")
-    (found,) = frame.collect()
-
-    row_type = "struct<id:decimal(20,0),c:string,d:decimal(4,2)>"
-    assert dict(frame.dtypes)["before"] == dict(frame.dtypes)["after"] == row_type
-    assert (found["op"], str(found["before"]["d"]), str(found["after"]["d"])) == ("u", "1.00", "1.50")
-    assert (found["after"]["id"], found["after"]["c"]) == (18446744073709551615, "b")
-    assert (found["source"]["commit_ts"], found["source"]["topic"]) == (TSO, name)
 
 
 def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: MakeTopic) -> None:
@@ -263,47 +218,3 @@ def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
     written = one.spark.read.parquet(str(one.folder / "output"))
     assert queries(written) == ["create table t", "drop table t", "truncate table t"]
     assert all(offset["$ddl"][name].keys() == {"0"} for offset in one.offsets())
-
-
-@pytest.mark.slow("some Spark queries")
-def test_records_come_as_they_were_written(
-    spark: SparkSession, batch: Read, servers: str, topic: MakeTopic, tmp_path: Path
-) -> None:
-    """`outputFormat=record` has each record's key, value, headers and place once, in a batch and in a stream."""
-    name = topic(2)
-    (key, value), (_, watermark) = canal("INSERT", [{"id": "1"}], None, {"id": "int"}), MARK
-    headers = [("source", b"\x00"), ("more", b"")]
-    written: list[Record] = [(0, key, value, headers, None), (1, None, watermark, [], None), (0, b"k", b"{", [], None)]
-    produce(servers, name, written)
-
-    rows = batch(name, outputFormat="record").orderBy("_partition", "_offset").collect()
-    stream = (
-        spark.readStream.format("ticdc")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", name)
-        .option("startingOffsets", "earliest")
-        .option("outputFormat", "record")
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(tmp_path / "output"))
-    )
-    stream.awaitTermination()
-    streamed = spark.read.parquet(str(tmp_path / "output")).orderBy("_partition", "_offset").collect()
-
-    assert [tuple(row) for row in streamed] == [tuple(row) for row in rows]
-    assert [(row._partition, row._offset, row._key, row._value) for row in rows] == [
-        (0, 0, bytearray(key or b""), bytearray(value or b"")),
-        (0, 1, bytearray(b"k"), bytearray(b"{")),
-        (1, 0, None, bytearray(watermark or b"")),
-    ]
-    assert [(header.key, header.value) for header in rows[0]._headers] == [
-        ("source", bytearray(1)),
-        ("more", bytearray()),
-    ]
-    assert [(row._tables, row._event_types, row._watermark_ts) for row in rows] == [
-        (["test.t"], ["row"], None),
-        ([], ["corrupt"], None),
-        ([], ["watermark"], TSO),
-    ]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from examples.local_kafka import produce
-from tests.spark.streams import Stream, failure_of
+from tests.spark.streams import Stream
 from tests.support.messages import TSO, Message, simple, simple_definition
 
 MakeStream = Callable[..., Stream]
@@ -49,20 +49,3 @@ def test_a_stream_finds_versions_in_its_topic(stream: MakeStream, topic: Callabl
 
     rows = reader.spark.read.parquet(str(reader.folder / "output")).select("id", "e").collect()
     assert sorted((each.id, each.e) for each in rows) == [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "c")]
-
-
-@pytest.mark.slow("a stream that waits")
-def test_a_stream_waits_for_a_bootstrap_and_says_what_is_missing(
-    stream: MakeStream, topic: Callable[..., str], servers: str
-) -> None:
-    """A row whose version nobody defines within `kafkaConsumer.pollTimeoutMs` ends the query with its address."""
-    name = topic(1)
-    write(servers, name, simple_definition("CREATE", {"id": INT, "e": enum("a")}), row(1, 1, TSO - 9))
-    reader = stream(name, startingOffsets="earliest", kafkaConsumer__pollTimeoutMs=3000)
-    reader.finish()
-    write(servers, name, row(2, 1, TSO))
-
-    error = failure_of(reader.start(availableNow=True))
-
-    assert f"version {TSO} of test.t is not known" in error
-    assert f"(topic={name} partition=0 offset=2 table=test.t)" in error

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -14,10 +13,8 @@ from kafka import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.local_kafka import Record, create_topic, delete_topic, produce
-from tests.fixtures import Kafka
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, insert, sizes, wait_for, write_rows
-from tests.support.messages import canal
+from tests.spark.streams import SCHEMA, TYPED, Stream, insert, sizes, wait_for, write_rows
 
 
 def test_available_now_reads_the_backlog_in_limited_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
@@ -120,37 +117,6 @@ def test_progress_shows_how_far_the_stream_is(stream: MakeStream, servers: str, 
     assert json.loads(sources[-1]["endOffset"])[name] == {"0": 10, "1": 10}
 
 
-@pytest.mark.slow("runs a stream")
-def test_offsets_in_the_checkpoint_are_laid_out_as_spark_does(
-    stream: MakeStream, servers: str, topic: MakeTopic
-) -> None:
-    """Offsets have topics and partitions in order, as Spark's Kafka source writes them; the first adds the start."""
-    name = topic(11)
-    write_rows(servers, name, *range(33), partitions=11)
-    one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=22)
-
-    one.finish()
-
-    start = {name: {str(partition): 0 for partition in range(11)}}
-    steps = [{name: {str(partition): end for partition in range(11)}} for end in (2, 3)]
-    assert one.offsets() == [{"$init": start, **steps[0]}, steps[1]]
-    assert [list(offset[name]) for offset in one.offsets()] == [[str(partition) for partition in range(11)]] * 2
-
-
-@pytest.mark.slow("waits")
-def test_an_idle_stream_makes_no_batches(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """While no record comes, no micro-batch is planned, however many partitions there are."""
-    name = topic(11)
-    write_rows(servers, name, *range(11), partitions=11)
-    one = stream(name, startingOffsets="earliest")
-    query = one.start()
-    wait_for(query, lambda: sizes(query) == [11])
-
-    time.sleep(1.5)
-
-    assert len(one.offsets()) == 1
-
-
 @pytest.mark.slow("a stream looks for new partitions every ten seconds")
 def test_new_partitions_are_read_from_their_start(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """Partitions added to a running stream are read from offset 0, also if the stream began at latest."""
@@ -193,24 +159,6 @@ def test_a_stream_may_start_before_its_topic_exists(stream: MakeStream, servers:
         delete_topic(servers, missing)
 
     assert [one.ids() for one in streams] == [[0, 1], [2, 3]]
-
-
-@pytest.mark.slow("two streams")
-def test_two_streams_of_one_topic_read_a_table_each(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """Two streams of one topic read one table each; the case of options and tables does not matter."""
-    name = topic()
-    others = [canal("INSERT", [{"id": str(n)}], None, {"id": "int"}, table="Other") for n in range(100, 105)]
-    messages = [insert(n) for n in range(5)] + others
-    produce(servers, name, [(0, *message, [], None) for message in messages])
-    first = stream(name, STARTINGOFFSETS="Earliest", TaBlEs="TEST.T", maxoffsetspertrigger=4)
-    second = stream(name, startingoffsets="earliest", TABLES="test.other", MaxOffsetsPerTrigger=4)
-
-    queries = [one.start(availableNow=True) for one in (first, second)]
-
-    assert all(query.awaitTermination(60) for query in queries)
-    assert first.ids() == list(range(5))
-    assert second.ids() == list(range(100, 105))
-    assert [len(one.offsets()) for one in (first, second)] == [3, 3]
 
 
 @pytest.mark.slow("several micro-batches")
@@ -257,29 +205,3 @@ def test_workers_killed_between_batches_are_replaced(
 
     assert killed
     assert one.ids() == list(range(10))
-
-
-@pytest.mark.slow("runs a stream")
-def test_a_refused_login_ends_the_stream_without_the_password(
-    spark: SparkSession, broker: Kafka, topic: MakeTopic, tmp_path: Path
-) -> None:
-    """A stream whose login is refused fails with an error, and no text that Spark keeps has the password."""
-    if broker.sasl_bootstrap_servers is None:
-        pytest.skip("this broker has no SASL")
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    reader = spark.readStream.format("ticdc").option("subscribe", topic()).options(**TYPED).schema(SCHEMA)
-    frame = reader.options(**{
-        "kafka.bootstrap.servers": broker.sasl_bootstrap_servers,
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "SCRAM-SHA-256",
-        "kafka.sasl.jaas.config": f'{module} required username="ticdc" password="wrong-password-0815";',
-    }).load()  # fmt: skip
-
-    query = Stream(spark, frame, tmp_path).start()
-    failure = failure_of(query)
-
-    assert "refuses the login" in failure
-    assert "wrong-password-0815" not in failure + str(query.exception()) + str(query.status) + str(query.lastProgress)
-    assert "wrong-password-0815" not in "".join(
-        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
-    )

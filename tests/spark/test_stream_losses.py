@@ -5,11 +5,10 @@ from contextlib import closing
 import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
-from pyspark.sql import DataFrame
 
 from examples.local_kafka import create_topic, delete_topic
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.streams import SCHEMA, TYPED, Stream, failure_of, sizes, wait_for, write_rows
+from tests.spark.streams import Stream, failure_of, sizes, wait_for, write_rows
 
 
 def delete_before(servers: str, topic: str, offset: int) -> None:
@@ -64,49 +63,6 @@ def test_a_topic_that_was_recreated_between_batches(stream: MakeStream, servers:
     assert one.ids() == [*range(5), *range(100, 126), 200]
 
 
-@pytest.mark.slow("three streams, one after the other")
-def test_a_topic_that_was_recreated_while_a_batch_was_pending(
-    stream: MakeStream, servers: str, topic: MakeTopic
-) -> None:
-    """A batch that failed in the sink is not read again from another topic: the stream fails, or reads all of that."""
-    name = topic()
-    write_rows(servers, name, *range(5))
-    one = stream(name, startingOffsets="earliest")
-    one.finish()
-    write_rows(servers, name, *range(5, 10))
-
-    def fail(_: DataFrame, __: int) -> None:
-        message = "on purpose"
-        raise RuntimeError(message)
-
-    assert "on purpose" in failure_of(one.start(fail, availableNow=True))
-    delete_topic(servers, name)
-    create_topic(servers, name)
-    write_rows(servers, name, *range(100, 126))
-
-    assert f"Deleted and created again: topic {name}" in failure_of(one.start(availableNow=True))
-    Stream(one.spark, stream(name, failOnDataLoss="false").frame, one.folder).finish()
-    assert one.ids() == [*range(5), *range(100, 126)]
-
-
-@pytest.mark.slow("waits for micro-batches")
-def test_a_topic_that_is_recreated_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """With failOnDataLoss=false, a stream of a pattern reads all of a topic that replaces a shorter one meanwhile."""
-    name = topic()
-    write_rows(servers, name, *range(5))
-    given = {"subscribePattern": f"{name[:-1]}.", "startingOffsets": "earliest", "failOnDataLoss": "false", **TYPED}
-    one = stream(None, SCHEMA, **given)
-    query = one.start(processingTime="3 seconds")
-    wait_for(query, lambda: sum(sizes(query)) == 5)
-
-    delete_topic(servers, name)
-    create_topic(servers, name)
-    write_rows(servers, name, *range(100, 126))
-
-    wait_for(query, lambda: sum(sizes(query)) == 31)
-    assert one.ids() == [*range(5), *range(100, 126)]
-
-
 @pytest.mark.slow("runs a stream")
 def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
     """A stream whose topic is deleted fails, and the error names the partitions."""
@@ -121,23 +77,3 @@ def test_a_topic_that_is_deleted_under_a_running_stream(stream: MakeStream, serv
 
     assert "DataLossError" in failure
     assert f"Partitions {name}-0, {name}-1 have been deleted" in failure
-
-
-@pytest.mark.slow("waits for the broker to forget a topic")
-def test_a_stream_may_outlive_its_topic(stream: MakeStream, servers: str, topic: MakeTopic) -> None:
-    """With failOnDataLoss=false, a stream continues without a deleted topic, and reads it when it is back."""
-    lasting, passing = topic(), topic()
-    one = stream(f"{lasting},{passing}", SCHEMA, startingOffsets="earliest", failOnDataLoss="false", **TYPED)
-    write_rows(servers, lasting, 0)
-    write_rows(servers, passing, 100, 101)
-    query = one.start()
-    wait_for(query, lambda: sum(sizes(query)) == 3)
-
-    delete_topic(servers, passing)
-    write_rows(servers, lasting, 1)
-    wait_for(query, lambda: sum(sizes(query)) == 4)
-    create_topic(servers, passing)
-    write_rows(servers, passing, 102)
-    wait_for(query, lambda: sum(sizes(query)) == 5)
-
-    assert one.ids() == [0, 1, 100, 101, 102]

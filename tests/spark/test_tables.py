@@ -20,7 +20,7 @@ from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
@@ -301,34 +301,6 @@ def test_drop_database_reaches_tables_known_from_elsewhere(spark: SparkSession) 
         reached = {name: [event.query for event in events] for name, events in changes.ddl.items()}
 
     assert reached == {key: ["DROP DATABASE shop"] for key in ("database shop", "shop.a")}
-
-
-@SLOW
-def test_labels_from_earlier_ddl_are_remembered(
-    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
-) -> None:
-    """An enum whose labels only a DDL event of an earlier micro-batch tells keeps them."""
-    name = topic(1)
-    seen: Counter[str] = Counter()
-
-    class Values(Sync):
-        def rows(self, frame: DataFrame) -> list[Row]:
-            """Count the values."""
-            rows = super().rows(frame)
-            seen.update(str(each.e) for each in rows)
-            return rows
-
-    made, sync = stream(name, outputFormat="record", startingOffsets="earliest"), Values(tmp_path)
-    create = "CREATE TABLE a (id INT PRIMARY KEY, e ENUM('x','y'))"
-    cells: Any = {"id": "1", "e": "2"}
-    insert = canal("INSERT", [cells], None, {"id": "int", "e": "enum"}, database="shop", table="a",
-                   pkNames=["id"], _tidb={"commitTs": TSO + 1})  # fmt: skip
-    write(servers, name, 0, ddl("a", create, TSO, "CREATE"), insert)
-    made.start(sync, availableNow=True).awaitTermination()
-    write(servers, name, 0, insert)
-    made.start(sync, availableNow=True).awaitTermination()
-
-    assert seen == {"y": 2}
 
 
 @pytest.mark.long("a broker of its own, and a query for each of 200 tables")

@@ -18,7 +18,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.read import read
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD
 from ticdc_source.pipeline.spec import ReadSpec, read_spec
 from ticdc_source.planning.ddl_copies import by_topic
 from ticdc_source.planning.inference import find_protocol, take_sample

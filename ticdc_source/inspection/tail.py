@@ -134,7 +134,7 @@ class Tail(AbstractContextManager["Tail"]):
 
     def _in_order(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> Iterator[Event]:
         """Yield the events of some ranges, merged by their commit-ts; those of each range keep their order."""
-        context = self._contexts.of(ranges, ends)
+        context = self._contexts.find(ranges, ends)
         if context.protocol is None:
             return
         scope = BatchScope(ddl_copies={topic: {} for topic, _ in ends})  # all copies: one process reads them all

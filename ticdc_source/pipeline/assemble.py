@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
-from ticdc_source.pipeline.layout import Layout
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SOURCE
-from ticdc_source.pipeline.order import sequences
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE, Layout
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.schema.change_types import CHANGE_TYPES
@@ -23,11 +21,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["ORIGIN_COLUMN", "ROW_FACTS", "Rows", "assemble", "concatenated", "in_order", "portions"]
 
 Value = TypeVar("Value")
 
@@ -67,7 +60,7 @@ class Rows:
     Attributes:
         chunk: the records they come from.
         protocol: the wire format.
-        table: the table, None for bad records alone.
+        table: None for bad records alone.
         facts: what is known of each row beside its columns (`ROW_FACTS`).
         columns: what the table, or `outputFormat`, brings, by its name in the read schema.
     """
@@ -79,7 +72,6 @@ class Rows:
     columns: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self.facts.num_rows)
 
     @property
@@ -143,10 +135,27 @@ def in_order(facts: pa.RecordBatch) -> pa.Array:
     return pc.sort_indices(facts, sort_keys=[("position", "ascending"), ("index", "ascending")])
 
 
+# `rank` by change type (`CHANGE_TYPES`, then DDL, watermark and bootstrap). At one commit-ts old rows come first and
+# DDL after the rows, as a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
+_RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
+# Where a time, or the commit-ts of another row, stands for a commit-ts (`Decoded.placed`), the topic partition and the
+# offset alone order changes, and DDL too: one rank for all. It is that of a snapshot, so that at one commit-ts its rows
+# come before.
+_RANK_OF_PLACED = pa.scalar(1, pa.int32())
+# By change type: without ranks, indexes from the smallest int on put the old rows of a message before its new rows.
+_FIRST_INDEXES = pa.array([0, -(1 << 31), 0, 0, 0, 0, 0], pa.int32())
+
+
 def _sequence(rows: Rows) -> pa.Array:
+    """Return `_sequence`, by which the changes of a row, and DDL, are sorted."""
+    ranks, indexes, placed = _RANKS.take(rows.change_types), rows.indexes, rows.facts.column("placed")
+    if placed.true_count:
+        ranks = pc.if_else(placed, _RANK_OF_PLACED, ranks)
+        indexes = pc.if_else(placed, pc.add(indexes, _FIRST_INDEXES.take(rows.change_types)), indexes)
     partitions = rows.repeated(rows.chunk.partition, pa.int32())
-    placed = rows.facts.column("placed")
-    return sequences(rows.commit_ts, rows.change_types, placed, partitions, rows.offsets(), rows.indexes)
+    return pa.StructArray.from_arrays(
+        [rows.commit_ts, ranks, partitions, rows.offsets(), indexes], fields=list(SEQUENCE)
+    )
 
 
 def _source(rows: Rows) -> pa.Array:
@@ -178,10 +187,6 @@ def _op(rows: Rows) -> pa.Array:
     return pc.if_else(pc.fill_null(read, False), _READ, ops) if read.true_count else ops  # noqa: FBT003 (Arrow's)
 
 
-def _commit_ms(rows: Rows) -> pa.Array:
-    return physical_ms_each(rows.commit_ts)
-
-
 def _timestamps(milliseconds: pa.Array) -> pa.Array:
     return pc.multiply(milliseconds, _MICROSECONDS).view(TIMESTAMP)
 
@@ -210,8 +215,8 @@ def _headers(rows: Rows) -> pa.Array:
 _FILL: dict[str, Callable[[Rows], pa.Array]] = {
     "change_type": lambda rows: _CHANGE_TYPES.take(rows.change_types),
     "commit_version": lambda rows: rows.commit_ts,
-    "commit_ms": _commit_ms,
-    "commit_timestamp": lambda rows: _timestamps(_commit_ms(rows)),
+    "commit_ms": lambda rows: physical_ms_each(rows.commit_ts),
+    "commit_timestamp": lambda rows: _timestamps(physical_ms_each(rows.commit_ts)),
     "sequence": _sequence,
     "index": lambda rows: rows.indexes,
     "event_type": lambda rows: _EVENT_TYPES.take(rows.change_types),
@@ -243,13 +248,8 @@ def portions(
 ) -> Iterator[tuple[Rows, Sequence[Corrupt]]]:
     """Cut rows and bad records so that the keys, values and headers in the rows of each portion stay within a size.
 
-    A record may have thousands of events, and the row of each may hold the whole record.
-
-    Args:
-        rows: rows, in order.
-        corrupt: bad records, in order.
-        layout: which columns repeat the record.
-        max_bytes: how many bytes they may take in a portion; a single row may take more.
+    A record may have thousands of events, and the row of each may hold the whole record. A single row may be larger
+    than `max_bytes`.
     """
     if not layout.repeated or not ((pc.max(rows.indexes).as_py() or 0) > 0 or any(item.index for item in corrupt)):
         yield rows, corrupt  # a record has one event: its rows hold it twice at most
@@ -309,7 +309,6 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
 
 
 def _rows_of_corrupt(corrupt: Sequence[Corrupt], rows: Rows) -> Rows:
-    """Return the facts of bad records: where they are."""
     positions = pa.array([item.position for item in corrupt], pa.int32())
     indexes = pa.array([item.index for item in corrupt], pa.int32())
     unknown = [pa.nulls(len(corrupt), field.type) for field in list(ROW_FACTS)[2:]]

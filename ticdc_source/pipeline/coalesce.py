@@ -15,8 +15,6 @@ import pyarrow as pa
 from ticdc_source.protocols.events import Split
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["coalesce_batches", "coalesce_chunks"]
-
 _MOST_RECORDS = 1000  # as many as in a chunk
 _MOST_BYTES = 4 << 20
 
@@ -98,13 +96,7 @@ class _Coalesced:
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in the same order, in as few record batches as the limits allow, without cutting one.
-
-    Args:
-        batches: record batches of one schema.
-        max_rows: the maximum number of rows in a record batch; a larger input batch stays whole.
-        max_bytes: the maximum size of a record batch in bytes; a larger input batch stays whole.
-    """
+    """Yield the same rows in the same order, in as few record batches as the limits allow, without cutting one."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
-__all__ = ["collecting", "leave_out_modules", "not_collecting"]
-
 Item = TypeVar("Item")
 
 # The collector belongs to the process: threads that decode side by side share it, and the last one restores it.

@@ -10,7 +10,7 @@ from ticdc_source.schema.model import Definitions, TypeVersions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
-__all__ = ["BatchScope", "ColumnContext", "DDLCopies", "DDLCoverage", "ReadContext"]
+UNKNOWN_PARTITION = -1  # of the rows of a DataFrame that has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +82,9 @@ class DDLCoverage:
         return self._is_between(event.commit_ts) != (event.identity in self.exceptions)
 
     def with_seen(self, inside: Mapping[str, int | None], outside: Mapping[str, int | None]) -> DDLCoverage:
-        """Return the coverage with the exceptions that the driver has seen.
+        """Return the coverage with the exceptions that the driver has seen, given their commit-ts by identity.
 
-        Args:
-            inside: the commit-ts of DDL events whose copies lie inside the read, by identity.
-            outside: the same of copies outside. What TiCDC has sent again may be in both, and is inside.
+        What TiCDC has sent again may be inside the read and outside of it, and is inside.
         """
         missed = {identity for identity, ts in inside.items() if not self._is_between(ts)}
         lacking = {identity for identity, ts in outside.items() if self._is_between(ts)} - inside.keys()

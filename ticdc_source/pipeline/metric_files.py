@@ -23,8 +23,6 @@ from pyarrow import fs
 
 from ticdc_source.schema.json_text import loads
 
-__all__ = ["MetricFiles", "metric_files", "without_credentials"]
-
 _log = logging.getLogger(__name__)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -38,14 +36,13 @@ _SUFFIX = ".jsonl"
 
 
 class MetricFiles:
-    """The metric files of one folder.
+    """The metric files of one folder: a path, or a URI that `pyarrow.fs` knows.
 
     `write` never fails: a failure is logged once, until a file can be written again. For a minute after it, no file is
     written, so that a store that does not answer does not delay every task.
 
-    Args:
-        location: a path, or a URI that `pyarrow.fs` knows.
-        clock: a monotonic clock, in seconds.
+    The other methods raise an OSError if the store cannot be read or written. Its text may show a secret; `shown` does
+    not.
     """
 
     def __init__(self, location: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,12 +56,7 @@ class MetricFiles:
         return f"MetricFiles({without_credentials(self._location)})"
 
     def write(self, name: str, lines: Iterable[Mapping[str, object]]) -> None:
-        """Write lines as one new file.
-
-        Args:
-            name: how the file's name begins; what makes it unique is added.
-            lines: what is written as JSON.
-        """
+        """Write lines as JSON to one new file whose name begins with `name`."""
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         if self._paused_until is not None and self._clock() < self._paused_until:
             return
@@ -80,20 +72,12 @@ class MetricFiles:
             self._paused_until = None
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file in place of the one of this name.
-
-        Raises:
-            OSError: the store cannot be written. Its text may show a secret; `shown` does not.
-        """
+        """Write a file in place of the one of this name."""
         with _store_errors():
             self._write(name, data)
 
     def get(self, name: str) -> bytes | None:
-        """Return a file; None if there is none.
-
-        Raises:
-            OSError: the store cannot be read. Its text may show a secret; `shown` does not.
-        """
+        """Return a file; None if there is none."""
         with _store_errors():
             system, folder = self._open()
             try:
@@ -105,11 +89,7 @@ class MetricFiles:
                 return None
 
     def names(self) -> list[str]:
-        """Return the names of the files that are whole, in order; none if there is no folder.
-
-        Raises:
-            OSError: the store cannot be read. Its text may show a secret; `shown` does not.
-        """
+        """Return the names of the files that are whole, in order; none if there is no folder."""
         with _store_errors():
             system, folder = self._open()
             if system is None:
@@ -119,18 +99,11 @@ class MetricFiles:
         return sorted(name for name in names if name.endswith(_SUFFIX) and not name.startswith("."))
 
     def read(self, name: str) -> list[dict[str, object]]:
-        """Return the lines of a file.
-
-        Raises:
-            OSError: the store cannot be read. Its text may show a secret; `shown` does not.
-        """
+        """Return the lines of a file."""
+        data = self.get(name)
+        if data is None:
+            raise FileNotFoundError(name)
         with _store_errors():
-            system, folder = self._open()
-            if system is None:
-                data = (Path(folder) / name).read_bytes()
-            else:
-                with system.open_input_stream(f"{folder}/{name}") as file:
-                    data = file.read()
             return [loads(line) for line in data.splitlines()]
 
     def shown(self, error: Exception) -> str:

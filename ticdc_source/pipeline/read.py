@@ -15,11 +15,10 @@ from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.collector import collecting, not_collecting
-from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS
-from ticdc_source.pipeline.records import record_rows
+from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
-from ticdc_source.protocols.base import splits_of
+from ticdc_source.protocols.base import definitions_in, splits_of
 from ticdc_source.protocols.events import Corrupt, Split
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.change_types import BOOTSTRAP
@@ -27,8 +26,6 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
-
-__all__ = ["ReadSpec", "ReadState", "read"]
 
 _OTHER_MODES = "mode=PERMISSIVE keeps what cannot be read, in rows of its own; mode=DROPMALFORMED drops it"
 _SHOWN = 500  # characters of a statement in a log line or an error
@@ -38,12 +35,8 @@ _log = logging.getLogger(__name__)
 def read(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState | None = None) -> Iterator[pa.RecordBatch]:
     """Read rows out of chunks, of any number of topic partitions: the read loop of workers, `decode` and `tail`.
 
-    The garbage collector is off while a chunk is decoded, and as the caller has it while a chunk is fetched.
-
-    Args:
-        chunks: records; those of each topic partition in offset order.
-        spec: what the read wants.
-        state: what the read has found out so far; a new one by default.
+    The garbage collector is off while a chunk is decoded, and as the caller has it while a chunk is fetched. The
+    records of each topic partition must come in offset order.
 
     Raises:
         DecodeError: something cannot be read, and the mode is FAILFAST.
@@ -76,7 +69,6 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
 
 
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    """Return the records of each chunk as they are."""
     wants = _wants(spec)
     for chunk in chunks:
         rows = record_rows(chunk, _splits_of(chunk, spec, state, wants), spec)
@@ -89,7 +81,6 @@ def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
 
 
 def _record_batches(chunk: Chunk, split: Split, spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
-    """Decode and assemble the events of one split."""
     rows, failed = OUTPUT_FORMATS[spec.layout.output](chunk, split, spec, state)
     if spec.commits:
         rows = _within_commit_range(rows, spec)
@@ -128,7 +119,6 @@ def _leave_out_later(split: Split, end: int, spec: ReadSpec) -> None:
 
 def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> Iterator[Split]:
     state.counters.count_chunk(chunk)
-    definitions = spec.decoder.facts.definitions
     for split in splits_of(spec.decoder, chunk, wants, state.learned):
         if split.lost_deletes and not state.counters.lost_deletes:
             _log.warning(
@@ -138,8 +128,7 @@ def _splits_of(chunk: Chunk, spec: ReadSpec, state: ReadState, wants: Wants) -> 
                 chunk.partition,
             )
         state.counters.count_split(split)
-        if definitions is not None:
-            state.learned.definitions.update(definitions([*split.ddl, *split.bootstraps]))
+        state.learned.definitions |= definitions_in(split, spec.decoder)
         yield split
         del split
 
@@ -149,7 +138,6 @@ def _wants(spec: ReadSpec) -> Wants:
 
 
 def _within_commit_range(rows: Rows, spec: ReadSpec) -> Rows:
-    """Drop the rows outside `startingCommitTs` and `endingCommitTs`."""
     defines = pc.equal(rows.change_types, BOOTSTRAP)  # it has none, and changes nothing
     lacks = pc.and_(rows.commit_ts.is_null(), pc.invert(defines))
     if lacks.true_count:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import each_from_one_frame
+from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
+from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.read import read
-from ticdc_source.pipeline.rows import RECORD, RowChunks, without_unknown
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, recognized
 from ticdc_source.protocols.base import Decoder, Learned, commit_versions_of, splits_of
@@ -21,23 +23,32 @@ from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.model import TableSchema, merge_schemas
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["decode_rows", "held_back", "protocols_in", "record_chunks", "survey"]
-
 _CHUNK_RECORDS = 4000  # while the protocol is not known yet
+# What a row has of its record. A DataFrame may lack all but the value; its column is NULL then.
+RECORD = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+_NO_TIME = -1
+_MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 
 
 def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None = None) -> Iterator[pa.RecordBatch]:
     """Return the records from which the driver can tell the schema of all: a few of each table, and all with DDL.
 
     Kept are the rows that say something new of their table: a column, a wider type, a way to write it. So inference
-    from the kept records finds what inference from all would find.
-
-    Args:
-        batches: record batches of the schema `RECORD`.
-        options: the options.
-        end: leave out rows and DDL with this commit-ts or a later one; None for no end.
+    from the kept records finds what inference from all would find. Rows and DDL from the commit-ts `end` on are left
+    out. Here and below, record batches of a DataFrame have the schema `RECORD`.
 
     Raises:
         OptionError: the protocol cannot be detected.
@@ -62,11 +73,7 @@ def record_chunks(batches: Iterable[pa.RecordBatch], options: Options, *, header
 
 
 def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the protocols that records have, each once, as rows with `protocol`; bad records have none.
-
-    Args:
-        batches: record batches of the schema `RECORD`.
-    """
+    """Return the protocols that records have, each once, as rows with `protocol`; bad records have none."""
     found: set[str] = set()
     for batch in batches:
         keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
@@ -196,11 +203,6 @@ def _indices_before(commit_versions: pa.Int64Array, end: int) -> list[int]:
 def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> Iterator[pa.RecordBatch]:
     """Return the records that have a row of a wanted table, or a DDL event, with the commit-ts `end` or a later one.
 
-    Args:
-        batches: record batches of the schema `RECORD`.
-        options: the options.
-        end: the commit-ts.
-
     Raises:
         OptionError: the protocol cannot be detected.
     """
@@ -232,15 +234,9 @@ def decode_rows(
     scope: BatchScope,
     unknown: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a DataFrame on a worker.
+    """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
 
-    Args:
-        batches: record batches of the schema `RECORD`.
-        schema: the read schema.
-        options: the options.
-        context: what the driver knows; without a protocol, the first record with an event tells it.
-        scope: what the read covers.
-        unknown: the metadata columns that the DataFrame does not know (`without_unknown`).
+    If the context has no protocol, the first record with an event tells it.
 
     Raises:
         TiCDCSourceError: see `pipeline.read.read`.
@@ -261,3 +257,120 @@ def decode_rows(
     spec = read_spec(schema, options, context, scope, protocol=protocol)
     for batch in read(chain(first, chunks), spec):
         yield without_unknown(batch, unknown)
+
+
+def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:
+    """Return rows with NULL in the metadata columns, or their members, that the DataFrame does not know.
+
+    `unknown` has the names of these, such as `_topic` and `_sequence.offset`.
+    """
+    if not unknown:
+        return batch
+    arrays = [
+        _nulled(array, field, field.name, unknown) for field, array in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _nulled(array: pa.Array, field: pa.Field, path: str, unknown: frozenset[str]) -> pa.Array:
+    if path in unknown:
+        return pa.nulls(len(array), field.type)
+    if pa.types.is_struct(field.type) and any(name.startswith(f"{path}.") for name in unknown):
+        children = [
+            _nulled(array.field(index), child, f"{path}.{child.name}", unknown)
+            for index, child in enumerate(field.type)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(field.type), mask=array.is_null())
+    return array
+
+
+@dataclass(slots=True)
+class RowChunks:
+    """Cuts rows into chunks: runs of one topic partition with rising offsets.
+
+    A chunk has at most `max_records`, and at most `max_bytes` of values unless it has one record. `rows` counts all
+    rows cut so far, and numbers records without an offset.
+    """
+
+    max_records: int
+    max_bytes: int
+    headers: bool = False
+    rows: int = 0
+
+    def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Yield all records in order; only within a record batch they are sorted if many topic partitions alternate."""
+        for batch in batches:
+            if batch.num_rows:
+                yield from self._cut(self._complete(batch))
+
+    def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Replace what is unknown: offsets by the number of the row, topic and partition by none."""
+        count = batch.num_rows
+        numbers = pa.array(range(self.rows, self.rows + count), pa.int64())
+        self.rows += count
+        columns = {field.name: batch.column(index).cast(field.type) for index, field in enumerate(RECORD)}
+        columns["topic"] = pc.fill_null(columns["topic"], "")
+        columns["partition"] = pc.fill_null(columns["partition"], UNKNOWN_PARTITION)
+        columns["offset"] = pc.coalesce(columns["offset"], numbers)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD)
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+        starts = _starts(batch)
+        places = batch.select(["topic", "partition"])
+        if len(starts) > 2 * len(pa.Table.from_batches([places]).group_by(["topic", "partition"]).aggregate([])):
+            keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
+            batch = batch.take(pc.sort_indices(batch, sort_keys=keys))
+            starts = _starts(batch)
+        sizes = pc.fill_null(pc.binary_length(batch.column("value")), 0).to_pylist()
+        for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            for first, after in self._portions(sizes, start, end):
+                yield self._chunk(batch.slice(first, after - first))
+
+    def _portions(self, sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int]]:
+        first, size = start, 0
+        for row in range(start, end):
+            if row > first and (row - first >= self.max_records or size + sizes[row] > self.max_bytes):
+                yield first, row
+                first, size = row, 0
+            size += sizes[row]
+        if end > first:
+            yield first, end
+
+    def _chunk(self, batch: pa.RecordBatch) -> Chunk:
+        values, headers = batch.column("value"), batch.column("headers")
+        times = pc.divide(batch.column("timestamp").view(pa.int64()), _MICROSECONDS)
+        return Chunk(
+            batch.column("topic")[0].as_py(),
+            batch.column("partition")[0].as_py(),
+            batch.column("offset").to_pylist(),
+            pc.fill_null(times, _NO_TIME).to_pylist(),
+            batch.column("key").to_pylist(),
+            values.to_pylist() if values.null_count else Binaries.of(_alone(values)),
+            list(map(_pairs, headers.to_pylist())) if self.headers and headers.null_count < len(headers) else None,
+        )
+
+
+def _starts(batch: pa.RecordBatch) -> list[int]:
+    """Return the rows at which a run begins: another topic partition, or an offset that does not rise."""
+    count = batch.num_rows
+    if count < 2:  # noqa: PLR2004 (nothing to compare)
+        return list(range(count))
+    topic, partition, offset = (batch.column(name) for name in ("topic", "partition", "offset"))
+    same = pc.and_(pc.equal(topic[1:], topic[:-1]), pc.equal(partition[1:], partition[:-1]))
+    follows = pc.and_(same, pc.greater(offset[1:], offset[:-1]))
+    rows = pa.array(range(1, count), pa.int64())
+    return [0, *rows.filter(pc.invert(follows)).to_pylist()]
+
+
+def _alone(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Return the values in an array of their own."""
+    return values if values.offset == 0 and _is_whole(values) else pa.concat_arrays([values, values[:0]])
+
+
+def _is_whole(values: pa.BinaryArray) -> bool:
+    data = values.buffers()[2]
+    return data is None or data.size == pc.sum(pc.binary_length(values)).as_py()
+
+
+def _pairs(headers: Sequence[dict[str, object]] | None) -> list[tuple[str, bytes | None]]:
+    return [(str(header["key"]), header["value"]) for header in headers or ()]  # type: ignore[misc]

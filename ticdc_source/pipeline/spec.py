@@ -19,10 +19,9 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
-from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ColumnContext, ReadContext
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
-from ticdc_source.pipeline.rows import UNKNOWN_PARTITION
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoded, Decoder, Learned
 from ticdc_source.protocols.events import Corrupt, TableEvents, merged
@@ -31,8 +30,6 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import TABLE, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
-
-__all__ = ["ReadSpec", "ReadState", "decode_events", "events_of_one_table", "read_spec", "rows_of"]
 
 # The target size of a record batch. At this size its fixed cost is negligible.
 _MAX_BYTES = 8 << 20
@@ -45,20 +42,13 @@ class ReadSpec:
     """The parameters of a read. They are fixed before the first chunk and never change.
 
     Attributes:
-        decoder: the decoder of the protocol.
         plan: how message columns become table columns of the read schema.
-        layout: which fields of the read schema are table columns, metadata columns and others.
         tables: the filter that the option `tables` gives.
         table: the one table of this read; None means the first that occurs.
-        mode: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        max_rows: the maximum number of rows in a record batch.
         max_bytes: the maximum number of bytes that keys, values and headers take in a record batch; a single row may
             exceed it.
-        commits: the range of commit-ts to keep.
-        on_destructive_ddl: what to do about a DDL event that removes rows without delete events.
         plan_of: with `outputFormat=event`, builds the plan of a table.
         claim_checks: whether messages may be stored in claim-check files; chunks are then cut into small portions.
-        scope: which topic partitions the read covers.
         definitions: the versions of tables that are known before the read.
     """
 
@@ -122,14 +112,7 @@ def read_spec(
     *,
     protocol: str | None = None,
 ) -> ReadSpec:
-    """Return the parameters of a read; every worker builds its own.
-
-    Args:
-        schema: the read schema.
-        options: the options.
-        context: what the driver knows about the messages.
-        scope: what the read covers.
-        protocol: the protocol, if the context does not have it.
+    """Return the parameters of a read; every worker builds its own. `protocol` counts if the context has none.
 
     Raises:
         SchemaError: a metadata column has a wrong type, or the rescued column is missing.
@@ -157,7 +140,6 @@ def read_spec(
 
 
 def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
-    """Return the plan for the one table of the read."""
     rescues = options.on_schema_drift == "rescue"
     fields, expected = layout.data_fields(), context.expected
     names = frozenset(item.name.lower() for item in fields)

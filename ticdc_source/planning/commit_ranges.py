@@ -19,8 +19,6 @@ from ticdc_source.protocols import decoder_of
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.kafka import KafkaCluster, report_loss
 
-__all__ = ["commit_range", "complete_until"]
-
 
 def complete_until(options: Mapping[str, str], *, since: int | None = None) -> int:
     """Return the commit-ts below which every transaction of the topics is in Kafka, whole.

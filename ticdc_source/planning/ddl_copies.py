@@ -8,62 +8,74 @@ that it has seen is later than the time of the oldest record that it has seen. T
 - All DDL events up to that commit-ts lie before the edge: no new one follows its watermark.
 - Of those after it, the driver has seen the ones before the edge: no event is committed later than it is recorded.
 
-Where records are deleted, or a topic has no watermarks, the driver also reads forwards. In doubt a DDL event comes from
-two partitions rather than from none (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
+Where records are deleted, or a topic has no watermarks, the driver also reads forwards. If the partition has no record
+left, the newest records of the topic's other partitions bound what it had. In doubt a DDL event comes from two
+partitions rather than from none (docs/wire.md, items 29, 99 and 101; docs/design/0009-output-formats.md).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from operator import or_
 
 from ticdc_source.errors import DataLossError, DecodeError
 from ticdc_source.options.offsets import OffsetRange, unreadable
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.context import DDLCoverage
+from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
+from ticdc_source.planning.fetchers import driver_fetcher, has_ddl_copies
+from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.resolved_ts import CLOCKS_DIFFER_MS, Fetch, windows_from_end, windows_from_start
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.base import Decoder, splits_of
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.record_source import RecordSource
+from ticdc_source.sources.stream_offsets import INITIAL, OffsetJSON, Offsets, offsets_of
 
-__all__ = ["DDLEdges", "by_topic", "coverage_from_json", "coverage_to_json", "has_ddl_copies", "lower_partitions"]
-
+_DDL = "$ddl"  # the member of a stream's offset that has its coverage
 _FIRST = 256  # offsets in the first window; later windows are larger
 _NEIGHBOURS = 16  # a producer may send a record late: the latest timestamp of so many is the time of the first of them
 _MOST_NAMED = 200  # an offset in a checkpoint names at most so many DDL events of a partition
+_NO_BOUND = (1 << 63) - 1  # no commit-ts is larger
 
 Coverage = Mapping[TopicPartition, DDLCoverage]
 _CommitTs = dict[str, int | None]  # of DDL events, by identity
-ALL = DDLCoverage()
+_ALL = DDLCoverage()
 
 
-def has_ddl_copies(protocol: str | None, options: Options) -> bool:
-    """Return whether the read outputs DDL events, and every partition has a copy of them."""
-    if options.output_format != "event" or protocol is None:
-        return False
-    return PROTOCOLS[protocol].facts.ddl_partition is None
+def ddl_copies_of_batch(
+    source: RecordSource, ranges: Sequence[OffsetRange], context: ReadContext, options: Options
+) -> DDLCopies:
+    """Return which copies of DDL events a batch has.
+
+    Raises:
+        TiCDCSourceError: the brokers do not answer.
+    """
+    by_partition = {each.topic_partition: each for each in ranges if each.size}
+    lower = lower_partitions(by_partition)
+    if context.protocol is None or not lower or not has_ddl_copies(context.protocol, options):
+        return by_topic(by_partition, {})
+    logs = _logs(source, source.latest(by_partition))
+    with driver_fetcher(options) as fetcher:
+        edges = DDLEdges(fetcher.fetch, decoder_of(context.protocol, options), options, logs)
+        return by_topic(by_partition, {each: edges.of_range(by_partition[each]) for each in lower})
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition], coverage: Coverage) -> dict[str, dict[int, DDLCoverage]]:
     """Return the coverage of each topic's partitions, up to the lowest partition of which the read has all copies.
 
-    That partition decides for all above it.
-
-    Args:
-        topic_partitions: the topic partitions that are read.
-        coverage: the coverage of some of them; of the others the read has all copies.
+    That partition decides for all above it. Of partitions that `coverage` lacks the read has all copies.
     """
     by_partition: dict[str, dict[int, DDLCoverage]] = {}
     for topic_partition in sorted(topic_partitions):
         of_topic = by_partition.setdefault(topic_partition.topic, {})
-        if ALL not in of_topic.values():
-            of_topic[topic_partition.partition] = coverage.get(topic_partition, ALL)
+        if _ALL not in of_topic.values():
+            of_topic[topic_partition.partition] = coverage.get(topic_partition, _ALL)
     return by_partition
 
 
@@ -74,6 +86,12 @@ def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPa
     return [each for each in topic_partitions if each != highest[each.topic]]
 
 
+def _logs(source: RecordSource, ends: Offsets) -> list[OffsetRange]:
+    """Return what exists of topic partitions, given their ends."""
+    earliest = source.earliest(ends)
+    return [OffsetRange(*each, min(earliest[each], end), end) for each, end in ends.items()]
+
+
 @dataclass
 class _Seen:
     """What was found in consecutive records of a topic partition.
@@ -82,9 +100,8 @@ class _Seen:
         ddl: the commit-ts of each DDL event, by the identity of the event.
         watermark: the largest watermark; -1 if there is none.
         oldest: the offset and the time (ms since 1970) of the first record; None if no record has a timestamp.
-        newest_ms: the largest timestamp.
+        newest_ms: the largest timestamp; -1 if no record has one.
         ahead_ms: the most by which a commit-ts is later than the timestamp of its record: 0, unless clocks differ.
-        records: the number of records.
         is_whole: whether all records of the range were read.
     """
 
@@ -93,13 +110,12 @@ class _Seen:
     oldest: tuple[int, int] | None = None
     newest_ms: int = -1
     ahead_ms: int = 0
-    records: int = 0
     is_whole: bool = False
 
     @classmethod
-    def of(cls, chunk: Chunk, decoder: Decoder) -> _Seen:
+    def in_chunk(cls, chunk: Chunk, decoder: Decoder) -> _Seen:
         """Return what is found in a chunk."""
-        seen, times = cls(records=len(chunk)), chunk.timestamps
+        seen, times = cls(), chunk.timestamps
         if (time_ms := max(times[:_NEIGHBOURS], default=-1)) >= 0:
             seen.oldest, seen.newest_ms = (chunk.offsets[0], time_ms), max(times)
         for split in splits_of(decoder, chunk):
@@ -111,7 +127,7 @@ class _Seen:
                     seen.ahead_ms = max(seen.ahead_ms, physical_ms(ts) - times[position])
         return seen
 
-    def and_(self, other: _Seen) -> _Seen:
+    def __or__(self, other: _Seen) -> _Seen:
         """Return what was found in the records of both."""
         return _Seen(
             self.ddl | other.ddl,
@@ -119,16 +135,14 @@ class _Seen:
             min((oldest for oldest in (self.oldest, other.oldest) if oldest), default=None),
             max(self.newest_ms, other.newest_ms),
             max(self.ahead_ms, other.ahead_ms),
-            self.records + other.records,
         )
 
-    @property
-    def bound(self) -> int | None:
-        """A commit-ts that no DDL event before the first record exceeds; None if no record has a timestamp.
+    def bound(self, time_ms: int) -> int:
+        """Return a commit-ts that no DDL event exceeds which was recorded by then.
 
         It holds as long as clocks differ by `CLOCKS_DIFFER_MS` at most.
         """
-        return of_ms(self.oldest[1] + self.ahead_ms + CLOCKS_DIFFER_MS) if self.oldest else None
+        return of_ms(time_ms + self.ahead_ms + CLOCKS_DIFFER_MS)
 
     def is_enough(self, margin_ms: int) -> bool:
         """Return whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
@@ -146,126 +160,159 @@ class _Seen:
 class DDLEdges:
     """Reads the records around the edges of a read, and concludes which copies of DDL events the read has.
 
-    Args:
-        fetch: yields the records of an offset range.
-        decoder: the decoder of the protocol.
-        options: `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read after the first window
-            of each edge.
-        partitions: how many topic partitions share these limits.
+    After the first window of each edge, `inferSchema.maxScannedRecords` and `inferSchema.timeoutMs` limit what is read.
+    `logs` is what exists of each topic partition that is read, looked up after the read was planned.
     """
 
-    def __init__(self, fetch: Fetch, decoder: Decoder, options: Options, partitions: int) -> None:
+    def __init__(self, fetch: Fetch, decoder: Decoder, options: Options, logs: Iterable[OffsetRange]) -> None:
         self._fetch = fetch
         self._decoder = decoder
-        self._limit = options.infer_schema_max_scanned_records // max(1, partitions)
+        self._logs = {log.topic_partition: log for log in logs}
+        self._newest: dict[str, int | None] = {}  # by topic, see `_newest_of`
+        self._limit = options.infer_schema_max_scanned_records // max(1, len(self._logs))
         self._deadline = time.monotonic() + options.infer_schema_timeout_ms / 1000
 
-    def of_range(self, offset_range: OffsetRange, log_start: int, latest: int) -> DDLCoverage:
-        """Return the coverage of an offset range of a batch.
-
-        Args:
-            offset_range: the offset range; it is not empty.
-            log_start: the log start of its partition.
-            latest: the end of its partition, looked up after the range was planned.
-        """
-        tail = self._backwards(offset_range, margin_ms=0)
+    def of_range(self, offset_range: OffsetRange) -> DDLCoverage:
+        """Return the coverage of an offset range of a batch that is not empty."""
+        tail = self._backwards(offset_range, lambda seen: seen.is_enough(0))
         if tail.is_whole:
             return DDLCoverage(until=-1).with_seen(tail.ddl, {})
-        after, inside, outside = self._around_start(offset_range, log_start) if offset_range.start else (None, {}, {})
+        after, inside, outside = self._around_start(offset_range) if offset_range.start else (None, {}, {})
         until: int | None = tail.watermark
-        end = offset_range.end
         if tail.watermark < 0:
+            end = offset_range.end
+            latest = self._logs[offset_range.topic_partition].end
             behind = self._forwards(offset_range._replace(start=end, end=max(end, latest)), lambda _: False)
             outside = outside | behind.ddl
             until = None if behind.is_whole else -1  # if not, nothing tells which other DDL events lie before the end
         return DDLCoverage(after=after, until=until).with_seen(inside | tail.ddl, outside)
 
-    def of_start(self, offset_range: OffsetRange, log_start: int) -> DDLCoverage:
-        """Return the coverage of a topic partition that is read from the start of a range on, without an end.
+    def of_start(self, topic_partition: TopicPartition, start: int) -> DDLCoverage:
+        """Return the coverage of a topic partition that is read from an offset on, without an end.
 
-        Args:
-            offset_range: the start, and the end of what may be read to decide.
-            log_start: the log start of the partition.
+        Of very many DDL events around the start none is named, and they may come twice: the coverage is kept.
         """
-        after, inside, outside = self._around_start(offset_range, log_start)
-        return DDLCoverage(after=after).with_seen(inside, outside)
+        after, inside, outside = self._around_start(self._logs[topic_partition]._replace(start=start))
+        coverage = DDLCoverage(after=after).with_seen(inside, outside)
+        if len(coverage.exceptions) <= _MOST_NAMED:
+            return coverage
+        return DDLCoverage(after=max(ts or -1 for ts in (after, *inside.values(), *outside.values())))
 
-    def _around_start(self, offset_range: OffsetRange, log_start: int) -> tuple[int | None, _CommitTs, _CommitTs]:
+    def _around_start(self, offset_range: OffsetRange) -> tuple[int | None, _CommitTs, _CommitTs]:
         """Return what `DDLCoverage.after` is for a start, and the DDL events that were seen after it and before it."""
-        start, margin_ms = offset_range.start, CLOCKS_DIFFER_MS
-        before = self._backwards(offset_range._replace(start=min(log_start, start), end=start), margin_ms)
+        start, log_start = offset_range.start, self._logs[offset_range.topic_partition].start
+        gone_by = offset_range._replace(start=min(log_start, start), end=start)
+        before = self._backwards(gone_by, lambda seen: seen.is_enough(CLOCKS_DIFFER_MS))
         if before.is_whole and log_start == 0:  # a DDL event that TiCDC sends again after the start may come twice
             return None, {}, before.ddl
         since = _Seen()
-        if not before.is_enough(margin_ms):
-            since = self._forwards(offset_range, lambda seen: before.and_(seen).is_enough(margin_ms))
-        after = before.and_(since).bound
-        if after is None:  # no record is left: all DDL events before the start are of the past
-            after = of_ms(int(time.time() * 1000) + CLOCKS_DIFFER_MS)
+        if not before.is_enough(CLOCKS_DIFFER_MS):
+            since = self._forwards(offset_range, lambda seen: (before | seen).is_enough(CLOCKS_DIFFER_MS))
+        both = before | since
+        after = self._newest_of(offset_range.topic) if both.oldest is None else both.bound(both.oldest[1])
         return after, since.ddl, before.ddl
 
-    def _backwards(self, offset_range: OffsetRange, margin_ms: int) -> _Seen:
-        windows = windows_from_end(offset_range, self._fetch, _FIRST)
-        return self._scan(windows, lambda seen: seen.is_enough(margin_ms))
+    def _newest_of(self, topic: str) -> int | None:
+        """Return a commit-ts that no DDL event of which a topic has a copy exceeds; None if it has no record.
+
+        The time of the newest record bounds it. The clock of this machine would not do: if it is slow, DDL events are
+        lost, and if it is fast, all partitions return theirs.
+        """
+        if topic not in self._newest:
+            bounds = []
+            for log in self._logs.values():
+                if log.topic == topic and log.size:
+                    end = self._backwards(log, lambda seen: seen.newest_ms >= 0)
+                    bounds.append(end.bound(end.newest_ms) if end.newest_ms >= 0 else _NO_BOUND)
+            self._newest[topic] = max(bounds, default=None)
+        return self._newest[topic]
+
+    def _backwards(self, offset_range: OffsetRange, is_enough: Callable[[_Seen], bool]) -> _Seen:
+        return self._scan(windows_from_end(offset_range, self._fetch, _FIRST), is_enough)
 
     def _forwards(self, offset_range: OffsetRange, is_enough: Callable[[_Seen], bool]) -> _Seen:
         return self._scan(windows_from_start(offset_range, self._fetch, _FIRST), is_enough)
 
     def _scan(self, windows: Iterable[Iterable[Chunk]], is_enough: Callable[[_Seen], bool]) -> _Seen:
-        seen = _Seen()
+        seen, records = _Seen(), 0
         for number, window in enumerate(windows):
-            if number and (is_enough(seen) or seen.records >= self._limit or time.monotonic() >= self._deadline):
+            if number and (is_enough(seen) or records >= self._limit or time.monotonic() >= self._deadline):
                 return seen
             try:
-                of_window = [_Seen.of(chunk, self._decoder) for chunk in window]
+                chunks = list(window)
+                seen = reduce(or_, (_Seen.in_chunk(chunk, self._decoder) for chunk in chunks), seen)
             except (DataLossError, DecodeError):  # if the read needs these records, it raises the error itself
                 return seen
-            seen = reduce(_Seen.and_, of_window, seen)
+            records += sum(map(len, chunks))
         return replace(seen, is_whole=True)
 
 
-def coverage_to_json(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage of a stream's topic partitions, as a member of an offset.
+class StreamCoverage:
+    """The `OffsetMembers` of a stream of topics: which DDL events it has from each partition, if some lack any."""
 
-    Partitions of which the stream has all copies are left out.
-    """
-    members: dict[str, Any] = {}
-    for (topic, partition), copies in sorted(coverage.items(), key=lambda item: item[0]):
-        if copies != ALL:
-            members.setdefault(topic, {})[str(partition)] = _to_json(copies)
-    return members
+    def __init__(self, source: RecordSource, options: Options) -> None:
+        self._source = source
+        self._options = options
+        is_auto = options.protocol == "auto" and options.output_format == "event"
+        self._asks = is_auto or has_ddl_copies(options.protocol, options)
+
+    def __call__(self, start: OffsetJSON, begins: Offsets, latest: Offsets, recreated: Iterable[str]) -> OffsetJSON:
+        """Return the member of an offset, none if the stream has all copies; see `OffsetMembers`."""
+        kept = {tp: copies for tp, copies in coverage_of(start).items() if tp in begins and tp.topic not in recreated}
+        edges = self._new_edges(start, begins, latest, recreated) if self._asks else {}
+        found = self.around(edges, latest) if edges else {}
+        members: OffsetJSON = {}
+        for (topic, partition), copies in sorted((kept | found).items()):
+            if copies != _ALL:
+                members.setdefault(topic, {})[str(partition)] = _to_json(copies)
+        return {_DDL: members} if members else {}
+
+    def _new_edges(self, start: OffsetJSON, begins: Offsets, latest: Offsets, recreated: Iterable[str]) -> Offsets:
+        """Return the topic partitions that begin behind records which the stream has not read, and where."""
+        asked = lower_partitions(tp for tp in begins if tp in latest)
+        continued = set() if start.get(INITIAL) else {tp for tp in offsets_of(start) if tp.topic not in recreated}
+        edges = {tp: begins[tp] for tp in asked if tp not in continued and begins[tp]}
+        if not self._options.fail_on_data_loss and (read_on := [tp for tp in asked if tp in continued]):
+            earliest = self._source.earliest(read_on)
+            edges |= {tp: earliest[tp] for tp in read_on if earliest[tp] > begins[tp]}
+        return edges
+
+    def around(self, starts: Offsets, latest: Offsets) -> dict[TopicPartition, DDLCoverage]:
+        """Return the coverage of topic partitions that the stream reads from `starts` on, given the ends of all."""
+        options, topics = self._options, {topic for topic, _ in starts}
+        logs = _logs(self._source, {tp: end for tp, end in latest.items() if tp.topic in topics})
+        with driver_fetcher(options) as fetcher:
+            protocol = find_protocol(logs, fetcher.fetch, options)
+            if protocol is None or not has_ddl_copies(protocol, options):
+                return {}
+            edges = DDLEdges(fetcher.fetch, decoder_of(protocol, options), options, logs)
+            return {tp: edges.of_start(tp, start) for tp, start in starts.items()}
 
 
-def _to_json(copies: DDLCoverage) -> dict[str, Any]:
-    after, names = copies.after, sorted(copies.exceptions)
-    if len(names) > _MOST_NAMED:  # a larger `after` puts all of them outside
-        after, names = max(-1 if after is None else after, *map(_ts_of, names)), []
-    return {name: value for name, value in (("after", after), ("exceptions", names)) if value not in (None, [])}
+def _to_json(copies: DDLCoverage) -> OffsetJSON:
+    members = {"after": copies.after, "exceptions": sorted(copies.exceptions)}
+    return {name: value for name, value in members.items() if value not in (None, [])}
 
 
-def _ts_of(identity: str) -> int:
-    commit_ts = identity.partition("-")[0]
-    return int(commit_ts) if commit_ts.isdigit() else -1
-
-
-def coverage_from_json(members: object) -> dict[TopicPartition, DDLCoverage]:
-    """Return the coverage that `coverage_to_json` has written.
+def coverage_of(offset: OffsetJSON) -> dict[TopicPartition, DDLCoverage]:
+    """Return which DDL events the stream has from each partition, as far as some lack any.
 
     Raises:
-        CheckpointError: the JSON has another form: somebody has edited the checkpoint.
+        CheckpointError: `StreamCoverage` of this release has not written it.
     """
+    members = offset.get(_DDL, {})
     try:
         return {
-            TopicPartition(topic, int(partition)): _from_json(copies)
-            for topic, of_topic in members.items()  # type: ignore[attr-defined]
+            TopicPartition(topic, int(partition)): _from_json(**copies)
+            for topic, of_topic in members.items()
             for partition, copies in of_topic.items()
         }
     except (AttributeError, TypeError, ValueError):
         raise unreadable(json.dumps(members)) from None
 
 
-def _from_json(copies: Mapping[str, Any]) -> DDLCoverage:
-    after, exceptions = copies.get("after"), copies.get("exceptions", [])
-    if not (after is None or type(after) is int) or not all(isinstance(name, str) for name in exceptions):
+def _from_json(*, after: object = None, exceptions: Sequence[object] = ()) -> DDLCoverage:
+    names = [name for name in exceptions if isinstance(name, str)]
+    if not (after is None or type(after) is int) or names != list(exceptions):
         raise ValueError
-    return DDLCoverage(after=after, exceptions=frozenset(exceptions))
+    return DDLCoverage(after=after, exceptions=frozenset(names))

@@ -1,4 +1,4 @@
-"""Finds definitions that a read needs and its own records lack.
+"""Searches outside a read's ranges: for definitions that its records lack, and for the row before an offset.
 
 The message that defines a version of a table may be before the range, after it (TiCDC repeats the BOOTSTRAP), or, with
 `send-bootstrap-to-all-partition=false`, in partition 0.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.resolved_ts import Fetch, scanned, windows_from_end, windows_from_start
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.base import Decoder, definitions_in, splits_of
 from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
-
-__all__ = ["Bounds", "Defining", "DefinitionSearch", "KnownDefinitions"]
 
 # Returns the earliest and the latest offset of topic partitions; the latest is one after the last record.
 Bounds = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, tuple[int, int]]]
@@ -30,48 +29,38 @@ _PAUSE_S = 1.0
 _MOST_KNOWN = 10_000  # definitions per topic
 
 
+@dataclass
 class DefinitionSearch:
     """Reads the ranges that define a version, if the source tells them. Else searches around an offset range.
 
     That is before the range, after it, and in partition 0 of its topic.
 
-    Args:
+    Attributes:
         decoder: the decoder of the protocol.
         fetch: yields the records of a range.
         bounds: see `Bounds`.
         defining: see `Defining`.
-        limit: how many records to scan in each part: before the range, after it, and in partition 0.
+        limit: how many records to scan in each of the three parts.
         timeout_s: for how long to scan a part.
         wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
         clock: a monotonic clock, in seconds.
         sleep: waits for so many seconds.
+        around: the offset range; None as long as there is none.
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        fetch: Fetch,
-        bounds: Bounds,
-        defining: Defining = lambda *_: None,
-        *,
-        limit: int,
-        timeout_s: float,
-        wait_s: float = 0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._decoder = decoder
-        self._fetch = fetch
-        self._bounds = bounds
-        self._defining = defining
-        self._limit = limit
-        self._timeout_s = timeout_s
-        self._wait_s = wait_s
-        self._clock = clock
-        self._sleep = sleep
-        self._missing: set[tuple[TableName, int]] = set()
-        self._waited_s = 0.0  # in all searches: many missing definitions do not add up
-        self.around: OffsetRange | None = None
+    decoder: Decoder
+    fetch: Fetch
+    bounds: Bounds
+    defining: Defining = lambda *_: None
+    _: KW_ONLY
+    limit: int
+    timeout_s: float
+    wait_s: float = 0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    around: OffsetRange | None = None
+    _missing: set[tuple[TableName, int]] = field(default_factory=set)
+    _waited_s: float = 0.0  # in all searches: many missing definitions do not add up
 
     def __call__(self, table: TableName, version: int) -> Definitions:
         """Search for one definition; return all that were found on the way. The wanted one may be missing.
@@ -83,7 +72,7 @@ class DefinitionSearch:
         wanted = (table.folded, version)
         if self.around is None or wanted in self._missing:
             return found
-        defining = self._defining(self.around, version)
+        defining = self.defining(self.around, version)
         if defining is not None:
             found = self._read(defining)
             if not found:
@@ -91,38 +80,32 @@ class DefinitionSearch:
             return found
         ends: dict[TopicPartition, int] = {}
         while not self._look(wanted, found, ends):
-            if self._waited_s >= self._wait_s:
+            if self._waited_s >= self.wait_s:
                 self._missing.add(wanted)
                 break
-            self._sleep(_PAUSE_S)
+            self.sleep(_PAUSE_S)
             self._waited_s += _PAUSE_S
         return found
 
     def _read(self, ranges: Iterable[OffsetRange]) -> Definitions:
-        """Return what ranges define."""
         defined: Definitions = {}
-        for chunk in (chunk for each in ranges for chunk in self._fetch(each)):
-            for split in splits_of(self._decoder, chunk):
+        for chunk in (chunk for each in ranges for chunk in self.fetch(each)):
+            for split in splits_of(self.decoder, chunk):
                 if split.corrupt:
                     raise split.corrupt[0].error
-                if self._decoder.facts.definitions is not None:
-                    defined.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
+                defined |= definitions_in(split, self.decoder)
         return defined
 
     def _look(self, wanted: tuple[TableName, int], found: Definitions, ends: dict[TopicPartition, int]) -> bool:
         """Scan what was not scanned yet, nearest to the range first; return whether the definition was found.
 
-        Args:
-            wanted: the definition.
-            found: gets all definitions.
-            ends: the offset up to which each topic partition was scanned; empty at first.
+        `found` gets all definitions; `ends` says up to which offset each topic partition was scanned.
         """
         for windows in self._parts(ends):
-            for chunks in scanned(windows, self._limit, self._timeout_s, self._clock):
+            for chunks in scanned(windows, self.limit, self.timeout_s, self.clock):
                 for chunk in chunks:
-                    for split in splits_of(self._decoder, chunk, lambda _: False):  # no rows: they define nothing
-                        if self._decoder.facts.definitions is not None:
-                            found.update(self._decoder.facts.definitions([*split.ddl, *split.bootstraps]))
+                    for split in splits_of(self.decoder, chunk, lambda _: False):  # no rows: they define nothing
+                        found.update(definitions_in(split, self.decoder))
                 if wanted in found:
                     return True
         return False
@@ -135,18 +118,18 @@ class DefinitionSearch:
         here = self.around
         assert here is not None  # noqa: S101 (for mypy)
         own, first = here.topic_partition, TopicPartition(here.topic, 0)
-        bounds = self._bounds([own] if own == first else [own, first])
+        bounds = self.bounds([own] if own == first else [own, first])
         start, end = bounds.get(own, (here.start, here.end))
         parts = []
         if own not in ends:
-            parts.append(windows_from_end(_range(own, start, here.start), self._fetch, _FIRST_WINDOW))
+            parts.append(windows_from_end(_range(own, start, here.start), self.fetch, _FIRST_WINDOW))
         # A worker has not read all of its range yet: the definition may be in a later chunk.
-        parts.append(windows_from_start(_range(own, ends.get(own, here.start), end), self._fetch, _FIRST_WINDOW))
+        parts.append(windows_from_start(_range(own, ends.get(own, here.start), end), self.fetch, _FIRST_WINDOW))
         ends[own] = max(end, ends.get(own, end))
         if own != first and first in bounds:
             start, end = bounds[first]
             new = _range(first, max(start, ends.get(first, start)), end)
-            parts.append(windows_from_end(new, self._fetch, _FIRST_WINDOW))
+            parts.append(windows_from_end(new, self.fetch, _FIRST_WINDOW))
             ends[first] = end
         return parts
 
@@ -161,7 +144,7 @@ class KnownDefinitions:
     def __init__(self) -> None:
         self._of_topics: dict[str, Definitions] = {}
 
-    def of(self, topics: Iterable[str]) -> Definitions:
+    def of_topics(self, topics: Iterable[str]) -> Definitions:
         """Return the definitions of some topics."""
         return {key: columns for topic in topics for key, columns in self._of_topics.get(topic, {}).items()}
 
@@ -172,3 +155,31 @@ class KnownDefinitions:
             known.update(definitions)
             for key in list(known)[: max(0, len(known) - _MOST_KNOWN)]:
                 del known[key]
+
+
+def last_commit_ts(
+    table: TableName,
+    topic_partition: TopicPartition,
+    offset: int,
+    *,
+    decoder: Decoder,
+    fetch: Fetch,
+    bounds: Bounds,
+    limit: int,
+    timeout_s: float,
+) -> int | None:
+    """Return the commit-ts of the last row of a table before an offset that has one; None if no such row is found.
+
+    A delete of Avro without a value lacks it. At most `limit` records are scanned, for at most `timeout_s`.
+    """
+    start, _ = bounds([topic_partition]).get(topic_partition, (offset, offset))
+    windows = windows_from_end(OffsetRange(*topic_partition, min(start, offset), offset), fetch, _FIRST_WINDOW)
+    for chunks in scanned(windows, limit, timeout_s):
+        for chunk in reversed(chunks):
+            for split in reversed(list(splits_of(decoder, chunk, table.is_same))):
+                for events in split.tables.values():
+                    own = decoder.commit_versions(events).drop_null()
+                    if len(own):
+                        commit_ts: int = own[-1].as_py()
+                        return commit_ts
+    return None

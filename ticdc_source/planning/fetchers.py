@@ -10,18 +10,14 @@ from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.ddl_copies import has_ddl_copies
-from ticdc_source.planning.definition_search import Bounds, DefinitionSearch
-from ticdc_source.planning.previous_rows import last_commit_ts
+from ticdc_source.planning.definition_search import Bounds, DefinitionSearch, last_commit_ts
 from ticdc_source.planning.resolved_ts import Fetch
 from ticdc_source.protocols import FORMATS, PROTOCOLS
-from ticdc_source.protocols.base import Decoder, Place
+from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import Fetcher, RecordSource
-
-__all__ = ["definition_search", "driver_fetcher", "fetch_settings", "previous_rows", "record_source", "task_fetcher"]
 
 # The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
@@ -30,6 +26,13 @@ _LOST_COPIES = (
     "DDL events in these records, such as TRUNCATE or DROP TABLE, are lost too: this read drops their copies in other "
     "partitions. Compare the tables with TiDB"
 )
+
+
+def has_ddl_copies(protocol: str | None, options: Options) -> bool:
+    """Return whether the read outputs DDL events, and every partition has a copy of them."""
+    if options.output_format != "event" or protocol is None:
+        return False
+    return PROTOCOLS[protocol].facts.ddl_partition is None
 
 
 def fetch_settings(options: Options, protocol: str | None = None) -> FetchSettings:
@@ -71,11 +74,6 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
 
     If they must be searched for, a worker of a stream repeats it for up to `kafkaConsumer.pollTimeoutMs`, because TiCDC
     may still write the definition.
-
-    Args:
-        decoder: the decoder of the protocol.
-        options: the options.
-        driver: whether this is the driver.
     """
     fetch, bounds = _access(decoder, options, driver=driver)
     return DefinitionSearch(
@@ -91,14 +89,8 @@ def definition_search(decoder: Decoder, options: Options, *, driver: bool = True
 
 def previous_rows(
     decoder: Decoder, options: Options, *, driver: bool = True
-) -> Callable[[TableName, Place, int], int | None]:
-    """Return a function (table, place, offset) → the commit-ts of the last row of the table before the offset, if any.
-
-    Args:
-        decoder: the decoder of the protocol.
-        options: the options.
-        driver: whether this is the driver.
-    """
+) -> Callable[[TableName, TopicPartition, int], int | None]:
+    """Return what `Learned.previous` asks for the row before an offset."""
     fetch, bounds = _access(decoder, options, driver=driver)
     return partial(
         last_commit_ts,

@@ -1,4 +1,4 @@
-"""Records that come as rows of a DataFrame, on the driver: their options, their schema and their read context.
+"""Records that come as rows of a DataFrame, on the driver: their options, schema, read context and tables.
 
 Nothing here depends on Spark. `pipeline/record_frames.py` has what runs on the workers.
 """
@@ -6,43 +6,35 @@ Nothing here depends on Spark. `pipeline/record_frames.py` has what runs on the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_source.errors import OptionError, SchemaError
+from ticdc_source.errors import DecodeError, OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import applies_to_frames, refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
-from ticdc_source.pipeline.record_frames import record_chunks
-from ticdc_source.pipeline.rows import RECORD
-from ticdc_source.planning.inference import Sample, infer_table
+from ticdc_source.pipeline.metadata import metadata_columns
+from ticdc_source.pipeline.record_frames import RECORD, record_chunks
+from ticdc_source.planning.inference import Sample, infer_table, tell_order
 from ticdc_source.planning.read_context import context_of_sample, context_of_schema, context_of_table
-from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
+from ticdc_source.planning.read_schema import check_types, column_types, format_schema, read_schema
 from ticdc_source.protocols import checked_protocol, decoder_of, detect_protocol
-
-__all__ = [
-    "FrameSample",
-    "context_of_records",
-    "frame_options",
-    "needs_sample",
-    "sample_of_records",
-    "schema_of_sample",
-]
+from ticdc_source.schema.ddl import creates
+from ticdc_source.schema.ddl_event import DDLEvent
+from ticdc_source.schema.ddl_kinds import removes_rows_of
+from ticdc_source.schema.table_name import TableName
 
 
 def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:
     """Return the options of a DataFrame's records, checked.
-
-    Args:
-        given: options by name, in any case.
-        is_stream: whether the DataFrame is a stream.
 
     Raises:
         OptionError: an option is wrong, or is about fetching from Kafka.
@@ -116,12 +108,7 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
 def schema_of_sample(
     sample: Sample | None, options: Options, earlier: Mapping[str, str] = MappingProxyType({})
 ) -> pa.Schema:
-    """Return the read schema that inference finds in a sample.
-
-    Args:
-        sample: the sample; None if there is no record.
-        options: the options.
-        earlier: the types that earlier records have shown; see `read_schema`.
+    """Return the read schema that inference finds in a sample; `earlier` as for `read_schema`.
 
     Raises:
         SchemaError: there is no sample, or no row in it.
@@ -148,13 +135,7 @@ def needs_sample(schema: pa.Schema | None, options: Options) -> bool:
 
 
 def context_of_records(schema: pa.Schema, sampled: FrameSample | None, options: Options) -> ReadContext:
-    """Return what the driver knows about the records of a DataFrame.
-
-    Args:
-        schema: the read schema.
-        sampled: what `survey` found; None if it did not run, as for a stream.
-        options: the options.
-    """
+    """Return what the driver knows about the records of a DataFrame; `survey` does not run for a stream."""
     context = context_of_schema(schema, options) if options.is_typed else None
     if context is not None:
         return context
@@ -165,3 +146,149 @@ def context_of_records(schema: pa.Schema, sampled: FrameSample | None, options: 
     if options.is_typed:
         return context_of_table(infer_table(sample), sample)
     return context_of_sample(sample)
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundTables:
+    """What a micro-batch has.
+
+    Attributes:
+        schemas: the read schema of each table with rows.
+        column_types: the types of the columns of each table, of this micro-batch and of earlier ones, as far as one of
+            them has shown them; by the table's name in lower case.
+        errors: why a table with rows cannot be read.
+        ddl: the DDL events of this micro-batch, by table, oldest first; each once, and none of an earlier one.
+        ddl_records: the records of these events and of all earlier ones.
+        corrupt: why the first record that cannot be read, so that its table is unknown, cannot be read.
+    """
+
+    schemas: dict[TableName, pa.Schema] = field(default_factory=dict)
+    column_types: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    errors: dict[TableName, TiCDCSourceError] = field(default_factory=dict)
+    ddl: dict[TableName, list[DDLEvent]] = field(default_factory=dict)
+    ddl_records: pa.RecordBatch
+    corrupt: DecodeError | None = None
+
+
+def find_tables(
+    records: pa.RecordBatch,
+    earlier_ddl: pa.RecordBatch,
+    options: Options,
+    earlier_tables: Iterable[TableName] = (),
+    earlier_types: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    options_of: Callable[[TableName], Options] | None = None,
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = MappingProxyType({}),
+) -> FoundTables:
+    """Return which tables a micro-batch has.
+
+    Args:
+        records: the records of the micro-batch that tell it (`record_frames.survey`).
+        earlier_ddl: the records with DDL of earlier micro-batches.
+        options: of all tables.
+        earlier_tables: the tables of earlier micro-batches.
+        earlier_types: the types of their columns, which decide for columns that have only NULLs now.
+        options_of: the options of a table, if tables have options of their own.
+        known_ddl: DDL known from elsewhere, by the table's name in lower case. It tells types and keys, and is not
+            returned.
+
+    Raises:
+        OptionError: the protocol cannot be detected.
+        DecodeError: a record cannot be read, so that no one knows its table, and the mode is FAILFAST.
+    """
+    before, now = (sample_of_records([each], options).sample for each in (earlier_ddl, records))
+    if now is None:
+        return FoundTables(ddl_records=earlier_ddl, column_types=dict(earlier_types))
+    if now.corrupt is not None and options.mode == "FAILFAST":
+        raise now.corrupt.error
+    returned = {event.identity for event in before.ddl} if before is not None else set()
+    new = [event for event in _each_once(now.ddl) if event.identity not in returned]
+    defined = before.definitions if before is not None else {}
+    known_types = {name.lower(): types for name, types in earlier_types.items()}
+    now.ddl = [*(before.ddl if before is not None else ()), *new]
+    now.definitions = {**defined, **now.definitions}
+    result = FoundTables(
+        ddl_records=_with_ddl(
+            records, earlier_ddl, {event.identity for event in new}, now.definitions.keys() - defined.keys(), options
+        ),
+        column_types=dict(known_types),
+    )
+    if now.corrupt is not None:
+        result.corrupt = now.corrupt.error
+    spelt = _spellings([*earlier_tables, *now.rows, *(event.table for event in new)])
+    names = list(dict.fromkeys(spelt[name.folded] for name in now.rows))
+    others = list(dict.fromkeys(spelt[name.folded] for name in (*names, *earlier_tables)))
+    for event in new:
+        for table in _concerned(event, spelt[event.table.folded], others):
+            if now.tables.matches_ddl(table):
+                result.ddl.setdefault(table, []).append(event)
+    for name in names:
+        types = known_types.get(str(name).lower(), {})
+        own = options if options_of is None else options_of(name)
+        try:
+            its_sample = _only(now, name, known_ddl.get(str(name).lower(), ()))
+            schema = result.schemas[name] = schema_of_sample(its_sample, own, types)
+        except TiCDCSourceError as error:
+            result.errors[name] = error
+        else:
+            if str(name).lower() not in known_types:
+                tell_order(its_sample)
+            result.column_types[str(name).lower()] = {**types, **column_types(schema)}
+    return result
+
+
+def _concerned(event: DDLEvent, own: TableName, names: Iterable[TableName]) -> list[TableName]:
+    """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
+    return list(dict.fromkeys([own, *(name for name in names if removes_rows_of(event, name))]))
+
+
+def _each_once(ddl: Iterable[DDLEvent]) -> list[DDLEvent]:
+    first: dict[str, DDLEvent] = {}
+    for event in ddl:
+        first.setdefault(event.identity, event)
+    return sorted(first.values(), key=lambda event: event.moment)  # of one commit-ts: as they were written
+
+
+def _with_ddl(
+    records: pa.RecordBatch,
+    earlier: pa.RecordBatch,
+    new: set[str],
+    defined: AbstractSet[tuple[TableName, int]],
+    options: Options,
+) -> pa.RecordBatch:
+    """Return the records with earlier DDL, and one record of each new DDL event, and of each version newly defined."""
+    kept: list[pa.RecordBatch] = [earlier]
+    wanted: set[object] = {*new, *defined}
+    for row in range(records.num_rows):
+        if not wanted:
+            break
+        alone = records.slice(row, 1)
+        sample = sample_of_records([alone], options).sample
+        told = set() if sample is None else {*(event.identity for event in sample.ddl), *sample.definitions} & wanted
+        if told:
+            wanted -= told
+            kept.append(alone)
+    return pa.Table.from_batches(kept).combine_chunks().to_batches(max_chunksize=None)[0] if kept[1:] else earlier
+
+
+def _spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
+    """Return how to spell each table, by its folded name: as the first of its names is spelt."""
+    spelt: dict[TableName, TableName] = {}
+    for name in names:
+        spelt.setdefault(name.folded, name)
+    return spelt
+
+
+def _only(sample: Sample, name: TableName, known_ddl: Sequence[DDLEvent]) -> Sample:
+    return replace(
+        sample,
+        tables=TableFilter(((name.database, name.table),)),
+        rows={table: parts for table, parts in sample.rows.items() if table.is_same(name)},
+        ddl=[*known_ddl, *sample.ddl],
+        table_ddl=sample.table_ddl if creates(sample.table_ddl, name) else None,
+    )
+
+
+def metadata_schema(options: Options) -> pa.Schema:
+    """Return the columns that the changelog of every table has: for a table with DDL only."""
+    columns = metadata_columns(options.include_metadata, headers=options.include_headers)
+    return pa.schema([(options.metadata_column_prefix + column.name, column.arrow) for column in columns])

@@ -16,11 +16,10 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.planning.declared_tables import declared_table
 from ticdc_source.planning.definition_search import DefinitionSearch
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
-from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.base import Decoder, Learned, definitions_in, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
@@ -28,6 +27,7 @@ from ticdc_source.schema.ddl import (
     ddl_types,
     ddl_types_of_tables,
     lack_types,
+    table_ddl_types,
     tells_no_key,
     with_ddl_facts,
     with_handle_key,
@@ -35,23 +35,19 @@ from ticdc_source.schema.ddl import (
 )
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long
-from ticdc_source.schema.model import Definitions, ReadField, TableSchema, TypeVersions, check_names, merge_schemas
+from ticdc_source.schema.model import (
+    Column,
+    Definitions,
+    ReadField,
+    TableSchema,
+    TypeVersions,
+    check_names,
+    merge_schemas,
+)
+from ticdc_source.schema.mysql_ddl import history_of
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
-
-__all__ = [
-    "MakesSearch",
-    "Sample",
-    "Sampler",
-    "absent_names",
-    "ddl_texts_help",
-    "describe_table",
-    "infer_table",
-    "lacks_types",
-    "no_row_in_sample",
-    "nothing_there",
-    "take_sample",
-]
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +79,7 @@ MakesSearch = Callable[[Decoder], DefinitionSearch]
 class Sampler:
     """Reads offset ranges from both ends towards the middle, a window of each topic partition at a time.
 
-    Args:
-        ranges: the offset ranges.
-        fetch: yields the records of a range.
-        deadline: nothing more is read from then on, but at least one window; a time of `time.monotonic`.
+    From the deadline on, a time of `time.monotonic`, nothing more is read; but one window always is.
     """
 
     def __init__(self, ranges: Sequence[OffsetRange], fetch: Fetch, deadline: float = math.inf) -> None:
@@ -165,7 +158,6 @@ class Sample:
     """What was found in a sample.
 
     Attributes:
-        decoder: the decoder of the protocol.
         tables: which tables are wanted.
         rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
@@ -223,19 +215,14 @@ class Sample:
     def add_ddl(self, split: Split) -> None:
         """Add DDL events, and what they and BOOTSTRAP events define."""
         self.ddl += split.ddl
-        definitions = self.decoder.facts.definitions
-        if definitions is not None:
-            self.definitions.update(definitions([*split.ddl, *split.bootstraps]))
+        self.definitions |= definitions_in(split, self.decoder)
 
     def describe(
         self, events: TableEvents, declared: Mapping[str, TypeVersions] | None = None, *, with_ddl: bool = True
     ) -> list[TableSchema]:
         """Return the versions of a table that events show; see `Decoder.describe`.
 
-        Args:
-            events: row events of the table.
-            declared: the types that DDL texts give its columns.
-            with_ddl: whether DDL events count that describe tables in a form of their own.
+        `with_ddl` says whether DDL events count that describe tables in a form of their own.
         """
         if self.decoder.facts.definitions is None:
             return self.decoder.describe(events, self.ddl if with_ddl else (), declared)
@@ -287,15 +274,9 @@ def take_sample(
 ) -> Sample | None:
     """Sample rows of the wanted tables, half from each end of the ranges, within the limits of `inferSchema.*`.
 
-    Of very many topic partitions some are read, and more only while these do not have enough rows.
-
-    With `protocol=auto` the first and the last records determine the protocol.
-
-    Args:
-        ranges: the offset ranges.
-        fetch: yields the records of a range.
-        options: the options.
-        search: makes what looks for versions of tables that rows name and the sample does not define.
+    Of very many topic partitions some are read, and more only while these do not have enough rows. With `protocol=auto`
+    the first and the last records determine the protocol. `search` makes what looks for versions of tables that rows
+    name and the sample does not define.
 
     Returns:
         The sample; None if the ranges hold no record and the protocol is not set.
@@ -372,13 +353,15 @@ def _join(head: Sample, tail: Sample) -> None:
 
 def lacks_types(sample: Sample) -> bool:
     """Tell whether the messages leave types to DDL events (all of them, or some that are left open)."""
-    parts = [parts[0] for parts in sample.rows.values()]
-    return any(
-        column.type is None or (column.vague and sample.decoder.facts.types_in_ddl)
-        for table_events in parts
-        for schema in sample.describe(table_events, with_ddl=False)
-        for column in schema.columns
-    )
+    in_ddl = sample.decoder.facts.types_in_ddl
+    return any(column.type is None or (column.vague and in_ddl) for column in _columns_in_messages(sample))
+
+
+def _columns_in_messages(sample: Sample) -> Iterator[Column]:
+    """Yield the columns of all tables, as the first messages of each describe them without DDL."""
+    for parts in sample.rows.values():
+        for schema in sample.describe(parts[0], with_ddl=False):
+            yield from schema.columns
 
 
 def ddl_texts_help(sample: Sample) -> bool | None:
@@ -391,14 +374,10 @@ def ddl_texts_help(sample: Sample) -> bool | None:
     """
     if sample.decoder.facts.types_in_ddl:
         return False
-    types = [
-        (column.type, column.vague)
-        for parts in sample.rows.values()
-        for schema in sample.describe(parts[0], with_ddl=False)
-        for column in schema.columns
-    ]
-    labels = [type_.labels for type_, _ in types if type_ is not None and type_.family in ("enum", "set")]
-    if None in labels or any(vague for _, vague in types):
+    columns = list(_columns_in_messages(sample))
+    types = (column.type for column in columns)
+    labels = [type_.labels for type_ in types if type_ is not None and type_.family in ("enum", "set")]
+    if None in labels or any(column.vague for column in columns):
         return True
     if labels:  # messages have them
         return False
@@ -423,13 +402,7 @@ def _lacks_details(sample: Sample) -> bool:
 def describe_table(
     sample: Sample, table: TableName, declared: Mapping[str, TypeVersions] | None = None
 ) -> list[TableSchema]:
-    """Return the versions of a table that a sample shows.
-
-    Args:
-        sample: the sample.
-        table: the table.
-        declared: the types that DDL texts give its columns; None if they are not parsed yet.
-    """
+    """Return the versions of a table that a sample shows; `declared` is what DDL texts say, None if not parsed yet."""
     decoder, parts = sample.decoder, sample.rows.get(table, ())
     if declared is None:
         declared = {} if decoder.facts.types_in_ddl else ddl_types(sample.ddl, table, whole=sample.whole)
@@ -462,7 +435,7 @@ def infer_table(sample: Sample) -> TableSchema:
         )
         raise OptionError(msg)
     if not names:
-        declared = declared_table(
+        declared = _declared_table(
             sample.decoder,
             sample.tables,
             sample.ddl if sample.whole else (),
@@ -481,12 +454,43 @@ def infer_table(sample: Sample) -> TableSchema:
     _check_definitions(sample, schemas)
     merged = merge_schemas(schemas)
     if merged is None:  # no row can be read: decoding says what is wrong with the first
-        raise _first_failure(sample, names[0])
+        raise _first_failure(sample, names[0], Plan(())) or DecodeError(f"no event of {names[0]} could be read")
     return _with_declarations(merged, sample)
 
 
+def _declared_table(
+    decoder: Decoder, tables: TableFilter, ddl: Sequence[DDLEvent], definitions: Definitions, table_ddl: str | None
+) -> TableSchema | None:
+    """Return the one wanted table of a sample without its rows; None if there is none, or nothing declares it."""
+    table = tables.exact
+    if table is None:
+        names = {*(event.table for event in ddl if event.table.table), *(name for name, _ in definitions)}
+        wanted = {name.folded: name for name in sorted(names) if tables.matches(name)}
+        if len(wanted) != 1:
+            return None
+        (table,) = wanted.values()
+    versions = {number: columns for (name, number), columns in definitions.items() if name.is_same(table)}
+    if versions:
+        return TableSchema(table, versions[max(versions)])
+    types = _types(decoder, table, ddl, table_ddl)
+    return TableSchema(table, tuple(Column(name, type_) for name, type_ in types.items())) if types else None
+
+
+def _types(
+    decoder: Decoder, table: TableName, ddl: Sequence[DDLEvent], table_ddl: str | None
+) -> Mapping[str, ColumnType]:
+    of_option = table_ddl_types(table_ddl)
+    types = of_option.get(table.folded) or of_option.get(TableName("", table.table).folded)
+    if types:
+        return types
+    in_form = {} if decoder.facts.types_in_ddl is None else decoder.facts.types_in_ddl(table, ddl)
+    if in_form:
+        return {name: versions[-1][1] for name, versions in in_form.items()}
+    history = history_of(ddl, table)
+    return history.columns if history.has_all_keys else {}  # a text has created it
+
+
 def _with_declarations(schema: TableSchema, sample: Sample) -> TableSchema:
-    """Return a table with what DDL and `tableDDL` say of its columns."""
     described = with_table_ddl(with_ddl_facts(schema, sample.ddl, whole=sample.whole), sample.table_ddl)
     return with_handle_key(described, sample.ddl, sample.table_ddl, whole=sample.whole)
 
@@ -506,11 +510,9 @@ def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
         return
     for schema in schemas:
         if not _is_defined(schema):
-            plan = Plan((ReadField(schema.columns[0].name, pa.string()),))
-            for part in sample.rows[schema.table]:
-                failures = sample.decoder.decode(part, plan, Learned(definitions=sample.definitions)).failures
-                if failures:
-                    raise failures[min(failures)]
+            failure = _first_failure(sample, schema.table, Plan((ReadField(schema.columns[0].name, pa.string()),)))
+            if failure is not None:
+                raise failure
 
 
 def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> SchemaError:
@@ -568,10 +570,9 @@ def _nothing_found(sample: Sample) -> Exception:
     return SchemaError(msg)
 
 
-def _first_failure(sample: Sample, table: TableName) -> Exception:
-    for table_events in sample.rows[table]:
-        learned = Learned(definitions=sample.definitions)
-        failures = sample.decoder.decode(table_events, Plan(()), learned).failures
+def _first_failure(sample: Sample, table: TableName, plan: Plan) -> DecodeError | None:
+    for events in sample.rows[table]:
+        failures = sample.decoder.decode(events, plan, Learned(definitions=sample.definitions)).failures
         if failures:
             return failures[min(failures)]
-    return DecodeError(f"no event of {table} could be read")
+    return None

@@ -19,7 +19,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.pipeline.context import BatchScope, ReadContext
-from ticdc_source.planning.ddl_coverage import ddl_copies_of_batch
+from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
     Fetch,
@@ -35,8 +35,6 @@ from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import checked_protocol, decoder_of
 from ticdc_source.sources.record_source import RecordSource
 
-__all__ = ["BatchPlan", "batch_options", "infer_schema", "plan_batch", "schema_of_ranges", "stream_options"]
-
 
 def batch_options(given: Mapping[str, str]) -> Options:
     """Return the options of a batch read, checked as far as possible without a broker.
@@ -47,8 +45,6 @@ def batch_options(given: Mapping[str, str]) -> Options:
     options = _parsed(given)
     warn_of_unknown(options)
     validate(options, streaming=False)
-    _check_protocol(options)
-    check_types(options)
     for option in OPTIONS:
         if option.only == "stream" and options.is_given(option.name):
             warn(f"Option '{option.name}' is ignored: it applies to streams only")
@@ -63,8 +59,6 @@ def stream_options(given: Mapping[str, str]) -> Options:
     """
     options = replace(_parsed(given), is_stream=True)
     validate(options, streaming=True)
-    _check_protocol(options)
-    check_types(options)
     if options.ending_commit_ts == "resolved":
         msg = "endingCommitTs=resolved is supported only in batch reads: a stream has no end"
         raise OptionError(msg)
@@ -73,12 +67,10 @@ def stream_options(given: Mapping[str, str]) -> Options:
 
 def _parsed(given: Mapping[str, str]) -> Options:
     refuse_misspelt(given)
-    return Options.of(given)
-
-
-def _check_protocol(options: Options) -> None:
-    """Refuse a protocol that does not exist, or that does not come from such a source."""
+    options = Options.of(given)
     record_source(options).check_protocol(checked_protocol(options))
+    check_types(options)
+    return options
 
 
 def infer_schema(given: Mapping[str, str]) -> pa.Schema:
@@ -90,8 +82,6 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     options = _parsed(given)
     warn_of_unknown(options)
     warn_of_missing(options.native_code)
-    _check_protocol(options)
-    check_types(options)
     if not options.is_typed:  # the same columns for all tables
         warn_of_implausible_times(options)
         return format_schema(options)
@@ -103,13 +93,7 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
 def schema_of_ranges(
     ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
 ) -> pa.Schema:
-    """Infer the read schema from the records of the given offset ranges.
-
-    Args:
-        ranges: the offset ranges to sample.
-        fetch: yields the records of an offset range, from any storage.
-        options: the options.
-        search: see `take_sample`.
+    """Infer the read schema from the records of the given offset ranges; `search` as for `take_sample`.
 
     Raises:
         SchemaError: the ranges hold no record, or no row event.
@@ -154,13 +138,7 @@ def _with_protocol(options: Options, source: RecordSource) -> Options:
 
 
 class BatchPlan(NamedTuple):
-    """What a batch reads.
-
-    Attributes:
-        partitions: the offset ranges of each input partition.
-        context: what the driver knows about the messages.
-        scope: what it covers.
-    """
+    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers."""
 
     partitions: list[list[OffsetRange]]
     context: ReadContext
@@ -180,7 +158,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         options = _with_protocol(options, source)
         ends = {offset_range.topic_partition: offset_range.end for offset_range in ranges}
         topic_ids = dict(source.topic_ids())
-        context = ContextFinder(schema, options, source.earliest).of(ranges, ends)
+        context = ContextFinder(schema, options, source.earliest).find(ranges, ends)
         copies = {} if source.is_one_log else ddl_copies_of_batch(source, ranges, context, options)
         end = source.resolved_end() if options.ending_commit_ts == "resolved" else None
     if options.ending_commit_ts == "resolved" and end is None:

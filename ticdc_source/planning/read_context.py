@@ -15,7 +15,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter, parse_table
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
     Sample,
@@ -47,18 +47,6 @@ from ticdc_source.schema.model import (
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.record_source import Fetcher
-
-__all__ = [
-    "ContextFinder",
-    "context_of_sample",
-    "context_of_schema",
-    "context_of_table",
-    "lowest_partitions",
-    "warn_of_absent_names",
-    "warn_of_absent_tables",
-    "warn_of_missing_ddl",
-]
-
 
 _WINDOW = 4096  # records to scan for DDL events at a time
 
@@ -164,14 +152,6 @@ def context_of_table(table: TableSchema, sample: Sample) -> ReadContext:
     )
 
 
-def lowest_partitions(topic_partitions: Iterable[TopicPartition]) -> dict[str, int]:
-    """Return the lowest partition of each topic."""
-    lowest: dict[str, int] = {}
-    for topic, partition in topic_partitions:
-        lowest[topic] = min(partition, lowest.get(topic, partition))
-    return lowest
-
-
 def warn_of_absent_names(sample: Sample) -> None:
     """Warn about names of the option `tables` that the sample lacks, though it has rows of another one."""
     names = absent_names(sample)
@@ -224,12 +204,8 @@ class ContextFinder:
     scans the DDL events that precede the batch's range (or the first micro-batch), and those of every later
     micro-batch. A row is thus decoded identically in a batch, in a stream and after the stream's restart.
 
-    Args:
-        schema: the read schema.
-        options: the options.
-        earliest: returns the log start of each topic partition.
-        warns_of_absent: whether tables that the options name and the sampled ranges lack are worth a warning. To a
-            reader of the last few records they are not.
+    `earliest` returns the log starts of topic partitions. `warns_of_absent` says whether tables that the options name
+    and the sampled ranges lack are worth a warning; to a reader of the last few records they are not.
     """
 
     def __init__(
@@ -249,12 +225,8 @@ class ContextFinder:
         self._sample: Sample | None = None  # set only if types or labels come from DDL events: those seen so far
         self._ddl_helps: bool | None = None  # `ddl_texts_help` of this sample
 
-    def of(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
-        """Return the context of a batch, or of the next micro-batch.
-
-        Args:
-            ranges: the offset ranges that it reads.
-            ends: the end offset of each topic partition in this batch or micro-batch.
+    def find(self, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int]) -> ReadContext:
+        """Return the context of a batch or micro-batch, given its ranges and the end of each topic partition.
 
         Raises:
             OptionError: the sample contains more than one table or protocol.
@@ -373,7 +345,7 @@ def _ranges_of_ddl(sample: Sample, helps: bool | None, ranges: Sequence[OffsetRa
         return [each for each in ranges if each.partition == only]
     if sample.decoder.facts.types_in_ddl or helps:
         return list(ranges)
-    lowest = lowest_partitions(each.topic_partition for each in ranges)
+    lowest = {each.topic: each.partition for each in sorted(ranges, reverse=True)}
     return [each for each in ranges if each.partition == lowest[each.topic]]
 
 

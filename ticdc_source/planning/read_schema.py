@@ -32,17 +32,11 @@ from ticdc_source.schema.model import (
 )
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
-__all__ = ["check_types", "column_types", "format_schema", "read_schema"]
-
 
 class _UncertainType(NamedTuple):
-    """A column whose type the messages do not determine.
+    """A column whose type the messages do not determine, why, and the type that is used.
 
-    Attributes:
-        column: the name of the column.
-        why: why the type is uncertain, for the warning.
-        arrow: the type that is used.
-        ddl_helps: whether `tableDDL` or DDL events could determine the type.
+    `ddl_helps` says whether `tableDDL` or DDL events could determine it.
     """
 
     column: str
@@ -62,14 +56,7 @@ def read_schema(
 
     Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
     `ticdc.protocol` and `ticdc.versions`; the first one also `ticdc.definitions`. Spark passes it to the reader, so
-    inference runs only once.
-
-    Args:
-        table: what inference found.
-        decoder: the decoder of its protocol.
-        options: the options.
-        earlier: what earlier messages have shown (`column_types`). It decides for undecided columns.
-        definitions: the versions of tables that are known (`ProtocolFacts.definitions`).
+    inference runs only once. What earlier messages have shown (`column_types`) decides for undecided columns.
 
     Raises:
         OptionError: a hint or `columns` names an unknown column, or a table column has the name of a metadata column.
@@ -298,7 +285,6 @@ def _zone_message(table: TableSchema, columns: list[str], options: Options) -> s
 
 
 def _named(table: TableSchema) -> str:
-    """Return the name for SQL, without a part that the messages lack."""
     return _quoted(part for part in table.table if part)
 
 

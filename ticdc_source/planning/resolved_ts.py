@@ -19,16 +19,6 @@ from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = [
-    "CLOCKS_DIFFER_MS",
-    "Fetch",
-    "holds_no_larger_watermark",
-    "resolved_until",
-    "scanned",
-    "windows_from_end",
-    "windows_from_start",
-]
-
 _log = logging.getLogger(__name__)
 
 # TiCDC writes watermarks to all topics at once, every few seconds. A topic that lacks them for so long gets no more;
@@ -45,13 +35,7 @@ Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 
 
 def windows_from_end(offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST) -> Iterator[Iterable[Chunk]]:
-    """Yield the chunks of the last offsets, then those of the offsets before them, up to the start.
-
-    Args:
-        offset_range: the offset range.
-        fetch: yields the records of a range.
-        first: the number of offsets of the first window; those after it are larger.
-    """
+    """Yield the chunks of the last `first` offsets, then those of more offsets before them, up to the start."""
     end, size = offset_range.end, first
     while end > offset_range.start:
         start = max(offset_range.start, end - size)
@@ -60,13 +44,7 @@ def windows_from_end(offset_range: OffsetRange, fetch: Fetch, first: int = _LARG
 
 
 def windows_from_start(offset_range: OffsetRange, fetch: Fetch, first: int = _LARGEST) -> Iterator[Iterable[Chunk]]:
-    """Yield the chunks of the first offsets, then those of the offsets behind them, up to the end.
-
-    Args:
-        offset_range: the offset range.
-        fetch: yields the records of a range.
-        first: the number of offsets of the first window; those after it are larger.
-    """
+    """Yield the chunks of the first `first` offsets, then those of more offsets behind them, up to the end."""
     start, size = offset_range.start, first
     while start < offset_range.end:
         end = min(offset_range.end, start + size)
@@ -77,15 +55,9 @@ def windows_from_start(offset_range: OffsetRange, fetch: Fetch, first: int = _LA
 def scanned(
     windows: Iterable[Iterable[Chunk]], limit: int, timeout_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Sequence[Chunk]]:
-    """Yield the chunks of windows, a window at a time, until there were enough of them.
+    """Yield the chunks of windows, a window at a time, until there were `limit` records or `timeout_s` have passed.
 
     It stops at a window that cannot be read. If the read needs its records, the read raises the error.
-
-    Args:
-        windows: the windows.
-        limit: the number of records after which no further window is read.
-        timeout_s: the seconds after which none is.
-        clock: a monotonic clock, in seconds.
     """
     records, begun = 0, clock()
     for window in windows:
@@ -102,9 +74,7 @@ def scanned(
 def holds_no_larger_watermark(oldest_ms: int | None, watermark: int | None) -> bool:
     """Return whether records before those that were read hold no larger watermark.
 
-    Args:
-        oldest_ms: the timestamp of the oldest record that was read; None or -1 if it is not known.
-        watermark: the largest watermark among those that were read; None if there is none.
+    `oldest_ms` is the timestamp of the oldest record that was read; None or -1 if it is not known.
     """
     if watermark is None or oldest_ms is None:
         return False
@@ -113,8 +83,6 @@ def holds_no_larger_watermark(oldest_ms: int | None, watermark: int | None) -> b
 
 @dataclass
 class _Seen:
-    """What was found in one topic partition."""
-
     watermark: int | None = None
     last_ddl: int = 0
     ends: set[int] = field(default_factory=set)  # commit-ts of the DDL that end a table

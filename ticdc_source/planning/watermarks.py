@@ -11,8 +11,6 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import duration, seconds
 
-__all__ = ["Progress"]
-
 _VERSION = 1
 _LONG_S = 600.0  # seconds
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.native import native
 from ticdc_source.kernels.wire import Wire
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -38,6 +39,7 @@ __all__ = [
     "LearnedTable",
     "ProtocolFacts",
     "commit_versions_of",
+    "definitions_in",
     "splits_of",
 ]
 
@@ -89,10 +91,6 @@ class Decoded:
     key_only: int = 0
     verified: int = 0
     suspect: dict[int, str] = field(default_factory=dict)
-
-
-# A topic, and one of its partitions.
-Place: TypeAlias = tuple[str, int]
 
 
 class LearnedTable:
@@ -179,21 +177,23 @@ class Learned:
         self.prefixes = LearnedPrefixes(native=native)
         self.definitions: Definitions = dict(definitions or {})
         self.search: Callable[[TableName, int], Definitions] | None = None
-        self.previous: Callable[[TableName, Place, int], int | None] | None = None
+        self.previous: Callable[[TableName, TopicPartition, int], int | None] | None = None
         self._tables: dict[TableName, LearnedTable] = {}
-        self._last: dict[tuple[TableName, Place], tuple[int, int | None]] = {}
+        self._last: dict[tuple[TableName, TopicPartition], tuple[int, int | None]] = {}
 
-    def commit_ts_before(self, table: TableName, place: Place, offset: int) -> int | None:
+    def commit_ts_before(self, table: TableName, topic_partition: TopicPartition, offset: int) -> int | None:
         """Return the commit-ts of the last row of a table before an offset that has one; None if nobody knows it."""
-        known = self._last.get((table, place))
+        known = self._last.get((table, topic_partition))
         if known is None or known[0] >= offset:
-            found = None if self.previous is None else self.previous(table, place, offset)
-            known = self._last[table, place] = offset - 1, found
+            found = None if self.previous is None else self.previous(table, topic_partition, offset)
+            known = self._last[table, topic_partition] = offset - 1, found
         return known[1]
 
-    def remember_commit_ts(self, table: TableName, place: Place, offset: int, commit_ts: int) -> None:
+    def remember_commit_ts(
+        self, table: TableName, topic_partition: TopicPartition, offset: int, commit_ts: int
+    ) -> None:
         """Keep the commit-ts of the last row of a table that was read of a topic partition."""
-        self._last[table, place] = offset, commit_ts
+        self._last[table, topic_partition] = offset, commit_ts
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
         """Return what was learned of a table; with another plan than before, nothing."""
@@ -356,6 +356,12 @@ def splits_of(
     yield split
     del split
     yield from rest
+
+
+def definitions_in(split: Split, decoder: Decoder) -> Definitions:
+    """Return the versions of tables that the events of a split define; none if rows of the protocol name none."""
+    definitions = decoder.facts.definitions
+    return {} if definitions is None else definitions([*split.ddl, *split.bootstraps])
 
 
 _NO_COLUMNS = Plan(())  # decoding with it finds only what is known of each event

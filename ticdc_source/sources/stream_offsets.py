@@ -11,7 +11,7 @@ Five more members, whose names no topic can have, hold what that layout lacks (d
     "$epochs": {"topic": …} the epochs of the leaders that said where the partitions end, as far as they are known: from
                             them a later leader tells whether its log was truncated before these offsets.
     "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts behind records that
-                            may have held some (`planning.ddl_coverage`)
+                            may have held some (`planning.ddl_copies`)
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import decode_rows, survey
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,
@@ -31,8 +30,6 @@ from ticdc_source.planning.frame_sample import (
     schema_of_sample,
 )
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
-
-__all__ = ["decode", "decoded", "infer_schema", "option_texts", "records_of", "surveyed", "to_records"]
 
 OptionValue = str | bool | int | float | None
 # The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
@@ -164,12 +161,7 @@ def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
 def records_of(
     frame: DataFrame, options: Options, more: Mapping[str, Column] = MappingProxyType({})
 ) -> tuple[DataFrame, frozenset[str]]:
-    """Return a frame with the columns of `RECORD`, and the metadata columns that it cannot fill.
-
-    Args:
-        frame: the records.
-        options: the options.
-        more: other columns that the frame shall have, by name.
+    """Return a frame with the columns of `RECORD` and others, and the metadata columns that it cannot fill.
 
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.

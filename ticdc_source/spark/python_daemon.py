@@ -11,17 +11,11 @@ import sys
 
 from pyspark.daemon import manager
 
-__all__ = ["main"]
-
 _USED_BY_EVERY_WORKER = ("pyspark.worker", "ticdc_source.spark.frames")
 
 
 def main(modules: list[str]) -> None:
-    """Import what every worker needs, and fork workers from then on.
-
-    Args:
-        modules: the module of the workers, as Spark names it.
-    """
+    """Import what every worker needs and the modules of the workers, and fork workers from then on."""
     for module in (*_USED_BY_EVERY_WORKER, *modules):
         importlib.import_module(module)
     manager()

@@ -10,8 +10,6 @@ from pyspark.sql import types as spark
 from ticdc_source.errors import SchemaError
 from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
-__all__ = ["to_arrow", "to_spark", "type_of"]
-
 _PLAIN: tuple[tuple[pa.DataType, spark.DataType], ...] = (
     (pa.bool_(), spark.BooleanType()),
     (pa.int8(), spark.ByteType()),

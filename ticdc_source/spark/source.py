@@ -17,13 +17,11 @@ from pyspark.sql.types import StructType
 
 from ticdc_source.errors import TiCDCSourceError, from_one_frame, once_per_query
 from ticdc_source.options.options import Options
-from ticdc_source.pipeline.layout import Layout
+from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning import load
 from ticdc_source.spark.schema import to_arrow, to_spark
 from ticdc_source.spark.stream import new_stream_reader
 from ticdc_source.spark.worker import TiCDCPartition, read_partition
-
-__all__ = ["ONLY_READS", "TiCDCDataSource", "TiCDCReader"]
 
 ONLY_READS = 'This source only reads: use spark.read.format("ticdc") or spark.readStream.format("ticdc")'
 
@@ -90,11 +88,7 @@ class TiCDCDataSource(DataSource):
 
     @from_one_frame
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 (Spark's)
-        """Refuse to write.
-
-        Raises:
-            TiCDCSourceError: always.
-        """
+        """Refuse to write."""
         raise TiCDCSourceError(ONLY_READS)
 
     @from_one_frame
@@ -103,9 +97,5 @@ class TiCDCDataSource(DataSource):
         schema: StructType,  # noqa: ARG002
         overwrite: bool,  # noqa: ARG002, FBT001
     ) -> DataSourceStreamWriter:
-        """Refuse to write.
-
-        Raises:
-            TiCDCSourceError: always.
-        """
+        """Refuse to write."""
         raise TiCDCSourceError(ONLY_READS)

@@ -21,9 +21,8 @@ from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import warn_of_unknown
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.context import BatchScope
-from ticdc_source.pipeline.layout import Layout
-from ticdc_source.planning.ddl_copies import by_topic
-from ticdc_source.planning.ddl_coverage import StreamCoverage, coverage_of
+from ticdc_source.pipeline.metadata import Layout
+from ticdc_source.planning.ddl_copies import StreamCoverage, by_topic, coverage_of
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_ddl
 from ticdc_source.sources.record_source import RecordSource, StreamPlanner
@@ -43,9 +42,6 @@ except ImportError:  # PySpark 4.0 and 4.1
     HAS_ADMISSION_CONTROL = False
 else:
     HAS_ADMISSION_CONTROL = True
-
-__all__ = ["HAS_ADMISSION_CONTROL", "new_stream_reader"]
-
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -98,7 +94,7 @@ class StreamReader(DataSourceStreamReader):
             warn_of_missing(options.native_code)
             self._warn_of_limits()
             limits = StreamLimits(options.max_trigger_delay / 1000, options.fetch_offset_min_interval_ms / 1000)
-            members = None if self.source.is_one_log else StreamCoverage.of(self.source, options)
+            members = None if self.source.is_one_log else StreamCoverage(self.source, options)
             self._planner = self.source.stream(limits, members)
         return self._planner
 
@@ -127,7 +123,7 @@ class StreamReader(DataSourceStreamReader):
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
             covered.update(source.existing())
-        context = self._contexts.of(ranges, ends)
+        context = self._contexts.find(ranges, ends)
         scope = BatchScope(
             ddl_copies={} if source.is_one_log else by_topic(ends, coverage_of(end)),
             partitions=1 if source.is_one_log else len(covered),

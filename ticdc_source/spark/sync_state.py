@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -11,13 +14,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.pipeline.rows import RECORD
+from ticdc_source.pipeline.record_frames import RECORD
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.spark.frames import to_records
-from ticdc_source.spark.permission import check_permission
 from ticdc_source.spark.schema import to_spark
-
-__all__ = ["Leftover", "SyncState"]
 
 # A micro-batch reads what the one before it has left. Spark repeats at most the last one, so three folders are enough.
 _FOLDERS = 3
@@ -83,7 +83,7 @@ class SyncState:
         saved_here = self._saved
         if saved_here is not None and saved_here.progress.batch_id == batch_id - 1 and saved_here.held is None:
             return saved_here  # what this object has written need not be read back; held-back records must be there
-        saved = spark.read.schema(_SCHEMA).parquet(folder) if _exists(spark, folder) else None
+        saved = _read(spark, folder)
         rows = [] if saved is None else saved.where(sf.col("kind") == _PROGRESS).select("text").collect()
         if saved is None or len(rows) != 1:
             raise self._lost(batch_id, "It does not")
@@ -134,10 +134,32 @@ def _of_kind(saved: DataFrame, kind: str) -> DataFrame:
     return saved.where(sf.col("kind") == kind).select(RECORD.names)
 
 
-def _exists(spark: SparkSession, folder: str) -> bool:
-    """Return whether a folder holds Parquet files; Spark alone knows the file system."""
+def _read(spark: SparkSession, folder: str) -> DataFrame | None:
+    """Return what a folder holds; None if there is none. Spark alone knows the file system."""
     try:
-        spark.read.schema(_SCHEMA).parquet(folder)
+        return spark.read.schema(_SCHEMA).parquet(folder)
     except AnalysisException:
-        return False
-    return True
+        return None
+
+
+# Asked right before each commit: whether this process may still write. A process that was stopped for a while, with its
+# machine or by a signal, goes on in the middle of what it did; another one may have taken over.
+_question: ContextVar[Callable[[], object]] = ContextVar("permission", default=lambda: None)
+
+
+@contextmanager
+def asking(question: Callable[[], object]) -> Iterator[None]:
+    """Ask before each commit of this thread, and of those that `in_thread` lets run for it.
+
+    The question raises an error if this process may not write any more.
+    """
+    token = _question.set(question)
+    try:
+        yield
+    finally:
+        _question.reset(token)
+
+
+def check_permission() -> None:
+    """Ask, before a commit."""
+    _question.get()()

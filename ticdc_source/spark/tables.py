@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal
@@ -19,10 +19,8 @@ from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import parse_table
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.record_frames import held_back, protocols_in
-from ticdc_source.pipeline.rows import RECORD
-from ticdc_source.planning.batch_tables import FoundTables, find_tables, metadata_schema
-from ticdc_source.planning.frame_sample import frame_options
+from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
+from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.protocols import PROTOCOLS, renamed_tables
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -30,8 +28,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
-
-__all__ = ["Tables", "replayed", "tables"]
 
 Consistency = Literal["latest", "resolved"]
 OnTableError = Literal["fail", "skip", "report"]
@@ -77,9 +73,7 @@ class Tables(dict[str, DataFrame]):
     def tolerant(self, name: str, *, keys_alone: bool = False) -> DataFrame:
         """Return the changes of a table, and a row with `_corrupt_record` for each bad record, as `mode=PERMISSIVE`.
 
-        Args:
-            name: the table.
-            keys_alone: whether a message with only the key is no bad record, as `onHandleKeyOnly=null`.
+        With `keys_alone`, a message with only the key is no bad record, as with `onHandleKeyOnly=null`.
         """
         return self._tolerant(name, keys_alone)
 
@@ -229,7 +223,7 @@ def replayed(
         held_from: the commit-ts from which the last of them held changes back; None if it held none back.
         table_options: as for `tables`.
         known_ddl: as for `tables`.
-        options: the options of `tables`.
+        options: as for `tables`.
     """
     parsed = _checked(kept, state, batch_id, "latest", "report", options)
     own = _own_options(options, table_options or {})
@@ -316,7 +310,6 @@ def _checked(
 def _own_options(
     options: Mapping[str, OptionValue], table_options: Mapping[str, Mapping[str, OptionValue]]
 ) -> dict[str, Options]:
-    """Return the options of single tables, by their names in lower case."""
     return {
         str(parse_table(name)).lower(): frame_options(option_texts({**options, **own}))
         for name, own in table_options.items()
@@ -417,10 +410,11 @@ def _progress(records: DataFrame, before: Progress, batch_id: int, partitions: i
     return before.after(batch_id, watermarks, partitions if partitions is not None else max(counts, default=None))
 
 
+@dataclass
 class _MicroBatch:
     """The records of a micro-batch, and those that were held back before it.
 
-    Args:
+    Attributes:
         records: rows of `outputFormat=record`, persisted, with `_held`.
         options: the options of `tables`.
         own: the options of single tables, by their names in lower case.
@@ -430,45 +424,35 @@ class _MicroBatch:
         known_ddl: DDL of tables that is known from elsewhere.
     """
 
-    def __init__(
-        self,
-        records: DataFrame,
-        options: Options,
-        own: Mapping[str, Options],
-        before: Progress,
-        held_from: int | None = None,
-        *,
-        has_held: bool = False,
-        known_ddl: Mapping[str, Sequence[DDLEvent]],
-    ) -> None:
-        self._has_held = has_held
-        self._known_ddl = known_ddl
-        self._records = records
-        self._options = options
-        self._own = own
-        self._before = before
-        self._held_from = held_from
-        # Once, and not for each table: there may be hundreds.
+    records: DataFrame
+    options: Options
+    own: Mapping[str, Options]
+    before: Progress
+    held_from: int | None = None
+    has_held: bool = False
+    known_ddl: Mapping[str, Sequence[DDLEvent]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Name the columns once, and not for each table: there may be hundreds."""
         names = {"_names": sf.transform("_tables", sf.lower), "_held": sf.col("_held")}
-        self._undecoded, self._unknown = records_of(records, options, names)
+        self.named, self.unknown = records_of(self.records, self.options, names)
 
     def options_of(self, name: TableName) -> Options:
         """Return the options of a table."""
-        return self._own.get(str(name).lower(), self._options)
+        return self.own.get(str(name).lower(), self.options)
 
     def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
         """Return which tables it has."""
-        undecoded, _ = records_of(self._records, self._options)
-        told = [event.table for events in self._known_ddl.values() for event in events]
-        earlier_tables = [*told, *map(parse_table, [*self._known_ddl, *sorted(self._before.tables)])]
-        records = surveyed(undecoded, self._options, self._held_from)
+        told = [event.table for events in self.known_ddl.values() for event in events]
+        earlier_tables = [*told, *map(parse_table, [*self.known_ddl, *sorted(self.before.tables)])]
+        records = surveyed(self.named.select(RECORD.names), self.options, self.held_from)
         reports = on_table_error == "report"
         # Messages with only the key tell the key at least; decoding them is what fails.
-        tolerant = replace(self._options, mode="DROPMALFORMED", on_handle_key_only="null")
-        options = tolerant if reports else self._options
+        tolerant = replace(self.options, mode="DROPMALFORMED", on_handle_key_only="null")
+        options = tolerant if reports else self.options
         content = find_tables(
-            records, earlier_ddl, options, earlier_tables, self._before.column_types,
-            options_of=self.options_of, known_ddl={name.lower(): ddl for name, ddl in self._known_ddl.items() if ddl},
+            records, earlier_ddl, options, earlier_tables, self.before.column_types,
+            options_of=self.options_of, known_ddl={name.lower(): ddl for name, ddl in self.known_ddl.items() if ddl},
         )  # fmt: skip
         if content.corrupt is not None and not reports:
             warn(f"mode=DROPMALFORMED: {content.corrupt}")
@@ -479,7 +463,7 @@ class _MicroBatch:
     ) -> None:
         """Add each table to the result, or why it cannot be read."""
         result.ddl = {str(name): events for name, events in content.ddl.items()}
-        result.records, result.bad_record_error = self._records, content.corrupt
+        result.records, result.bad_record_error = self.records, content.corrupt
         result._tolerant = lambda name, keys_alone: self._changes(  # noqa: SLF001
             parse_table(name), content, tolerant=True, keys_alone=keys_alone
         )
@@ -492,7 +476,7 @@ class _MicroBatch:
             elif name in content.errors:
                 _report(result, name, content.errors[name], on_table_error)
             elif name not in content.schemas:
-                nothing = self._records.sparkSession.createDataFrame([], to_spark(metadata_schema(self._options)))
+                nothing = self.records.sparkSession.createDataFrame([], to_spark(metadata_schema(self.options)))
                 result[str(name)] = nothing
             else:
                 changes = self._changes(name, content)
@@ -506,46 +490,42 @@ class _MicroBatch:
         self, name: TableName, content: FoundTables, *, tolerant: bool = False, keys_alone: bool = False
     ) -> DataFrame:
         """Return the changes of a table: of a record that was held back, only those that were not returned before."""
-        records = self._undecoded.where(sf.array_contains("_names", str(name).lower()))
+        records = self.named.where(sf.array_contains("_names", str(name).lower()))
         options = replace(self.options_of(name), tables=((name.database, name.table),))
         schema = content.schemas[name]
         if tolerant:
             on_key_only = "null" if keys_alone else options.on_handle_key_only
             options = replace(options, mode="PERMISSIVE", on_handle_key_only=on_key_only)
             schema = schema.append(pa.field(options.column_name_of_corrupt_record, pa.string()))
-        if self._held_from is not None:
+        if self.held_from is not None:
             given = options.ending_commit_ts
-            end = min(given, self._held_from) if isinstance(given, int) else self._held_from
+            end = min(given, self.held_from) if isinstance(given, int) else self.held_from
             options = replace(options, ending_commit_ts=end)
         parts = [(records, options)]
         # Also if nothing is held back now: `consistency` may have been `resolved` before.
-        if self._held_from is not None or self._has_held:
-            resolved = self._before.resolved_ts
+        if self.held_from is not None or self.has_held:
+            resolved = self.before.resolved_ts
             start = max(options.starting_commit_ts or 0, 0 if resolved is None else resolved + 1)
             parts = [
                 (records.where("not _held"), options),
                 (records.where("_held"), replace(options, starting_commit_ts=start)),
             ]
-        frames = []
-        for part, its_options in parts:
-            frames.append(decoded(part.select(RECORD.names), schema, None, its_options, self._unknown))
+        frames = (decoded(part.select(RECORD.names), schema, None, its, self.unknown) for part, its in parts)
         return reduce(DataFrame.union, frames)
 
     def held(self) -> DataFrame | None:
         """Return the records to hold back, undecoded; None if none are held back."""
-        undecoded, _ = records_of(self._records, self._options)
-        options, held_from = self._options, self._held_from
+        options, held_from = self.options, self.held_from
         if held_from is None:
             return None
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return held_back(batches, options, held_from)
 
-        return undecoded.mapInArrow(run, to_spark(RECORD))
+        return self.named.select(RECORD.names).mapInArrow(run, to_spark(RECORD))
 
 
 def _failure(changes: DataFrame) -> TiCDCSourceError | None:
-    """Decode the changes of a table, and return why that fails."""
     try:
         changes.write.format("noop").mode("overwrite").save()
     except PySparkException as error:

@@ -24,8 +24,6 @@ from ticdc_source.planning.definition_search import KnownDefinitions
 from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
 
-__all__ = ["TiCDCPartition", "read_partition"]
-
 # Versions of tables never change. Only the workers of protocols whose rows name them keep some.
 _DEFINITIONS = KnownDefinitions()
 
@@ -66,7 +64,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     topics = {each.topic for each in partition.ranges}
     search = None
     if spec.decoder.facts.definitions is not None:
-        state.learned.definitions |= _DEFINITIONS.of(topics)
+        state.learned.definitions |= _DEFINITIONS.of_topics(topics)
         search = state.learned.search = definition_search(spec.decoder, options, driver=False)
     if spec.decoder.facts.lacks_commit_ts:
         state.learned.previous = previous_rows(spec.decoder, options, driver=False)

@@ -26,7 +26,7 @@ from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merge
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.schema.tso import seconds
-from ticdc_source.spark.permission import check_permission
+from ticdc_source.spark.sync_state import check_permission
 
 
 class CrashError(Exception):

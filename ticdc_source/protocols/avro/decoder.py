@@ -15,6 +15,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
 from ticdc_source.protocols.avro.names import column_order, original_table, sanitized
@@ -140,18 +141,18 @@ class Avro(RowDecoder):
         if not len(events):
             return decoded
         chunk, positions = events.chunk, events.positions
-        place, last = (chunk.topic, chunk.partition), chunk.offsets[positions[-1]]
+        topic_partition, last = TopicPartition(chunk.topic, chunk.partition), chunk.offsets[positions[-1]]
         own = pc.fill_null(pc.greater_equal(decoded.commit_ts, 0), False)  # noqa: FBT003 (-1 on the native path)
         if own.true_count < len(events):
             first_known = own.index(True).as_py()
             before = None
             if learned is not None and first_known != 0:
-                before = learned.commit_ts_before(events.table, place, chunk.offsets[positions[0]])
+                before = learned.commit_ts_before(events.table, topic_partition, chunk.offsets[positions[0]])
             stated = pc.if_else(own, decoded.commit_ts, pa.scalar(None, pa.int64())).to_pylist()
             decoded.placed = pc.invert(own)
             decoded.commit_ts = pa.array(_filled(stated, events, decoded.failures, before), pa.int64())
         if learned is not None and own.true_count:
-            learned.remember_commit_ts(events.table, place, last, _last_of(decoded.commit_ts, own))
+            learned.remember_commit_ts(events.table, topic_partition, last, _last_of(decoded.commit_ts, own))
         return decoded
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
