@@ -23,7 +23,7 @@ __all__ = ["schema_by_id"]
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _NOT_FOUND = 404
-_REFUSALS = frozenset({401, 403, 407})
+_REFUSALS = frozenset({401, 403})
 _SUCCESS = range(200, 300)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.security import EndpointLogin, KerberosLogin, MSKLogin, PasswordLogin, TLSSettings
 from ticdc_source.sources.kafka.kafka_python import library
@@ -39,7 +41,7 @@ class LoginSession:
 
     def __init__(self, settings: ClientSettings, patience: Patience) -> None:
         login = settings.login
-        self._token: RenewedToken | None = None
+        self._provider: _Provider | None = None
         self.settings: library.Settings = {}
         if login is None:
             return
@@ -48,14 +50,15 @@ class LoginSession:
             self.settings["sasl_plain_username"] = login.username
             self.settings["sasl_plain_password"] = login.password.reveal()
         elif isinstance(login, KerberosLogin):
-            from ticdc_source.sources.kafka.kafka_python.kerberos import KerberosSession  # noqa: PLC0415 (as in `_provider`)
+            from ticdc_source.sources.kafka.kafka_python.kerberos import KerberosSession  # noqa: PLC0415 (only such a login needs it)
 
             self.settings["sasl_kerberos_name"] = KerberosSession(login, patience)
         else:
-            self._token = token_of(login, settings.bootstrap_servers, settings.tls)
-            self._token.wait(patience)
+            token = token_of(login, settings.bootstrap_servers, settings.tls)
+            token.wait(patience)
             extensions = dict(login.extensions) if isinstance(login, EndpointLogin) else {}
-            self.settings["sasl_oauth_token_provider"] = _provider(self._token, extensions)
+            self._provider = _Provider(token, extensions)
+            self.settings["sasl_oauth_token_provider"] = self._provider
 
     def replace_token(self, patience: Patience) -> bool:
         """Get another token, as brokers refuse this one; return whether another try may help.
@@ -64,7 +67,7 @@ class LoginSession:
             OptionError: the login is refused.
             KafkaUnavailableError: there is no token in time.
         """
-        return self._token is not None and self._token.replace(patience)
+        return self._provider is not None and self._provider.replace(patience)
 
 
 @lru_cache(maxsize=16)
@@ -91,19 +94,30 @@ if hasattr(os, "register_at_fork"):  # a thread that renews a token stays in the
     os.register_at_fork(after_in_child=token_of.cache_clear)
 
 
-def _provider(token: RenewedToken, extensions: dict[str, str]) -> object:
-    """Return what kafka-python asks for the token there is, and for SASL extensions."""
-    # Imported here: only such a login needs it.
-    from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415
+class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """What kafka-python asks for the token there is, and for SASL extensions."""
 
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-        def token(self) -> str:
-            try:
-                return token.value()
-            except TokenUnavailableError as error:
-                raise NoTokenError(str(error)) from None
+    def __init__(self, token: RenewedToken, extensions: dict[str, str]) -> None:
+        self._token = token
+        self._extensions = extensions
+        # Of the tokens that connections have used since the last refusal, the first: kafka-python does not say which of
+        # them a broker refuses, and only the one that there is now may be replaced.
+        self._used: str | None = None
 
-        def extensions(self) -> dict[str, str]:
-            return extensions
+    def token(self) -> str:
+        """Return the token's text."""
+        try:
+            value = self._token.value()
+        except TokenUnavailableError as error:
+            raise NoTokenError(str(error)) from None
+        self._used = self._used or value
+        return value
 
-    return Provider()
+    def extensions(self) -> dict[str, str]:
+        """Return SASL extensions, by name."""
+        return self._extensions
+
+    def replace(self, patience: Patience) -> bool:
+        """Get another token; see `LoginSession.replace_token`."""
+        refused, self._used = self._used, None
+        return self._token.replace(refused, patience)

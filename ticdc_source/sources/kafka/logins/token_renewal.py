@@ -12,7 +12,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
 from ticdc_source.errors import KafkaUnavailableError, OptionError
@@ -28,6 +29,7 @@ _RENEW_AT, _JITTER = 0.8, 0.05  # Java's sasl.login.refresh.window.factor and .j
 _NEW_SECONDS = 1.0
 # How long a client's IO thread waits for a renewal: an answer takes less, and its other requests are held up meanwhile.
 _MOMENT_SECONDS = 1.0
+_NO_TOKEN = "there is no token for the login"  # noqa: S105 (for log lines)
 
 
 class Token(NamedTuple):
@@ -92,14 +94,18 @@ class RenewedToken:
         """
         if self._is_valid:
             return
-        with self._asking:
+        with self._alone(patience):
             if not self._is_valid:  # another thread may have got one meanwhile
                 self._wait(patience)
 
-    def replace(self, patience: Patience) -> bool:
-        """Get another token, as brokers refuse this one. If it is new, another one would be refused too: it is dropped.
+    def replace(self, refused: str | None, patience: Patience) -> bool:
+        """Get another token, as brokers refuse one. If that is new, another one would be refused too: it is dropped.
 
         A token that is not new may have expired early: a machine that is asleep does not count the time.
+
+        Args:
+            refused: the text of the token; None if the client has used none since its last refusal.
+            patience: how long to wait.
 
         Returns:
             whether there is another one.
@@ -109,8 +115,8 @@ class RenewedToken:
             KafkaUnavailableError: there is no token in time.
         """
         refused_at = time.monotonic()
-        with self._asking:
-            if self._held.asked_at >= refused_at:  # another thread has just done it
+        with self._alone(patience):
+            if self._is_valid and self._held.value.reveal() != refused:  # it has been replaced since it was used
                 return True
             if refused_at - self._held.asked_at < _NEW_SECONDS:
                 self._held, self._ask_at = _NONE, -math.inf
@@ -126,8 +132,13 @@ class RenewedToken:
         """
         if time.monotonic() >= self._ask_at and self._asking.acquire(blocking=False):
             renewal = threading.Thread(target=self._renew, name="ticdc-login", daemon=True)
-            renewal.start()
-            renewal.join(_MOMENT_SECONDS)
+            try:
+                renewal.start()
+            except RuntimeError as error:  # the system gives no more threads
+                self._not_renewed(str(error))
+                self._asking.release()
+            else:
+                renewal.join(_MOMENT_SECONDS)
         if not self._is_valid:
             raise TokenUnavailableError(Cause(f"no token from {self._source}: {self._failure or 'it has expired'}"))
         return self._held.value.reveal()
@@ -136,8 +147,22 @@ class RenewedToken:
     def _is_valid(self) -> bool:
         return time.monotonic() < self._held.valid_until
 
+    @contextmanager
+    def _alone(self, patience: Patience) -> Iterator[None]:
+        """Let one thread ask at a time. Another one may take longer to ask than this one may wait."""
+        patience = patience.apart(_NO_TOKEN)
+        while not self._asking.acquire(timeout=patience.pause_ms / 1000):
+            patience.set_missing(f"{self._source} has not answered")
+            if patience.is_over:
+                raise self._unavailable(patience)
+            patience.log_if_due()
+        try:
+            yield
+        finally:
+            self._asking.release()
+
     def _wait(self, patience: Patience) -> None:
-        patience = patience.apart("there is no token for the login")
+        patience = patience.apart(_NO_TOKEN)
         self._pause_ms = float(self._times.retry_backoff_ms)
         while True:
             try:
@@ -147,25 +172,31 @@ class RenewedToken:
                 try:
                     patience.check()
                 except KafkaUnavailableError as end:
-                    msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
-                    raise KafkaUnavailableError(msg) from end
+                    raise self._unavailable(patience) from end
             else:
                 patience.answered()
                 return
             time.sleep(min(self._next_pause_ms(), patience.left_ms) / 1000)
+
+    def _unavailable(self, patience: Patience) -> KafkaUnavailableError:
+        msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
+        return KafkaUnavailableError(msg)
 
     def _renew(self) -> None:
         try:
             self._ask((self._times.connect_timeout_ms + self._times.read_timeout_ms) / 1000)
         except Exception as error:  # noqa: BLE001 (whatever an endpoint or a package does, there will be another try)
             # What others raise may hold a secret.
-            reason = str(error) if isinstance(error, (TokenUnavailableError, OptionError)) else type(error).__name__
-            if self._failure is None:
-                _log.warning("The login's token is not renewed, and will be tried again: %s", reason)
-            self._failure = reason
-            self._ask_at = time.monotonic() + self._next_pause_ms() / 1000
+            is_ours = isinstance(error, (TokenUnavailableError, OptionError))
+            self._not_renewed(str(error) if is_ours else type(error).__name__)
         finally:
             self._asking.release()
+
+    def _not_renewed(self, reason: str) -> None:
+        if self._failure is None:
+            _log.warning("The login's token is not renewed, and will be tried again: %s", reason)
+        self._failure = reason
+        self._ask_at = time.monotonic() + self._next_pause_ms() / 1000
 
     def _ask(self, seconds: float) -> None:
         asked_at = time.monotonic()
