@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, replace
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import kafka.errors
@@ -31,8 +31,7 @@ from ticdc_source.sources.kafka import KafkaFetcher
 from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import translated
-from ticdc_source.sources.kafka.kafka_python.readers import BatchReader
-from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits
+from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
 Polled = Mapping[Any, list[Iterator[Chunk]]]
@@ -51,6 +50,10 @@ class StubConsumer:
         self.visible, self.end, self.rng = visible, end, rng
         self.at = -1
         self.polls = 0
+        self._fetcher = SimpleNamespace(PartitionRecords=None)
+
+    def highwater(self, _partition: Any) -> None:
+        """What no test needs."""
 
     def assign(self, partitions: list[Any]) -> None:
         assert len(partitions) == 1
@@ -104,7 +107,9 @@ class StubClient:
 
     def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
         assert patience.left_ms <= 2000
-        return BatchReader(SliceLimits(limits, offset_range.end), self._consumer, offset_range, self.servers)
+        reader = BatchReader(self._consumer, limits, self.servers)
+        reader.begin(offset_range, limits)
+        return reader
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         assert not patience.is_over

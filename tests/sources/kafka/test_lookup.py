@@ -226,11 +226,11 @@ def test_an_answer_about_what_nobody_asked_for_is_ignored(monkeypatch: pytest.Mo
     patience = Patience("b:1", "a test", Limit(1000, "an option"))
     monkeypatch.setattr(NetworkClient, "__init__", lambda *_: None)
     monkeypatch.setattr(NetworkClient, "_isolation", IsolationLevel.READ_UNCOMMITTED, raising=False)
-    monkeypatch.setattr(NetworkClient, "_leader_epochs", {}, raising=False)
+    monkeypatch.setattr(NetworkClient, "leader_epochs", {}, raising=False)
     monkeypatch.setattr(NetworkClient, "_send", lambda *_: answer)
     client = NetworkClient(
         client_settings(stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}), driver=True), patience
     )
 
     assert client._list_offsets(1, {T0: LATEST}, patience) == {T0: 7}
-    assert client._leader_epochs == {T0: 3}
+    assert client.leader_epochs == {T0: 3}

@@ -9,9 +9,9 @@ import pytest
 from tests.support.record_batches import HEADER, made
 from ticdc_source.errors import DecodeError
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.kafka.batches.cut import Run, add_runs
 from ticdc_source.sources.kafka.batches.one_by_one import cut_records
 from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, RecordBatch
-from ticdc_source.sources.kafka.batches.runs import Run, add_runs
 
 MUTANTS = 4_000  # of each seed
 

@@ -22,7 +22,7 @@ from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.tls.context import tls_context
+from ticdc_source.sources.tls import tls_context
 
 pytestmark = pytest.mark.broker
 

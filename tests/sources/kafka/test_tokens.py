@@ -30,11 +30,10 @@ from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.secret import Secret
 from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
-from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession, token_of
-from ticdc_source.sources.kafka.logins.oauth import fetch_token
-from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenUnavailableError
+from ticdc_source.sources.kafka.kafka_python.consumers import login_settings
+from ticdc_source.sources.kafka.logins import RenewedToken, Token, TokenUnavailableError, fetch_token, token_of
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
-from ticdc_source.sources.tls.context import endpoint_context, tls_context
+from ticdc_source.sources.tls import endpoint_context, tls_context
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once
@@ -76,15 +75,15 @@ def config(server: TokenServer, **more: str) -> ClientSettings:
     )
 
 
-def session(settings: ClientSettings) -> LoginSession:
-    """Log in."""
-    return LoginSession(settings, patience())
+def session(settings: ClientSettings) -> dict[str, Any]:
+    """Log in; return kafka-python's settings of it."""
+    return login_settings(settings, patience())
 
 
 def test_what_the_broker_is_sent(server: TokenServer) -> None:
     """The first message has the token and the extensions, as RFC 7628 writes them."""
     jaas = server.jaas(more=' extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2"')
-    message = SaslMechanismOAuth(**session(config(server, sasl_jaas_config=jaas)).settings).auth_bytes()
+    message = SaslMechanismOAuth(**session(config(server, sasl_jaas_config=jaas))).auth_bytes()
 
     (token,) = server.tokens
     assert message == f"n,,\x01auth=Bearer {token}\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01".encode()
@@ -224,14 +223,15 @@ def test_a_token_that_has_been_replaced_meanwhile_is_kept(server: TokenServer) -
     clients = [session(settings) for _ in range(3)]
     (old,) = server.tokens
     for client in clients:
-        assert old.encode() in SaslMechanismOAuth(**client.settings).auth_bytes()
+        assert old.encode() in SaslMechanismOAuth(**client).auth_bytes()
+    providers = [client["sasl_oauth_token_provider"] for client in clients]
     token = token_of(cast("EndpointLogin", settings.login), settings.bootstrap_servers, settings.tls)
     token._held = token._held._replace(asked_at=-math.inf)  # it is old
 
-    assert [client.replace_token(patience()) for client in clients] == [True] * 3
+    assert [provider.replace(patience()) for provider in providers] == [True] * 3
     assert token.value() == server.tokens[-1] != old
-    SaslMechanismOAuth(**clients[0].settings).auth_bytes()
-    assert not clients[0].replace_token(patience())  # the new one is refused too
+    providers[0].token()
+    assert not providers[0].replace(patience())  # the new one is refused too
     assert len(server.tokens) == 2
 
 
@@ -622,7 +622,7 @@ def test_a_forked_process_renews_its_own_tokens() -> None:
     code = """
 import os
 from ticdc_source.options.security import MSKLogin
-from ticdc_source.sources.kafka.kafka_python.sasl import token_of
+from ticdc_source.sources.kafka.logins import token_of
 kept = token_of(MSKLogin(), (), None)
 child = os.fork()
 if child == 0:

@@ -18,9 +18,8 @@ from ticdc_source.planning.load import batch_options, infer_schema, plan_batch, 
 from ticdc_source.protocols import FORMATS
 from ticdc_source.sources.storage import CHECKPOINT, Changefeed, FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
-from ticdc_source.sources.storage.file_planner import FilePlanner
+from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, sampled
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
-from ticdc_source.sources.storage.selection import packed_files, sampled
 from ticdc_source.sources.stream_offsets import StreamLimits
 
 # Most folders of these tests need no `metadata`.

@@ -2,7 +2,7 @@
 
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster, report_loss
-from ticdc_source.sources.kafka.pool import FETCHERS, FetcherPool
+from ticdc_source.sources.kafka.source import FETCHERS, FetcherPool
 
 __all__ = [
     "DATA_LOSS",

@@ -26,9 +26,9 @@ from ticdc_source.sources.storage.paths import (
     data_file_name,
     directory_of,
     extension_of,
+    index_of,
     is_schema_file,
     parse_path,
-    stem_of,
 )
 
 __all__ = ["FileFetcher"]
@@ -42,7 +42,7 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
 
     Args:
         location: the folder of the changefeed.
-        files: the settings of files.
+        files: what the options say of files.
         settings: how to read.
         formats: the wire formats that have files, by their names.
         protocol: the wire format, for the messages of DDL and watermarks.
@@ -113,11 +113,9 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
 
     def _file(self, pattern: str, number: int) -> str | None:
         """Return the path of a file; None if it is gone. How wide its number is only the folder tells."""
-        directory = pattern.rpartition("/")[0]
-        for file in self._folder.files(directory):
+        for file in self._folder.files(index_of(pattern).directory):
             if parse_path(file.path) == DataFile(pattern, number):
-                digits = file.path.rpartition(".")[0].removeprefix(f"{directory}/{stem_of(pattern)}")
-                self._widths[pattern] = len(digits)
+                self._widths[pattern] = len(file.path) - (len(pattern) - len("%d"))
                 return file.path
         return None
 
@@ -181,11 +179,6 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         )
 
     def _lost(self, path: str) -> None:
-        """Report a file that is gone.
-
-        Raises:
-            DataLossError: `fail_on_data_loss` is on.
-        """
         msg = (
             f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a lifecycle "
             "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"

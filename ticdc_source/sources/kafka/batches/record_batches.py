@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from crc32c import crc32c
 
@@ -87,7 +87,7 @@ class RecordBatch:
         return (_2_63 if self.is_legacy else min(self.next_offset, _2_63)) - 1
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTransaction(Protocol):
     """A transaction that was aborted, as the answer to a fetch names it."""
 
     producer_id: int

@@ -54,9 +54,8 @@ class Answer(NamedTuple):
 class NotAnsweredError(Exception):
     """There is no answer; the text says why, and has no secret.
 
-    Attributes:
-        is_permanent: whether another try is likely to be in vain.
-        is_untrusted: whether the endpoint's certificate is the reason.
+    Another try is likely to be in vain if that `is_permanent`; the endpoint's certificate is the reason if that
+    `is_untrusted`.
     """
 
     def __init__(self, text: str, *, is_permanent: bool = False, is_untrusted: bool = False) -> None:
@@ -73,9 +72,9 @@ def fetch(
     """Return what an endpoint answers, whatever the status. It follows no redirection, which would send secrets on.
 
     Args:
-        request: the request.
+        request: what to ask.
         times: how long it may take.
-        context: the TLS context for `https`.
+        context: for `https`.
         proxies: by scheme, the URL of the proxy; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
@@ -89,11 +88,11 @@ def fetch(
     result: Answer | NotAnsweredError
     timer = threading.Timer(times.whole, handler.end)
     timer.daemon = True
-    timer.start()
     try:
+        timer.start()
         with opener.open(request, timeout=min(times.connect, times.whole)) as response:
             result = Answer(response.status, response.read(_MOST_BYTES))
-    except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
+    except (OSError, http.client.HTTPException, ValueError, OverflowError, RuntimeError) as error:
         result = _failure(error)
     finally:
         timer.cancel()
@@ -166,10 +165,8 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         self.is_over = True
         connected = self._socket or (self._connection and self._connection.sock)
         if connected:
-            with suppress(OSError):
-                socket.socket.shutdown(
-                    connected, socket.SHUT_RDWR
-                )  # an SSLSocket's own would confuse who reads from it
+            with suppress(OSError):  # an SSLSocket's own method would confuse who reads from it
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 
 def _failure(error: Exception) -> NotAnsweredError:
@@ -190,6 +187,8 @@ def _failure(error: Exception) -> NotAnsweredError:
     if isinstance(reason, (http.client.InvalidURL, ValueError, OverflowError)):  # UnicodeError is a ValueError
         text = "HTTP cannot send this request: check the ports and characters in its URL, its login and the proxy's URL"
         return NotAnsweredError(f"{text} (other than ASCII, such as ä, is written %C3%A4)", is_permanent=True)
+    if isinstance(reason, RuntimeError):
+        return NotAnsweredError("the system gives no more threads")
     tunnel = _TUNNEL.match(str(reason))
     if tunnel is not None:
         return _refused_by_proxy(int(tunnel[1]))
