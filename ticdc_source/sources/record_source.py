@@ -79,8 +79,11 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connections; the next range connects again."""
+        """Close the connections, if there are any; the next range connects again."""
         ...
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class StreamPlanner(Protocol):

@@ -38,9 +38,7 @@ class _StoreError(ValueError):
 def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
     """Build a TLS context, once: kafka-python would retry a file that it cannot read until the time is over.
 
-    Args:
-        tls: the settings.
-        prefix: begins the names of the options that they come from, for errors.
+    Errors name the options that the settings come from, which begin with `prefix`.
 
     Raises:
         AccessRefusedError: a certificate or key cannot be loaded, or a package is missing that reads its store.
@@ -61,10 +59,9 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
 
 
 def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
-    """Build the TLS context for a token endpoint: a public authority may have signed its certificate, or the brokers'.
+    """Build the TLS context for a token endpoint, given the brokers' settings, of which the trusted certificates count.
 
-    Args:
-        tls: as for `tls_context`; only the trusted certificates count.
+    A public authority may have signed the endpoint's certificate, too.
 
     Raises:
         AccessRefusedError: as for `tls_context`.

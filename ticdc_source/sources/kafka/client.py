@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 __all__ = [
@@ -141,9 +141,7 @@ class Client(Protocol):
         ...
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        """Return where a leader epoch ends in the log of each partition's leader: where its first later one begins.
-
-        It is -1 where the leader does not know.
+        """Return where a leader epoch ends in the log of each partition's leader; -1 where the leader does not know.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
@@ -156,7 +154,7 @@ class Client(Protocol):
         """Return the topic's id as the broker knows it that each partition was read from, where it is known."""
         ...
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> PartitionReader:
+    def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> PartitionReader:
         """Return a reader that starts at the start of the range. It ends the reader before it.
 
         It may return a few records behind the end of the range.
@@ -256,11 +254,8 @@ class RetryingClient:
     ) -> Answer:
         """Return the answer to a request; retry with a new client while brokers do not answer.
 
-        Args:
-            request: sends the request with a client.
-            retries: how often to retry a request that brokers answered with an error.
-            interval_ms: the pause before each of these retries.
-            patience: how long to wait for a connection and the answer together; by default for each as said above.
+        A request that brokers answered with an error is sent again `retries` times, `interval_ms` apart. `patience` is
+        for the connection and the answer together; by default each has its own, as said above.
 
         Raises:
             TiCDCSourceError: whatever `request` raises; KafkaUnavailableError if the deadline has passed.

@@ -247,10 +247,7 @@ class RenewedToken:
 def token_of(login: EndpointLogin | MSKLogin, servers: tuple[str, ...], tls: TLSSettings | None) -> RenewedToken:
     """Return the token of a login, one for all clients of a process: a worker makes many.
 
-    Args:
-        login: whose.
-        servers: the bootstrap servers.
-        tls: the settings of TLS at the brokers.
+    `tls` is that of the brokers, for an endpoint without settings of its own.
     """
     if isinstance(login, MSKLogin):
         return RenewedToken(lambda seconds: _sign_token(login, servers, seconds), "AWS", _AWS_ADVICE, login.times)
@@ -283,12 +280,7 @@ def _shown(endpoint: str) -> str:
 
 
 def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], seconds: float) -> Token:
-    """Get a token from an endpoint, or from the file that the login names instead.
-
-    Args:
-        login: where, and whose.
-        context: makes the TLS context for the endpoint.
-        seconds: how long it may take.
+    """Get a token from an endpoint, in so many seconds, or from the file that the login names instead.
 
     Raises:
         AccessRefusedError: the endpoint refuses, or is none.
@@ -403,16 +395,11 @@ def _said(body: bytes, login: EndpointLogin) -> str:
 
 
 def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token:
-    """Sign a token for Amazon MSK.
-
-    Args:
-        login: with whose credentials.
-        servers: the bootstrap servers: their names have the region.
-        seconds: how long AWS's services may take to answer.
+    """Sign a token for Amazon MSK; the bootstrap servers' names have the region.
 
     Raises:
         AccessRefusedError: a package, credentials or the region are missing, or AWS refuses.
-        TokenUnavailableError: AWS does not answer now.
+        TokenUnavailableError: AWS does not answer in time.
     """
     try:
         import botocore.session  # noqa: PLC0415 (optional packages)

@@ -173,14 +173,10 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._of_existing(lambda client, patience: client.ends_of_epochs(epochs, patience))
 
     def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> Offsets:
-        """Return the offset of each partition's first record at or after a time.
-
-        Args:
-            times: the times, in milliseconds since the epoch.
-            or_latest: whether to return the end offset of a partition without such a record, instead of failing.
+        """Return the offset of each partition's first record at or after a time, in milliseconds since the epoch.
 
         Raises:
-            OptionError: a partition has no such record, and `or_latest` is off.
+            OptionError: a partition has no such record, and `or_latest`, which means its end offset, is off.
             DataLossError: a partition no longer exists.
         """
         offsets = self._offsets(times)

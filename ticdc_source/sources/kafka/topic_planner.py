@@ -117,13 +117,9 @@ def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tup
 
 
 class _LeaderEpochs:
-    """The epochs of the leaders as of the last look-up, and where earlier epochs end in the logs of these leaders.
+    """The epochs of the leaders as of the last look-up (`current`), and where earlier ones end in these leaders' logs.
 
-    Args:
-        ends_of: asks the leader of each partition where the given epoch ends in its log; -1 if it does not know.
-
-    Attributes:
-        current: the epochs, as far as they are known.
+    `ends_of` asks the leader of each partition where the given epoch ends in its log; -1 if it does not know.
     """
 
     def __init__(self, ends_of: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> None:
@@ -159,13 +155,7 @@ class _LeaderEpochs:
 
 @dataclass
 class TopicPlanner:
-    """The `StreamPlanner` of topics.
-
-    Attributes:
-        report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
-        members: returns more members of the end of a micro-batch; see `OffsetMembers`.
-        clock: a monotonic clock, in seconds.
-    """
+    """The `StreamPlanner` of topics; `report_loss` raises unless `failOnDataLoss` is off."""
 
     lookup: _Lookup
     limits: StreamLimits
@@ -281,10 +271,8 @@ class TopicPlanner:
     def _look(self, checkpointed: Iterable[TopicPartition] = ()) -> Offsets:
         """Return the ends of all topic partitions; look them up if the last answer is too old.
 
-        Topic IDs come with the same look-up. Spark asks some 90 times a second while a stream is idle.
-
-        Args:
-            checkpointed: partitions in the checkpoint, which a process looks for when it first lists partitions.
+        Topic ids come with the same look-up. Spark asks some 90 times a second while a stream is idle. A process looks
+        for the partitions in the checkpoint when it first lists partitions.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)

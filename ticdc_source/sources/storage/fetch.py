@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 
 from ticdc_source.errors import DataLossError, warn
 from ticdc_source.kernels.arrays import Binaries
@@ -17,6 +16,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.record_source import Fetcher
 from ticdc_source.sources.storage.changefeed import CHECKPOINT
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 from ticdc_source.sources.storage.files import Folder
@@ -37,16 +37,10 @@ _log = logging.getLogger(__name__)
 _NO_TIME = -1
 
 
-class FileFetcher(AbstractContextManager["FileFetcher"]):
+class FileFetcher(Fetcher):
     """The `Fetcher` for files. An offset of a directory is the number of a file, less 1.
 
-    Args:
-        location: the folder of the changefeed.
-        files: what the options say of files.
-        settings: how to read.
-        formats: the wire formats that have files, by their names.
-        protocol: the wire format, for the messages of DDL and watermarks.
-        max_rows: how many rows of each file to read; None for all.
+    DDL and watermarks become messages of the protocol, if it is known. `max_rows` is for each file.
     """
 
     def __init__(
@@ -66,9 +60,6 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self._own_format = formats.get(protocol or "") or next(iter(formats.values()))
         self._max_rows = max_rows
         self._widths: dict[str, int] = {}  # of the numbers, by pattern
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def library(self) -> str:

@@ -37,10 +37,9 @@ class FilePlanner:
     """The `StreamPlanner` of files.
 
     Files are read in the order of their table versions, across all tables, as TiCDC writes them. A checkpoint-ts is
-    read after all files that the same look found.
+    read after all files that the same look found. `report_loss` raises unless `failOnDataLoss` is off.
 
     Attributes:
-        report_loss: called with a reason if files are gone; it raises unless `failOnDataLoss` is off.
         begins_at_end: whether a new stream skips the files that exist.
         waits_for_data_file: whether to plan no file until there is a data file, whose name tells the protocol.
         clock: a monotonic clock, in seconds.
@@ -285,10 +284,8 @@ def packed_files(
 ) -> list[list[OffsetRange]]:
     """Return the files of each input partition, in order: up to 32 MiB together, or one larger file. No file is split.
 
-    Args:
-        ranges: the files.
-        sizes: see `Look.sizes`. A data file of unknown size counts as 32 MiB; schema files and `metadata` as 0.
-        min_partitions: the option `minPartitions`; it lowers the 32 MiB.
+    `minPartitions` lowers the 32 MiB. A data file of unknown size (`Look.sizes`) counts as so many; schema files and
+    `metadata` as 0.
     """
     files = [
         (each._replace(start=start, end=start + 1), _size_of(each.topic, start + 1, sizes))

@@ -16,7 +16,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.record_source import OffsetMembers, RecordSource, WireFormats
+from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
 from ticdc_source.sources.storage.fetch import FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings
@@ -158,7 +158,7 @@ class FileSource(RecordSource):
         protocol: str | None = None,
         max_rows: int | None = None,
         driver: bool = True,  # noqa: ARG002 (both open files alike)
-    ) -> FileFetcher:
+    ) -> Fetcher:
         """Return a fetcher for files."""
         return FileFetcher(
             self._location,
@@ -175,7 +175,7 @@ class FileSource(RecordSource):
         protocol: str,
         *,
         fresh: bool,  # noqa: ARG002 (nothing is kept)
-    ) -> AbstractContextManager[FileFetcher]:
+    ) -> AbstractContextManager[Fetcher]:
         """Return a fetcher for files."""
         return self.fetcher(settings, protocol=protocol)
 

@@ -12,6 +12,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches.decompress import Decompressed
 from ticdc_source.sources.kafka.batches.one_by_one import check_offset, cut_records, offset_of
@@ -20,44 +21,19 @@ from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, F
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import CutRecords
 
-__all__ = ["ChunkLimits", "Run", "add_runs", "between", "chunks_of"]
+__all__ = ["Run", "add_runs", "between", "chunks_of"]
 
 _CODEC = 0x07  # of the attributes
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkLimits:
-    """How large a chunk is.
-
-    Attributes:
-        max_records: records in a chunk at most.
-        max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
-        include_headers: whether chunks have headers.
-        max_record_bytes: bytes of a record of a compressed record batch at most; see `FetchSettings`.
-        native: whether the native path cuts, if it is there.
-    """
-
-    max_records: int
-    max_bytes: int
-    include_headers: bool
-    max_record_bytes: int = 72 << 20
-    native: bool = True
-
-
 def chunks_of(
-    fetched: Fetched, batches: Iterable[RecordBatch], damage: str | None, limits: ChunkLimits, end: int
+    fetched: Fetched, batches: Iterable[RecordBatch], damage: str | None, limits: FetchSettings, end: int
 ) -> Iterator[Chunk]:
     """Cut chunks out of record batches, from the requested offset on; none is empty.
 
-    The records before a damaged one are yielded before the error is raised. A few records behind `end` may be yielded.
-
-    Args:
-        fetched: what was fetched.
-        batches: its record batches.
-        damage: what is wrong behind them, None if nothing is.
-        limits: how large a chunk is.
-        end: the offset from which on no record is needed.
+    The records before a damaged one are yielded before the error is raised: `damage` is what is wrong behind the
+    batches, if anything. No record is needed from `end` on, and a few from there may be yielded.
 
     Raises:
         DecodeError: a checksum is wrong, bytes are no record, or a batch is compressed with an unknown codec. The error
@@ -100,7 +76,7 @@ class _Cutter:
         chunk: the one that is being filled.
     """
 
-    def __init__(self, fetched: Fetched, limits: ChunkLimits) -> None:
+    def __init__(self, fetched: Fetched, limits: FetchSettings) -> None:
         self._fetched = fetched
         self._limits = limits
         self._bytes_left = 0  # in the chunk
@@ -279,15 +255,7 @@ def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes
 
 @dataclass(slots=True)
 class Run:
-    """Records of one batch, one behind the other.
-
-    Attributes:
-        batch: the record batch that holds them.
-        data: the bytes that they lie in.
-        begin: the index of the first one's first byte.
-        end: the index behind the last one's last byte.
-        count: how many they are.
-    """
+    """So many records of one batch, one behind the other in `data[begin:end]`."""
 
     batch: RecordBatch
     data: bytes
@@ -297,16 +265,10 @@ class Run:
 
 
 def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: int) -> bool:
-    """Append the records of some runs to a chunk: all of them, or none.
+    """Append the records of some runs to a chunk by the native path, and return whether that is done: all or none.
 
-    Args:
-        native: the extension module.
-        runs: the records.
-        chunk: the chunk.
-        previous: the offset of the record before these, also if that one is not in the chunk; -1 for none.
-
-    Returns:
-        whether they were appended; if not, some record is damaged or unusual.
+    Nothing is reported here: damaged and unusual records are left to `cut_records`, which is the specification.
+    `previous` is the offset of the record before these, also if that one is not in the chunk; -1 for none.
     """
     data, begins = _joined(runs)
     record_runs = [

@@ -208,10 +208,10 @@ _SIZE_BYTES = 4  # an answer begins with its length
 
 
 class Receiver:
-    """Reads a connection, and replaces its parser's `receive_bytes`.
+    """Reads a broker's answers from the socket into the memory that they are decoded from.
 
-    Args:
-        parser: the connection's parser; nothing may have arrived yet.
+    kafka-python's parser takes bytes as they arrive, and copies them five times before it decodes them. This replaces
+    the parser's `receive_bytes`; nothing may have arrived yet.
     """
 
     def __init__(self, parser: library.Parser) -> None:

@@ -26,11 +26,11 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from kafka.protocol.metadata import MetadataRequest
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition, listed
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times
@@ -97,7 +97,7 @@ class NetworkClient:
         self._client.close()
         self._manager.close_sockets()
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
+    def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
         """Return a reader; see `Client.reader`."""
         with our_errors(self.servers):
             # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
@@ -221,10 +221,7 @@ class NetworkClient:
     ) -> dict[TopicPartition, int]:
         """Ask the leader of each partition until all have answered.
 
-        Args:
-            request: asks a leader about its partitions; returns the offsets of those that it answered for.
-            asked: what to ask for, by partition.
-            patience: how long to wait.
+        `request` asks a leader about its partitions, and returns the offsets of those that it answered for.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
@@ -348,10 +345,7 @@ class NetworkClient:
     ) -> Any:
         """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
 
-        Args:
-            new_request: makes the request; each broker gets one in the version that it knows.
-            patience: how long to wait.
-            first: the broker to ask before the others.
+        Each gets a request in the version that it knows, and `first` is asked before the others.
         """
         try_ms = _TRY_MS
         while True:

@@ -18,10 +18,11 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.record.legacy_records import LegacyRecordBatch
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits, chunks_of
+from ticdc_source.sources.kafka.batches.cut import chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
@@ -42,7 +43,7 @@ class SliceLimits:
         batch_end: where the last record batch that was taken ends, -1 if the consumer has moved since.
     """
 
-    chunk: ChunkLimits
+    chunk: FetchSettings
     end: int
     highwater: Callable[[TopicPartition], int | None] = lambda _: None
     batch_end: int = -1
@@ -143,19 +144,16 @@ def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyReco
 class BatchReader:
     """Reads one topic partition after the other with a consumer, whose polls return iterators over chunks from now on.
 
-    Args:
-        consumer: the consumer; nothing else may use it.
-        limits: how large a chunk is.
-        servers: the bootstrap servers, for messages.
+    Nothing else may use the consumer.
     """
 
-    def __init__(self, consumer: library.Consumer, limits: ChunkLimits, servers: str) -> None:
+    def __init__(self, consumer: library.Consumer, limits: FetchSettings, servers: str) -> None:
         self._consumer = consumer
         self._servers = servers
         self._slices = SliceLimits(limits, 0, consumer.highwater)
         consumer._fetcher.PartitionRecords = functools.partial(Slice, self._slices)  # noqa: SLF001
 
-    def begin(self, offset_range: OffsetRange, limits: ChunkLimits) -> None:
+    def begin(self, offset_range: OffsetRange, limits: FetchSettings) -> None:
         """Read another range from now on."""
         self._slices.chunk, self._slices.end = limits, offset_range.end
         self._topic_partition = KafkaTopicPartition(*offset_range.topic_partition)
