@@ -13,6 +13,7 @@ import pyarrow as pa
 from benchmarks.corpus import Message
 from benchmarks.load import record_batch
 from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -23,7 +24,6 @@ from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.batches.cut import chunks_of as chunks_of_batches
 from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches
 from ticdc_source.sources.kafka.kafka_python.slicing import legacy_records
@@ -112,7 +112,7 @@ def answers_of(messages: Iterable[Message]) -> Iterator[Answer]:
 
 def cut(answers: Iterable[Answer], protocol: str) -> Iterator[Chunk]:
     """Yield the chunks of a broker's answers, as a worker cuts them, checksums included."""
-    limits = ChunkLimits(
+    limits = FetchSettings(
         max_records=PROTOCOLS[protocol].facts.chunk_records, max_bytes=_CHUNK_BYTES, include_headers=False
     )
     for start, end, data in answers:

@@ -25,7 +25,7 @@ KINDS_OF_SOURCES = frozenset({"FilePlanner", "FileSource", "KafkaSource", "Topic
 # kafka-python has no types, and each request has a response of its own.
 MAY_BE_ANY = frozenset(
     {
-        *(f"{CLIENT_LIBRARY}.network_client.{name}" for name in ("_ask", "_send")),
+        *(f"{CLIENT_LIBRARY}.network_client.{name}" for name in ("_ask", "_ask_leader", "_send")),
         f"{PACKAGE}.schema.json_text.loads",  # as json.loads
     }
 )
@@ -484,9 +484,9 @@ def test_imports_follow_the_layers() -> None:
         (untyped, "schema.types", "def of(value: Any) -> int: ...", "schema.types.of has Any in its signature"),
         (
             wall_clock,
-            "sources.kafka.pool",
+            "sources.kafka.source",
             "import time\ndef idle():\n    return time.time()",
-            "kafka.pool.idle reads the wall",
+            "kafka.source.idle reads the wall",
         ),
         (wall_clock, "spark.worker", "", "worker._task_facts does not read the wall clock any more"),
     ],

@@ -200,6 +200,15 @@ def sasl(mechanism: str, text: str, protocol: str = "SASL_PLAINTEXT") -> dict[st
         ("PLAIN", jaas("plain.PlainLoginModule", "username=me\n  password=pw ;\n"), "me", "pw"),
         ("PLAIN", jaas("plain.PlainLoginModule", r'username="me" password="a\"b\\c;=";'), "me", 'a"b\\c;='),
         ("PLAIN", jaas("plain.PlainLoginModule", 'password="" x=1 username="me";'), "me", ""),
+        (
+            "PLAIN",
+            jaas("plain.PlainLoginModule", r"""username='me' password='it\'s \101\60\7 \a;\v\8';"""),
+            "me",
+            "it's A0\a \a;\v8",
+        ),
+        ("PLAIN", jaas("plain.PlainLoginModule", '"username"="me" password="a//b /* c";'), "me", "a//b /* c"),
+        ("PLAIN", jaas("plain.PlainLoginModule", "// of me\n username=me /* ; */ password=pw; // end"), "me", "pw"),
+        ("PLAIN", '"a.PlainLoginModule" "required" username="me"password="pw";', "me", "pw"),
         ("PLAIN", jaas("plain.PlainLoginModule", 'username="me" password="pässwörd";'), "me", "pässwörd"),
     ],
 )
@@ -215,6 +224,7 @@ def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> Non
         ("PLAIN", jaas("plain.PlainLoginModule").rstrip(";"), "is not of the form"),
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" password="{SECRET};'), "is not of the form"),
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" "{SECRET}";'), "is not of the form"),
+        ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" password=https://{SECRET};'), "is not of the form"),
         (
             "PLAIN",
             jaas("plain.PlainLoginModule", f'username=me password="{SECRET}"; more;'),

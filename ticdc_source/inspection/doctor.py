@@ -34,7 +34,7 @@ from ticdc_source.protocols import decoder_of
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.probe import Probe, Spoken, probe, speaks_tls
-from ticdc_source.sources.tls.context import tls_context
+from ticdc_source.sources.tls import tls_context
 
 __all__ = ["diagnose"]
 

@@ -37,14 +37,16 @@ __all__ = [
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
 _JAAS = "kafka.sasl.jaas.config"
 _FORM = '<login module> required <name>="…" <name>="…";, such as <login module> required username="…" password="…";'
-_WORD = r"""[^\s"'=;]+"""
-_VALUE = rf"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|{_WORD}(?=[\s;]|$))"""
-_ENTRY = rf"\s*({_WORD})\s*=\s*({_VALUE})"
-_MODULE = re.compile(
-    rf"({_WORD})\s+(?:required|requisite|sufficient|optional)(?=[\s;])((?:\s*{_WORD}\s*=\s*{_VALUE})*)\s*;",
-    re.IGNORECASE,
+# What Java's StreamTokenizer makes of the text (Kafka's JaasConfig sets it up), but words may have characters that it
+# has only in quotes, such as a password's.
+_TOKEN = re.compile(
+    r"""(?:\s|//[^\r\n]*|/\*.*?\*/)*(?:"(?P<double>(?:[^"\\\r\n]|\\.)*)"|'(?P<single>(?:[^'\\\r\n]|\\.)*)'"""
+    r"""|(?P<word>(?:[^\s"'=;/]|/(?![/*]))+)(?=[\s=;/]|$)|(?P<sign>[=;])|(?P<end>$))""",
+    re.DOTALL,
 )
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class _LoginModule(NamedTuple):
@@ -452,14 +454,30 @@ def _unknown_entry(name: str, names: Iterable[str]) -> OptionError:
 
 
 def _parse_jaas(text: str) -> _LoginModule:
-    match = _MODULE.fullmatch(text.strip())
-    if match is None:
-        msg = f"Option '{_JAAS}' is not of the form: {_FORM}"
-        raise OptionError(msg)
-    return _LoginModule(_last(match[1]), {name: _unquoted(value) for name, value in re.findall(_ENTRY, match[2])})
+    tokens = _tokens(text)
+    if tokens is not None and [sign for sign, _ in tokens[:2]] == [False, False] and tokens[-1] == (True, ";"):
+        (_, name), (_, flag), *entries = tokens[:-1]
+        keys, equals, values = entries[::3], entries[1::3], entries[2::3]
+        are_words = not any(sign for sign, _ in (*keys, *values))
+        if flag.lower() in _FLAGS and are_words and len(keys) == len(values) and equals == [(True, "=")] * len(keys):
+            return _LoginModule(_last(name), {key: value for (_, key), (_, value) in zip(keys, values, strict=True)})
+    msg = f"Option '{_JAAS}' is not of the form: {_FORM}"
+    raise OptionError(msg)
 
 
-def _unquoted(value: str) -> str:
-    if value[0] not in "\"'":
-        return value
-    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), value[1:-1])
+def _tokens(text: str) -> list[tuple[bool, str]] | None:
+    """Return the words, without their quotes, and the signs; the first member says which. None if it has others."""
+    tokens: list[tuple[bool, str]] = []
+    at = 0
+    while match := _TOKEN.match(text, at):
+        at, kind = match.end(), str(match.lastgroup)
+        if kind == "end":
+            return tokens
+        word = match[kind]
+        tokens.append((kind == "sign", word if kind in {"word", "sign"} else _ESCAPE.sub(_unescaped, word)))
+    return None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    digits = escape[1]
+    return chr(int(digits, 8)) if digits.isdecimal() and digits < "8" else _ESCAPED.get(digits, digits)

@@ -26,8 +26,6 @@ class Chunk:
     """A bounded run of records of one topic partition, in offset order.
 
     Attributes:
-        topic: the topic.
-        partition: the topic partition.
         offsets: one per record, rising, not always by one; a range if always by one and the native path cut them.
         timestamps: Kafka's record timestamps, in milliseconds since the epoch; -1 for none.
         keys: the records' keys; None is Kafka's null, b"" an empty key.

@@ -32,10 +32,6 @@ def why_unreadable(error: Exception) -> str:
 def check_regular(protocol: str | Sequence[str], path: str) -> None:
     """Refuse what is no file before it is opened: to open a FIFO waits for a writer, and a device has no end.
 
-    Args:
-        protocol: the protocol of its storage, as fsspec names it.
-        path: its path.
-
     Raises:
         OSError: it is a FIFO, a socket or a device.
     """

@@ -69,11 +69,8 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
         """Report topics that were deleted and created again since it was planned to read them.
 
-        To be called when everything has been read: whatever came before belongs to the topics of then. A broker before
-        Kafka 2.8 has no topic ids, and nothing is noticed.
-
-        Args:
-            planned: the id that the topic of each partition that was read had.
+        To be called when everything has been read: whatever came before belongs to the topics of then, whose ids
+        `planned` has. A broker before Kafka 2.8 has no topic ids, and nothing is noticed.
 
         Raises:
             DataLossError: a topic has another id, and `fail_on_data_loss` is on.
@@ -82,8 +79,11 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connections; the next range connects again."""
+        """Close the connections, if there are any; the next range connects again."""
         ...
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class StreamPlanner(Protocol):
@@ -98,8 +98,8 @@ class StreamPlanner(Protocol):
 
         Args:
             start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
-            max_offsets: the maximum number of offsets to read; None for all.
-            min_offsets: the number of offsets to wait for; None for none.
+            max_offsets: how many offsets, or files, to read at most.
+            min_offsets: how many to wait for.
 
         Raises:
             DataLossError: what was not read is gone, and `failOnDataLoss` is on.
@@ -165,10 +165,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         """
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:  # noqa: ARG002 (for others)
-        """Return the wire format, if something beside the messages tells it.
-
-        Args:
-            offsets_read: the topic partitions of a stream's offset.
+        """Return the wire format, if something beside the messages or the partitions of a stream's offset tells it.
 
         Raises:
             OptionError: the option `protocol` contradicts it.
@@ -188,10 +185,7 @@ class RecordSource(AbstractContextManager["RecordSource"]):
 
     @abstractmethod
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:
-        """Return the ranges of which the first and last records tell the schema.
-
-        Args:
-            batch: whether the options are valid for a batch read. If not, all records may be read.
+        """Return the ranges of which the first and last records tell the schema: all there are if it is no batch.
 
         Raises:
             OptionError, DataLossError: as `batch_ranges`.
@@ -248,35 +242,20 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     def fetcher(
         self, settings: FetchSettings, *, protocol: str | None = None, max_rows: int | None = None, driver: bool = True
     ) -> Fetcher:
-        """Return a fetcher.
-
-        Args:
-            settings: how to read.
-            protocol: the wire format; None if it is not known.
-            max_rows: of one file, how many rows to read; None for all.
-            driver: whether it is for the driver, or for a worker.
-        """
+        """Return a fetcher, for the driver or a worker; of each file it reads `max_rows` at most."""
 
     @abstractmethod
     def task_fetcher(self, settings: FetchSettings, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
         """Return a context manager whose value is a fetcher. The next task of the process reuses its connections.
 
-        Args:
-            settings: how to read.
-            protocol: the wire format.
-            fresh: whether to open new connections, because a retried task must not meet the same fault again.
+        With `fresh` it has new connections, because a retried task must not meet the same fault again.
         """
 
     # Where a stream is.
 
     @abstractmethod
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
-        """Return what plans a stream.
-
-        Args:
-            limits: how long to wait.
-            members: see `OffsetMembers`; None for a source that is one log.
-        """
+        """Return what plans a stream; see `OffsetMembers` (None for a source that is one log)."""
 
     def commit(self, offsets: Offsets) -> None:
         """Show others how far a stream is, if the options ask for it. It never fails."""
@@ -284,25 +263,12 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     # What loss means.
 
     def report_loss(self, reason: str) -> None:
-        """Report that records are gone.
-
-        Raises:
-            DataLossError: `failOnDataLoss` is on.
-        """
+        """Report that records are gone, as an error unless `failOnDataLoss` is off."""
         report_loss(reason, fail=self._options.fail_on_data_loss, begin=self.loss)
 
 
 def report_loss(reason: str, *, fail: bool, begin: str) -> None:
-    """Report lost records: as an error, or as a warning.
-
-    Args:
-        reason: what is lost.
-        fail: whether it is an error.
-        begin: how the error begins.
-
-    Raises:
-        DataLossError: `fail` is on.
-    """
+    """Report lost records: as an error that begins with `begin` if `fail` is on, else as a warning."""
     if fail:
         raise DataLossError(begin + reason)
     warn(f"Data has been lost (failOnDataLoss is off, what is left is read): {reason}")

@@ -18,18 +18,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ticdc_source.options.offsets import from_json_dict, ids_from_json
+from ticdc_source.options.offsets import from_json_dict, ids_from_json, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
 __all__ = [
     "EPOCHS",
     "IDS",
     "INITIAL",
-    "START",
     "MinimumWait",
     "OffsetJSON",
     "Offsets",
     "StreamLimits",
+    "end_offset",
+    "initial_offset",
     "offsets_of",
     "start_offsets",
     "topic_ids_of",
@@ -43,15 +44,10 @@ OffsetJSON = dict[str, Any]
 
 
 class StreamLimits(NamedTuple):
-    """Two time limits of a stream, in seconds.
+    """Two time limits of a stream, in seconds."""
 
-    Attributes:
-        max_delay: how long to wait for the minimum number of offsets (`maxTriggerDelay`).
-        min_interval: how long a look-up stays valid (`fetchOffset.minIntervalMs`).
-    """
-
-    max_delay: float = 900.0
-    min_interval: float = 0.2
+    max_delay: float = 900.0  # to wait for the minimum number of offsets (`maxTriggerDelay`)
+    min_interval: float = 0.2  # while a look-up stays valid (`fetchOffset.minIntervalMs`)
 
 
 class MinimumWait:
@@ -61,13 +57,9 @@ class MinimumWait:
         self._since: float | None = None
 
     def must_wait(self, backlog: int, least: int, max_delay: float, now: float) -> bool:
-        """Return whether to wait.
+        """Return whether to wait for `least` offsets; if there is one at least, for `max_delay` seconds.
 
-        Args:
-            backlog: the number of new offsets.
-            least: the number to wait for.
-            max_delay: for how long to wait if there is one at least, in seconds.
-            now: a monotonic clock, in seconds.
+        The time is that of a monotonic clock.
         """
         if self._since is None:
             self._since = now
@@ -75,6 +67,18 @@ class MinimumWait:
             self._since = now
             return False
         return True
+
+
+def initial_offset(offsets: Offsets) -> OffsetJSON:
+    """Return where a new stream starts, as checkpoint JSON."""
+    return {INITIAL: True, **to_json_dict(offsets)}
+
+
+def end_offset(start: OffsetJSON, end: OffsetJSON) -> OffsetJSON:
+    """Return an end that follows `start`; the first one also holds where the stream started."""
+    if not start.get(INITIAL):
+        return end
+    return {START: {name: start[name] for name in start if name != INITIAL}, **end}
 
 
 def offsets_of(offset: OffsetJSON) -> Offsets:

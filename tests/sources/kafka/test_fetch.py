@@ -5,12 +5,13 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, replace
-from types import MappingProxyType
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import kafka.errors
 import pytest
 
+from tests.sources.kafka.reading import StandIn
 from tests.support.captured import make_options
 from tests.support.seeds import each_seed
 from ticdc_source.errors import (
@@ -18,7 +19,6 @@ from ticdc_source.errors import (
     DataLossError,
     DecodeError,
     KafkaUnavailableError,
-    OptionError,
     TiCDCSourceError,
 )
 from ticdc_source.options.fetching import FetchSettings
@@ -28,11 +28,8 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaFetcher
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits
-from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
-from ticdc_source.sources.kafka.kafka_python.library_errors import translated
-from ticdc_source.sources.kafka.kafka_python.readers import BatchReader
-from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits
+from ticdc_source.sources.kafka.client import UnknownPartitionsError
+from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
 Polled = Mapping[Any, list[Iterator[Chunk]]]
@@ -51,6 +48,10 @@ class StubConsumer:
         self.visible, self.end, self.rng = visible, end, rng
         self.at = -1
         self.polls = 0
+        self._fetcher = SimpleNamespace(PartitionRecords=None)
+
+    def highwater(self, _partition: Any) -> None:
+        """What no test needs."""
 
     def assign(self, partitions: list[Any]) -> None:
         assert len(partitions) == 1
@@ -87,32 +88,24 @@ class StubConsumer:
 CONFIG = ClientSettings(bootstrap_servers=("stub:1",), default_api_timeout_ms=1000, bootstrap_timeout_ms=1000)
 
 
-class StubClient:
+class StubClient(StandIn):
     """A client whose consumer and log bounds are given."""
-
-    servers, library = "stub:1", "stub"
-    topic_ids: Mapping[str, str] = MappingProxyType({})
-    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
 
     def __init__(self, consumer: Any, earliest: int = 0, latest: int = 1 << 40) -> None:
         self._consumer, self.bounds = consumer, {-2: earliest, -1: latest}
         self.lookups = 0
         self.ids: list[str] = []  # of any topic, at one look after the other
 
-    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
-        raise NotImplementedError
-
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
+    def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
         assert patience.left_ms <= 2000
-        return BatchReader(SliceLimits(limits, offset_range.end), self._consumer, offset_range, self.servers)
+        reader = BatchReader(self._consumer, limits, self.servers)
+        reader.begin(offset_range, limits)
+        return reader
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         assert not patience.is_over
         self.lookups += 1
         return {topic_partition: self.bounds[at] for topic_partition, at in times.items()}
-
-    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        raise NotImplementedError
 
     def topic_ids_at_leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
@@ -120,18 +113,6 @@ class StubClient:
         assert not patience.is_over
         topic_id = self.ids.pop(0)
         return dict.fromkeys(topic_partitions, topic_id) if topic_id else {}
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        raise NotImplementedError
-
-    def brokers(self, patience: Patience) -> BrokerFacts:
-        raise NotImplementedError
-
-    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def run(client: StubClient, offset_range: OffsetRange, config: ClientSettings = CONFIG, **how: Any) -> list[Chunk]:
@@ -313,7 +294,7 @@ def test_the_error_in_the_midst_of_a_read_names_the_cause(monkeypatch: pytest.Mo
 class Away(StubClient):
     """A client whose brokers are away when the reader is made, for longer than a record is waited for."""
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
+    def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
         time.sleep(0.06)
         return super().reader(offset_range, limits, patience)
 
@@ -403,7 +384,7 @@ class Outage:
         client = StubClient(self.consumer)
         make_reader = client.reader
 
-        def reader(offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
+        def reader(offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
             self.left_ms.append(patience.left_ms)
             if self.connects > 1:
                 self.consumer.end, self.consumer.visible = 10, list(range(10))
@@ -500,13 +481,6 @@ def test_fetches_are_no_smaller_than_the_least_nor_than_they_were() -> None:
         ):
             list(fetcher.fetch(OffsetRange("t", 0, 0, 5000)))
         assert link.sizes == sizes
-
-
-def test_a_refused_login_is_an_error_of_the_options() -> None:
-    """A refused login is an error of the options, and names them."""
-    error = translated(kafka.errors.SaslAuthenticationFailedError("no"), "b:1")
-    assert isinstance(error, OptionError)
-    assert "kafka.sasl.jaas.config" in str(error)
 
 
 def test_an_empty_range_needs_no_connection() -> None:

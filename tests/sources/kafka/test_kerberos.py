@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import create_topic, produce
+from tests.sources.kafka.reading import DEADLINE
 from tests.support.kerberos import PROGRAMS, READER, Realm, kerberos_kafka, program, realm
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.fetching import FetchSettings
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.long("a KDC and a broker of its ow
 
 KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
 RECORDS = 200
-DEADLINE = 30  # seconds: what is told at once takes less, what is tried in vain takes longer
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +49,6 @@ def servers(kerberos: Realm) -> Iterator[str]:
             numbers = range(start, start + 20)
             produce(open_servers, "t", [(0, None, b"%d" % number, [], None) for number in numbers])
         yield servers
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    """After each test no thread of a client runs."""
-    yield
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-io")] == []
 
 
 def options(servers: str, entries: str, **more: str) -> Options:

@@ -3,12 +3,13 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 
 import kafka.errors
 import pytest
 from kafka import IsolationLevel
 
+from tests.sources.kafka.reading import StandIn
 from ticdc_source.errors import DataLossError, KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
@@ -16,7 +17,7 @@ from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.kafka.client import BrokerFacts, PartitionReader, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.client import Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
@@ -24,7 +25,7 @@ from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
 T0 = TopicPartition("t", 0)
 
 
-class StubClients:
+class StubClients(StandIn):
     """Makes clients that fail with the given errors, one after the other, and then answer."""
 
     def __init__(self, *errors: Exception) -> None:
@@ -37,13 +38,6 @@ class StubClients:
         self.made += 1
         return self
 
-    servers, library = "b:1", "stub"
-    topic_ids: Mapping[str, str] = MappingProxyType({})
-    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({})
-
-    def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
-        raise NotImplementedError
-
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
         assert not patience.is_over
         while self.errors and self.errors[0] is GONE:  # a client asks again, as long as there is time
@@ -55,26 +49,6 @@ class StubClients:
             if self.errors:
                 raise self.errors.pop(0)
         return dict.fromkeys(times, 7)
-
-    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        raise NotImplementedError
-
-    def topic_ids_at_leaders(
-        self, topic_partitions: Iterable[TopicPartition], patience: Patience
-    ) -> dict[TopicPartition, str]:
-        raise NotImplementedError
-
-    def reader(self, *_: object) -> PartitionReader:
-        raise NotImplementedError
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        raise NotImplementedError
-
-    def brokers(self, patience: Patience) -> BrokerFacts:
-        raise NotImplementedError
-
-    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        raise NotImplementedError
 
     def close(self) -> None:
         self.closed += 1
@@ -226,11 +200,11 @@ def test_an_answer_about_what_nobody_asked_for_is_ignored(monkeypatch: pytest.Mo
     patience = Patience("b:1", "a test", Limit(1000, "an option"))
     monkeypatch.setattr(NetworkClient, "__init__", lambda *_: None)
     monkeypatch.setattr(NetworkClient, "_isolation", IsolationLevel.READ_UNCOMMITTED, raising=False)
-    monkeypatch.setattr(NetworkClient, "_leader_epochs", {}, raising=False)
+    monkeypatch.setattr(NetworkClient, "leader_epochs", {}, raising=False)
     monkeypatch.setattr(NetworkClient, "_send", lambda *_: answer)
     client = NetworkClient(
         client_settings(stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}), driver=True), patience
     )
 
     assert client._list_offsets(1, {T0: LATEST}, patience) == {T0: 7}
-    assert client._leader_epochs == {T0: 3}
+    assert client.leader_epochs == {T0: 3}

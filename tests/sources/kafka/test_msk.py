@@ -18,7 +18,8 @@ from kafka.net.sasl.oauth import SaslMechanismOAuth
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession, token_of
+from ticdc_source.sources.kafka.kafka_python.consumers import login_settings
+from ticdc_source.sources.kafka.logins import token_of
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
@@ -92,7 +93,7 @@ def config(entries: str = "", servers: str = BROKER) -> ClientSettings:
 def sent(settings: ClientSettings) -> tuple[str, dict[str, str]]:
     """Return what goes to the broker: the host and the query of the signed URL."""
     patience = Patience("b", "waiting", Limit(5_000, "an option", ends_early=True))
-    message = SaslMechanismOAuth(**LoginSession(settings, patience).settings).auth_bytes()
+    message = SaslMechanismOAuth(**login_settings(settings, patience)).auth_bytes()
     token, end = message.removeprefix(b"n,,\x01auth=Bearer ").split(b"\x01", 1)
     assert end == b"\x01"
     url = urlsplit(base64.urlsafe_b64decode(token + b"=" * (-len(token) % 4)).decode())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.local_kafka import create_topic, produce
+from tests.sources.kafka.reading import DEADLINE
 from tests.support.secure_kafka import OAuthKafka, oauth_kafka
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
@@ -22,7 +23,6 @@ from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 pytestmark = pytest.mark.broker
 
 RECORDS, BATCH = 400, 40
-DEADLINE = 30  # seconds: what is told at once takes less, what is tried in vain takes longer
 
 
 @pytest.fixture(scope="module")
@@ -110,24 +110,6 @@ def test_a_token_lets_us_in(kafka: OAuthKafka, server: TokenServer) -> None:
     ]
 
 
-@pytest.mark.slow("a broker of its own")
-def test_kafkas_newer_names(kafka: OAuthKafka, server: TokenServer) -> None:
-    """Id, secret and scope can be settings of their own, without a login module."""
-    given = {
-        "bootstrap.servers": kafka.sasl,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.token.endpoint.url": server.url,
-        "sasl.oauthbearer.client.credentials.client.id": CLIENT,
-        "sasl.oauthbearer.client.credentials.client.secret": CLIENT_SECRET,
-        "sasl.oauthbearer.scope": "of the newer names",
-    }
-    named = Options.of({"subscribe": "t", **{f"kafka.{name}": value for name, value in given.items()}})
-
-    assert read(named) == list(range(RECORDS))
-    assert [request["scope"] for request in server.requests] == ["of the newer names"]
-
-
 @pytest.mark.slow("waits until tokens expire")
 def test_a_token_expires_during_a_read(
     kafka: OAuthKafka, server: TokenServer, caplog: pytest.LogCaptureFixture
@@ -207,16 +189,6 @@ def test_an_endpoint_that_is_none(server: TokenServer, status: int, body: bytes,
         cluster.partitions()
 
     assert len(server.requests) == 1
-
-
-@pytest.mark.slow("a broker of its own")
-def test_an_endpoint_that_is_busy(kafka: OAuthKafka, server: TokenServer) -> None:
-    """An endpoint that answers 503 is asked again."""
-    server.answer = 503, b""
-    threading.Timer(0.5, lambda: setattr(server, "answer", None)).start()
-
-    assert read(options(kafka.sasl, server)) == list(range(RECORDS))
-    assert len(server.requests) > 1
 
 
 @pytest.mark.slow("five seconds of tries")

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.slow("starts another broker"), pytest.mark.broker, pyt
 
 MakeTopic = Callable[..., str]
 servers = test_broker.servers
-nothing_is_left_behind = test_broker.nothing_is_left_behind
 
 
 @pytest.fixture(scope="module")

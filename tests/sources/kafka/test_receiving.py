@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 
-from ticdc_source.sources.kafka.kafka_python.receiving import Receiver
+from ticdc_source.sources.kafka.kafka_python.connections import Receiver
 
 VERSION = 12
 Topic = FetchResponse.FetchableTopicResponse

@@ -32,10 +32,11 @@ from tests.support.record_batches import (
 )
 from tests.support.seeds import each_seed
 from ticdc_source.errors import DecodeError
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.pipeline.read import read
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches import cut as cutting
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits, chunks_of
+from ticdc_source.sources.kafka.batches.cut import chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches
 from ticdc_source.sources.kafka.kafka_python.slicing import Slice, SliceLimits
 
@@ -92,7 +93,7 @@ def general(data: bytes, start: int, **how: Any) -> tuple[list[Row], Any, Except
     return rows, part, None
 
 
-def cut(data: bytes, start: int, limits: ChunkLimits, **how: Any) -> tuple[list[Row], Any, Exception | None]:
+def cut(data: bytes, start: int, limits: FetchSettings, **how: Any) -> tuple[list[Row], Any, Exception | None]:
     """What we make of it: the same with the native path and without."""
     rows, part, error = cut_once(data, start, limits, **how)
     without, its_part, its_error = cut_once(data, start, replace(limits, native=False), **how)
@@ -102,7 +103,7 @@ def cut(data: bytes, start: int, limits: ChunkLimits, **how: Any) -> tuple[list[
     return rows, part, error
 
 
-def cut_once(data: bytes, start: int, limits: ChunkLimits, **how: Any) -> tuple[list[Row], Any, Exception | None]:
+def cut_once(data: bytes, start: int, limits: FetchSettings, **how: Any) -> tuple[list[Row], Any, Exception | None]:
     """What we make of it, as this installation is."""
     part = Slice(SliceLimits(limits, END), start, TOPIC_PARTITION, MemoryRecords(data), **how)
     rows: list[Row] = []
@@ -120,12 +121,12 @@ def cut_once(data: bytes, start: int, limits: ChunkLimits, **how: Any) -> tuple[
     return rows, part, None
 
 
-def limits_of(max_records: int, max_bytes: int = 1 << 30, *, include_headers: bool = True) -> ChunkLimits:
+def limits_of(max_records: int, max_bytes: int = 1 << 30, *, include_headers: bool = True) -> FetchSettings:
     """How large chunks are."""
-    return ChunkLimits(max_records=max_records, max_bytes=max_bytes, include_headers=include_headers)
+    return FetchSettings(max_records=max_records, max_bytes=max_bytes, include_headers=include_headers)
 
 
-def some_limits(rng: random.Random) -> ChunkLimits:
+def some_limits(rng: random.Random) -> FetchSettings:
     """Chunks small and large, with headers."""
     return limits_of(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]))
 
@@ -341,6 +342,16 @@ def test_a_record_that_lies_is_an_error(lie: str, codec: str | None) -> None:
     assert ("Record batch at offset 15 has a record at offset " in reason) is ("offset" in lie)
 
 
+def test_a_header_whose_name_is_not_utf8_is_an_error_if_headers_are_wanted() -> None:
+    """The native path takes none of the records then: the error says what is wrong."""
+    data = batch_of([record_of(0, headers=b"\2\2\xff\1")], 10, 0)
+    _, _, error = cut(data, 10, limits_of(10))
+    rows, _, none = cut(data, 10, limits_of(10, include_headers=False))
+    assert "not UTF-8" in str(error)
+    assert none is None
+    assert len(rows) == 1
+
+
 @each_seed(60)
 def test_offsets_that_do_not_rise_are_an_error_for_all_limits(seed: int) -> None:
     """Whatever offsets the records have, and wherever a read starts: all that rise are given, and then the error."""
@@ -417,7 +428,7 @@ def test_a_marker_without_its_key_is_damage(key: bytes | None) -> None:
     data = at_offset(changed(bytes(builder.buffer()), flags=CONTROL), 1)
 
     committed = {"isolation_level": IsolationLevel.READ_COMMITTED, "aborted_transactions": [Aborted(7, 0)]}
-    rows, _, error = cut(data, 0, ChunkLimits(max_records=10, max_bytes=1 << 20, include_headers=False), **committed)
+    rows, _, error = cut(data, 0, FetchSettings(max_records=10, max_bytes=1 << 20, include_headers=False), **committed)
 
     assert not rows
     assert isinstance(error, DecodeError)
@@ -493,7 +504,7 @@ def test_a_record_that_becomes_too_large_is_a_chunk_that_says_so(codec: str) -> 
     def found(start: int) -> list[tuple[int, int | None, bool]]:
         fetched = Fetched(topic="t", partition=3, start=start, data=data, read_legacy=lambda *_: ())
         batches, damage = record_batches(data, start)
-        limits = ChunkLimits(max_records=100, max_bytes=4 << 20, include_headers=True, max_record_bytes=2 << 20)
+        limits = FetchSettings(max_records=100, max_bytes=4 << 20, include_headers=True, max_record_bytes=2 << 20)
         return [
             (offset, None if value is None else len(value), "maxMessageBytes" in (chunk.failure or ""))
             for chunk in chunks_of(fetched, batches, damage, limits, END)

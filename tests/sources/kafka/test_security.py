@@ -1,13 +1,10 @@
 """Brokers that cannot be reached, refuse a login, or are not who they should be; and those that let us in."""
 
 import logging
-import socket
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -15,21 +12,18 @@ from typing import Any
 import pytest
 
 from examples.local_kafka import ExternalKafka, LocalKafka, create_topic, produce
-from tests.sources.kafka.reading import fetch
+from tests.sources.kafka.reading import DEADLINE, fetch
 from tests.support.secure_kafka import KEY_PASSWORD, STORE_PASSWORD, certificates_in, secure_kafka, stores_in
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.tls.context import tls_context
+from ticdc_source.sources.tls import tls_context
 
 pytestmark = pytest.mark.broker
 
 Kafka = LocalKafka | ExternalKafka
-
-# Seconds: an attempt that is repeated in vain takes longer, one on a busy machine does not.
-DEADLINE = 30
 
 
 def options(servers: str, **kafka: str) -> Options:
@@ -42,52 +36,6 @@ def ranges(given: Options) -> list[OffsetRange]:
     """Plan a batch read."""
     with KafkaCluster(given) as cluster:
         return cluster.resolve_ranges()
-
-
-@contextmanager
-def silent_server() -> Iterator[str]:
-    """A server that takes connections and never says a word."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port = server.getsockname()[1]
-        yield f"127.0.0.1:{port}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    """Also a client that never came to life has ended its thread."""
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("kafka-io")]
-    assert left == []
-
-
-class TestUnreachable:
-    @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-    def test_a_silent_server(self, protocol: str) -> None:
-        """A server that never answers, also not in a TLS handshake, is an error when the time is over."""
-        with silent_server() as servers:
-            began = time.monotonic()
-            with pytest.raises(KafkaUnavailableError, match=rf"{servers} did not answer in [\d.]+ s .*no answer"):
-                ranges(options(servers, security_protocol=protocol, bootstrap_timeout_ms="700"))
-            assert 0.5 < time.monotonic() - began < DEADLINE
-
-    def test_nobody_listens(self) -> None:
-        """A refused connection is tried until the time is over, and the reason is in the error."""
-        began = time.monotonic()
-        with pytest.raises(KafkaUnavailableError, match=r"127.0.0.1:1 did not answer in [\d.]+ s.*ECONNREFUSED"):
-            ranges(options("127.0.0.1:1", request_timeout_ms="600"))
-        assert time.monotonic() - began < DEADLINE
-
-    def test_no_such_host(self) -> None:
-        """A name that does not resolve is in the error."""
-        with pytest.raises(KafkaUnavailableError, match=r"no-such-host\.invalid:9092: no such host"):
-            ranges(options("no-such-host.invalid:9092", bootstrap_timeout_ms="600"))
-
-    def test_an_executor_is_told_the_same(self) -> None:
-        """Fetching has the same error as looking up."""
-        config = client_settings(options("127.0.0.1:1", bootstrap_timeout_ms="300"), driver=False)
-        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 did not answer in [\d.]+ s"):
-            next(fetch(OffsetRange("t", 0, 0, 1), config, max_records=1, max_bytes=1))
 
 
 class TestSASL:

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import math
 import os
+import shlex
 import socket
 import ssl
 import subprocess
@@ -14,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote_plus
 
 import pytest
@@ -28,11 +30,10 @@ from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.secret import Secret
 from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
-from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession, token_of
-from ticdc_source.sources.kafka.logins.oauth import fetch_token
-from ticdc_source.sources.kafka.logins.token_renewal import RenewedToken, Token, TokenUnavailableError
+from ticdc_source.sources.kafka.kafka_python.consumers import login_settings
+from ticdc_source.sources.kafka.logins import RenewedToken, Token, TokenUnavailableError, fetch_token, token_of
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
-from ticdc_source.sources.tls.context import endpoint_context
+from ticdc_source.sources.tls import endpoint_context, tls_context
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
 DEADLINE = 20  # seconds that something may take which happens at once
@@ -74,15 +75,15 @@ def config(server: TokenServer, **more: str) -> ClientSettings:
     )
 
 
-def session(settings: ClientSettings) -> LoginSession:
-    """Log in."""
-    return LoginSession(settings, patience())
+def session(settings: ClientSettings) -> dict[str, Any]:
+    """Log in; return kafka-python's settings of it."""
+    return login_settings(settings, patience())
 
 
 def test_what_the_broker_is_sent(server: TokenServer) -> None:
     """The first message has the token and the extensions, as RFC 7628 writes them."""
     jaas = server.jaas(more=' extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2"')
-    message = SaslMechanismOAuth(**session(config(server, sasl_jaas_config=jaas)).settings).auth_bytes()
+    message = SaslMechanismOAuth(**session(config(server, sasl_jaas_config=jaas))).auth_bytes()
 
     (token,) = server.tokens
     assert message == f"n,,\x01auth=Bearer {token}\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01".encode()
@@ -115,12 +116,17 @@ def test_a_proxy(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(server.tokens) == 1
 
 
-def test_a_secret_that_is_repeated_is_not_shown(server: TokenServer) -> None:
-    """What an endpoint says of an error is in ours, without the secret."""
+@pytest.mark.parametrize("form", ["{secret}", "bad Authorization: Basic {header}"])
+def test_a_secret_that_is_repeated_is_not_shown(server: TokenServer, form: str) -> None:
+    """What an endpoint says of an error is in ours, without the secret, and without the header that has it."""
     wrong = "wr0ng/s3cr3t"
-    server.answer = 400, json.dumps({"error": "invalid_scope", "error_description": f"{wrong} may not"}).encode()
-    with pytest.raises(OptionError, match=r"HTTP 400 Bad Request: invalid_scope - \*\*\* may not"):
+    header = base64.b64encode(f"{CLIENT}:{wrong}".encode()).decode()
+    said = form.format(secret=wrong, header=header)
+    server.answer = 400, json.dumps({"error": "invalid_scope", "error_description": f"{said} may not"}).encode()
+    with pytest.raises(OptionError, match=r"HTTP 400 Bad Request: invalid_scope - .*\*\*\* may not") as caught:
         session(config(server, sasl_jaas_config=server.jaas(wrong)))
+
+    assert not {each for each in (wrong, header) if each in str(caught.value)}
 
 
 def jwt(**claims: float) -> str:
@@ -212,8 +218,83 @@ def test_a_new_token_that_brokers_refuse_is_dropped() -> None:
     token = renewed(lambda _: tokens.pop(0))
     token.wait(patience())
 
-    assert not token.replace(patience())
+    assert not token.replace("a", patience())
     assert token.value() == "b"
+
+
+def test_a_token_that_has_been_replaced_meanwhile_is_kept(server: TokenServer) -> None:
+    """Clients that share a token are refused at once, or it was renewed after it was used: the new one is good."""
+    settings = config(server)
+    clients = [session(settings) for _ in range(3)]
+    (old,) = server.tokens
+    for client in clients:
+        assert old.encode() in SaslMechanismOAuth(**client).auth_bytes()
+    providers = [client["sasl_oauth_token_provider"] for client in clients]
+    token = token_of(cast("EndpointLogin", settings.login), settings.bootstrap_servers, settings.tls)
+    token._held = token._held._replace(asked_at=-math.inf)  # it is old
+
+    assert [provider.replace(patience()) for provider in providers] == [True] * 3
+    assert token.value() == server.tokens[-1] != old
+    providers[0].token()
+    assert not providers[0].replace(patience())  # the new one is refused too
+    assert len(server.tokens) == 2
+
+
+def test_whoever_waits_for_another_threads_token_waits_no_longer_than_it_may() -> None:
+    """A thread with more time asks an endpoint that hangs; the others give up in their own time, and say why."""
+    ended = threading.Event()
+
+    def fetch(_: float) -> Token:
+        ended.wait(DEADLINE)
+        raise TokenUnavailableError(Cause("no answer"))
+
+    token, ends = renewed(fetch), []
+
+    def give_up(ask: Callable[[Patience], object], ms: float) -> None:
+        with pytest.raises(KafkaUnavailableError, match="no token for the login at Kafka: the endpoint") as caught:
+            ask(patience(ms))
+        ends.append(str(caught.value))
+
+    asking = threading.Thread(target=give_up, args=(token.wait, 1.0))
+    asking.start()
+    eventually(token._asking.locked)
+    others = [
+        threading.Thread(target=give_up, args=(ask, 100.0)) for ask in (token.wait, lambda ms: token.replace("a", ms))
+    ]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(DEADLINE / 2)
+    given_up = list(ends)
+    ended.set()
+    for thread in (asking, *others):
+        thread.join()
+
+    assert (
+        given_up == ["There is no token for the login at Kafka: the endpoint has not answered. Check the options"] * 2
+    )
+
+
+def test_a_machine_without_threads_to_spare_uses_the_token_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that cannot start is tried again later."""
+    tokens = [Token(Secret("a"), 60.0), Token(Secret("b"), 60.0)]
+    token = renewed(lambda _: tokens.pop(0), retry_backoff_ms=1)
+    token.wait(patience())
+    token._ask_at = 0.0  # as if most of its time were over
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+        assert token.value() == "a"
+
+    eventually(lambda: token.value() == "b")
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    """Return a function that raises an error."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_an_outage_during_a_read() -> None:
@@ -256,6 +337,16 @@ def test_the_first_token_is_waited_for() -> None:
         renewed(fetch, retry_backoff_ms=10).wait(patience(300))
 
 
+def test_an_endpoint_that_is_busy_is_asked_again(server: TokenServer) -> None:
+    """Until it answers with a token."""
+    server.answer = 503, b""
+    threading.Timer(0.3, lambda: setattr(server, "answer", None)).start()
+    session(config(server))
+
+    assert len(server.requests) > 1
+    assert len(server.tokens) == 1
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with certificates."""
@@ -293,6 +384,29 @@ class TestTLS:
         with pytest.raises(OptionError, match=r"certificate of the token endpoint https.*not trusted.*ssl\.truststore"):
             session(config(secure))
         assert secure.requests == []
+
+
+@pytest.mark.parametrize("text", ["ünsinn", "", "no certificate", "-----BEGIN CERTIFICATE-----\nx\n"])
+def test_a_text_that_is_no_certificate_is_an_error_of_the_option(text: str) -> None:
+    """Whatever `ssl` raises."""
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.truststore\.certificates: .* cannot be loaded"):
+        tls_context(TLSSettings(truststore_pem=text or " "))
+
+
+@pytest.mark.parametrize("option", ["truststore", "keystore"])
+def test_a_der_file_has_the_line_that_converts_it(option: str, certificates: Path, tmp_path: Path) -> None:
+    """DER is told from PKCS12, and the line in the error makes a file that is read."""
+    certificate = ssl.PEM_cert_to_DER_cert((certificates / "ca.pem").read_text())
+    (tmp_path / "my ca.der").write_bytes(certificate)
+    message = rf"kafka\.ssl\.{option}\.location.*my ca\.der is DER\. Make PEM of it \(openssl x509 "
+    der = str(tmp_path / "my ca.der")
+    given = TLSSettings(cafile=der) if option == "truststore" else TLSSettings(certfile=der)
+    with pytest.raises(OptionError, match=message) as caught:
+        tls_context(given)
+
+    line = str(caught.value).partition("(")[2].partition(";")[0]
+    subprocess.run(shlex.split(line), cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert tls_context(TLSSettings(cafile=str(tmp_path / "my ca.pem"))).get_ca_certs()
 
 
 @pytest.mark.parametrize(
@@ -413,6 +527,65 @@ def test_an_answer_in_drops_over_tls_is_given_up(
         assert time.monotonic() - began < DEADLINE
 
 
+def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with many addresses, none of which answers, takes no longer than one."""
+
+    def hang(connecting: socket.socket, _: object) -> None:
+        time.sleep(connecting.gettimeout() or DEADLINE)
+        raise TimeoutError
+
+    address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [address] * 20)
+    monkeypatch.setattr(socket.socket, "connect", hang)
+    login = EndpointLogin(endpoint="http://many.invalid/token", client_id="a", client_secret=Secret("b"))
+    began = time.monotonic()
+    with pytest.raises(TokenUnavailableError, match="no answer"):
+        fetch_token(login, ssl.create_default_context, 0.3)
+
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "proxy", "message"),
+    [
+        ("http://127.0.0.1:1/tökén", None, "check the ports and characters in its URL"),
+        ("http://" + "ö" * 70 + ".invalid/t", None, "check the ports and characters in its URL"),
+        ("http://127.0.0.1:1/a b", None, "check the ports and characters in its URL"),
+        (
+            "http://a.invalid/t",
+            "http://me:s3cr3t@127.0.0.1:port",
+            "check the ports and characters in .*the proxy's URL",
+        ),
+        ("http://a.invalid/t", "socks5://me:s3cr3t@127.0.0.1:1", "unknown url type: socks5"),
+    ],
+)
+def test_a_url_that_http_cannot_send_is_told(
+    endpoint: str, proxy: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says what to look at, and neither it nor what lies behind it has the proxy's password."""
+    monkeypatch.setenv("no_proxy", "" if proxy else "*")
+    monkeypatch.setenv("http_proxy", proxy or "")
+    login = EndpointLogin(endpoint=endpoint, client_id="a", client_secret=Secret("b"))
+    with pytest.raises(TokenUnavailableError, match=message) as caught:
+        fetch_token(login, ssl.create_default_context, 5.0)
+
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "s3cr3t" not in f"{error!r}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_wants_a_login_says_so(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy's 407 is not taken for the endpoint's answer; the error says where the login belongs."""
+    with answering(whole("407 Proxy Authentication Required", b"")) as proxy:
+        monkeypatch.setenv(f"{scheme}_proxy", proxy.endpoint.removesuffix("/token"))
+        monkeypatch.setenv("no_proxy", "")
+        login = replace(proxy, endpoint=f"{scheme}://a.invalid/token")
+        with pytest.raises(TokenUnavailableError, match=r"the proxy refuses \(HTTP 407 .*user:password@proxy"):
+            fetch_token(login, ssl.create_default_context, 5.0)
+
+
 @pytest.mark.parametrize(
     "body",
     [b"[" * 100_000, b'{"access_token": "a.' + base64.urlsafe_b64encode(b"[" * 100_000) + b'.c"}',
@@ -427,17 +600,6 @@ def test_garbage_of_an_endpoint_is_a_token_or_an_error_of_ours(body: bytes) -> N
                 fetch_token(login, ssl.create_default_context, 10)
         else:
             assert fetch_token(login, ssl.create_default_context, 10).seconds == 300
-
-
-def test_an_endpoint_that_repeats_the_header_shows_no_secret() -> None:
-    """The header Authorization, which some endpoints repeat in their errors, is not in ours: it is the secret."""
-    header = base64.b64encode(f"{CLIENT}:{CLIENT_SECRET}".encode()).decode()
-    body = json.dumps({"error": "invalid_client", "error_description": f"bad Authorization: Basic {header}"}).encode()
-    with answering(whole("401 Unauthorized", body)) as login, pytest.raises(OptionError) as caught:
-        fetch_token(login, ssl.create_default_context, 10)
-
-    assert "Basic ***" in str(caught.value)
-    assert header not in str(caught.value)
 
 
 def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureFixture) -> None:
@@ -464,7 +626,7 @@ def test_a_forked_process_renews_its_own_tokens() -> None:
     code = """
 import os
 from ticdc_source.options.security import MSKLogin
-from ticdc_source.sources.kafka.kafka_python.sasl import token_of
+from ticdc_source.sources.kafka.logins import token_of
 kept = token_of(MSKLogin(), (), None)
 child = os.fork()
 if child == 0:

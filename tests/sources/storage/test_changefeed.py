@@ -16,11 +16,11 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, infer_schema, plan_batch, stream_options
 from ticdc_source.protocols import FORMATS
-from ticdc_source.sources.storage import CHECKPOINT, Changefeed, FileFetcher
+from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
+from ticdc_source.sources.storage.fetch import FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter
-from ticdc_source.sources.storage.file_planner import FilePlanner
+from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, sampled
 from ticdc_source.sources.storage.paths import DataFile, IndexFile, data_file_name, directory_of, parse_path
-from ticdc_source.sources.storage.selection import packed_files, sampled
 from ticdc_source.sources.stream_offsets import StreamLimits
 
 # Most folders of these tests need no `metadata`.
@@ -278,17 +278,6 @@ def test_a_stream_waits_for_the_file_that_tells_its_protocol(sink: Sink) -> None
     assert len(files_of(one, start, one.next(start))) == 2
 
 
-def test_a_restart_finds_lost_files(sink: Sink) -> None:
-    """Files that a checkpoint does not count as read, and that are gone at a restart, are data loss."""
-    sink.data(f"s/t/{OLD}", 1)
-    sink.data(f"s/u/{OLD}", 1)
-    start = planner(sink).next(planner(sink).initial())
-    empty(sink, "s/u")
-
-    with pytest.raises(DataLossError, match="s/u"):
-        planner(sink).next(start)
-
-
 def test_a_new_checkpoint_ends_a_wait_for_files(sink: Sink) -> None:
     """With `minOffsetsPerTrigger`, a watermark comes after `maxTriggerDelay` at the latest."""
     sink.data(f"s/t/{OLD}", 1)
@@ -505,13 +494,23 @@ def test_a_folder_of_no_changefeed_is_an_error(sink: Sink, below: str, there: st
         planner(Sink(sink.folder / below)).initial()
 
 
-@pytest.mark.parametrize("number", [99_999_999_999_999_999_999, 2_000_000_000])
-def test_a_number_far_beyond_the_files_is_refused(sink: Sink, number: int) -> None:
-    """An index file that names a number which no file near it has is an error, and not a search for each number."""
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        *(
+            (f"s/t/{OLD}/meta/CDC.index", f"CDC{number}.json\n", rf"CDC\.index names file number {number}")
+            for number in (99_999_999_999_999_999_999, 2_000_000_000)  # and not a search for each number
+        ),
+        ("metadata", '{"checkpoint-ts":' + "[" * 100_000, "the file metadata has no checkpoint-ts, but"),
+    ],
+    ids=["a number of 20 digits", "a number far beyond the files", "nested too deep for a parser"],
+)
+def test_a_damaged_file_of_ticdcs_own_is_an_error(sink: Sink, path: str, text: str, message: str) -> None:
+    """An index file with a number that no file near it has, and metadata that are no JSON, are refused."""
     sink.data(f"s/t/{OLD}", 1)
-    sink.put(f"s/t/{OLD}/meta/CDC.index", f"CDC{number}.json\n")
+    sink.put(path, text)
 
-    with pytest.raises(TiCDCSourceError, match=rf"index file s/t/{OLD}/meta/CDC\.index names file number {number}"):
+    with pytest.raises(TiCDCSourceError, match=message):
         Changefeed(str(sink.folder)).look()
 
 
@@ -527,14 +526,6 @@ def test_a_file_with_a_number_that_no_partition_has_is_another_file(sink: Sink, 
 
     assert look.other == f"s/t/{OLD}/{name}"
     assert not look.sizes
-
-
-def test_metadata_of_thousands_of_brackets_is_no_checkpoint(sink: Sink) -> None:
-    """JSON that is nested too deep for a parser is broken JSON."""
-    sink.put("metadata", '{"checkpoint-ts":' + "[" * 100_000)
-
-    with pytest.raises(TiCDCSourceError, match="the file metadata has no checkpoint-ts, but"):
-        Changefeed(str(sink.folder)).look()
 
 
 @pytest.mark.parametrize("path", ["metadata", f"s/t/{OLD}/meta/CDC.index", f"s/t/{OLD}/CDC000001.json"])

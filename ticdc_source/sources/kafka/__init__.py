@@ -1,14 +1,7 @@
-"""Kafka: look-ups of partitions and offsets, and offset ranges → chunks. `api.py` says what others may use of it."""
+"""Kafka: look-ups of partitions and offsets, and offset ranges → chunks."""
 
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
-from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster, report_loss
-from ticdc_source.sources.kafka.pool import FETCHERS, FetcherPool
+from ticdc_source.sources.kafka.lookup import KafkaCluster, report_loss
+from ticdc_source.sources.kafka.source import FETCHERS
 
-__all__ = [
-    "DATA_LOSS",
-    "FETCHERS",
-    "FetcherPool",
-    "KafkaCluster",
-    "KafkaFetcher",
-    "report_loss",
-]
+__all__ = ["FETCHERS", "KafkaCluster", "KafkaFetcher", "report_loss"]

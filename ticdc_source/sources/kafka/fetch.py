@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.options.fetching import FetchSettings
@@ -18,19 +19,20 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits, between
+from ticdc_source.sources.kafka.batches.cut import between
 from ticdc_source.sources.kafka.client import (
     Client,
     Connect,
     LogTruncatedError,
     OffsetOutOfRangeError,
     PartitionReader,
+    RetryingClient,
     UnknownPartitionsError,
 )
 from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.sources.kafka.patience import Limit, Patience
-from ticdc_source.sources.kafka.retry import RetryingClient
+from ticdc_source.sources.record_source import Fetcher
 
 __all__ = ["KafkaFetcher"]
 
@@ -50,14 +52,8 @@ _FAST_FETCHES, _FAST_PART = 8, 0.25
 _MAX_CHUNK_BYTES = 4 << 20
 
 
-class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
-    """The `Fetcher` for Kafka; connects at the first range that is not empty.
-
-    Args:
-        client: the settings of the client.
-        settings: how to read.
-        connect: connects with a client library.
-    """
+class KafkaFetcher(Fetcher):
+    """The `Fetcher` for Kafka; connects at the first range that is not empty."""
 
     def __init__(
         self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect_kafka_python
@@ -66,9 +62,6 @@ class KafkaFetcher(AbstractContextManager["KafkaFetcher"]):
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
         self._size = _FetchSize(client)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def library(self) -> str | None:
@@ -108,9 +101,6 @@ class _FetchSize:
     """How many bytes a fetch asks for. Brokers send a single record batch even if it is larger.
 
     `came` and `shrink` set the wanted size; `apply` makes it that of the connection.
-
-    Args:
-        client: the settings of the client.
     """
 
     def __init__(self, client: ClientSettings) -> None:
@@ -142,11 +132,7 @@ class _FetchSize:
         self._fast = 0
 
     def came(self, seconds: float) -> None:
-        """Want more bytes, if this fetch and those before it came fast enough.
-
-        Args:
-            seconds: how long it was waited for.
-        """
+        """Want more bytes, if this fetch, which was waited for so long, and those before it came fast enough."""
         self._fast = self._fast + 1 if seconds <= _FAST_PART * self.timeout_seconds else 0
         if self._fast >= _FAST_FETCHES:
             self._wanted, self._fast = min(self._largest, _GROW * self._connected), 0
@@ -170,14 +156,7 @@ class _RangeRead:
         self._lost_too = "" if self._fail or not settings.lost_too else f". {settings.lost_too}"
         self._expected = offset_range.start  # the first offset not yet accounted for
         self._log_start: int | None = None  # as it was after the records in hand had arrived
-        self._limits = ChunkLimits(
-            max_records=settings.max_records,
-            max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES),
-            include_headers=settings.include_headers,
-            max_record_bytes=settings.max_record_bytes,
-            native=settings.native,
-        )
-
+        self._limits = replace(settings, max_bytes=min(settings.max_bytes, _MAX_CHUNK_BYTES))
         with self._addressed_errors():
             self._connect()
         self._progressed()  # now: brokers may have been away for longer than a record is waited for
@@ -239,11 +218,7 @@ class _RangeRead:
                     self._wait()
 
     def _poll(self) -> tuple[Iterator[Chunk] | None, int]:
-        """Poll once; if the offset is out of range, seek to one that exists.
-
-        Returns:
-            the chunks that arrived, if any, and the position behind them.
-        """
+        """Poll once; if the offset is out of range, seek to one that exists. See `PartitionReader.poll`."""
         self._log_start = None
         try:
             return self._reader.poll(self._wait_ms)

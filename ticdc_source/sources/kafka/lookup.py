@@ -14,11 +14,18 @@ from ticdc_source.options.offsets import OffsetRange, clip, ranges_between
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import EARLIEST, LATEST, Moment, by_partition, end_spec, start_spec, time_hint
 from ticdc_source.options.topics import Assign, Subscribe, SubscribePattern, TopicPartition, listed, topic_choice
-from ticdc_source.sources.kafka.client import BrokerFacts, Client, Connect, Topic, UnknownPartitionsError
+from ticdc_source.sources.kafka.client import (
+    BrokerFacts,
+    Client,
+    Connect,
+    RetryingClient,
+    Topic,
+    UnknownPartitionsError,
+)
 from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
 from ticdc_source.sources.kafka.patience import Patience
-from ticdc_source.sources.kafka.retry import RetryingClient
 from ticdc_source.sources.record_source import report_loss as report
+from ticdc_source.sources.stream_offsets import Offsets
 
 __all__ = [
     "DATA_LOSS",
@@ -52,16 +59,10 @@ Answer = TypeVar("Answer")
 class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     """Looks up topic partitions and offsets for one read, and commits a stream's progress.
 
-    A context manager that closes itself. It connects at the first look-up, retries look-ups that failed, and creates
-    nothing on the brokers.
-
-    `RetryingClient` says how long brokers that do not answer are asked. A look-up that they answer with an error is
-    retried `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart and each time with a new client (as
-    Spark's does), except after errors that a retry does not solve.
-
-    Args:
-        options: the read's options.
-        connect: connects with a client library.
+    It connects at the first look-up and creates nothing on the brokers. `RetryingClient` says how long brokers that do
+    not answer are asked. A look-up that they answer with an error is retried `fetchOffset.numRetries` times,
+    `fetchOffset.retryIntervalMs` apart and each time with a new client (as Spark's does), except after errors that a
+    retry does not solve.
 
     Raises:
         OptionError: as `client_settings`.
@@ -112,38 +113,32 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
     def _find(self, *, missing: bool) -> list[TopicPartition]:
         match self._choice:
             case Subscribe(topics):
-                by_name = self._look_up(lambda client, patience: _existing(client, topics, patience, missing=missing))
-                return sorted(topic_partition for topic in by_name.values() for topic_partition in topic.partitions)
+                return self._of_topics(topics, missing=missing)
             case Assign(assigned):
-                names = sorted({topic_partition.topic for topic_partition in assigned})
-                by_name = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
-                if missing:
-                    return [
-                        topic_partition
-                        for topic_partition in assigned
-                        if topic_partition.topic in by_name
-                        and topic_partition in by_name[topic_partition.topic].partitions
-                    ]
-                for topic_partition in assigned:
-                    existing = by_name[topic_partition.topic].partitions
-                    if topic_partition not in existing:
-                        msg = (
-                            f"Option 'assign': partition {topic_partition.partition} of topic "
-                            f"'{topic_partition.topic}' does not exist; it has {counted(len(existing), 'partition')}"
-                        )
-                        raise OptionError(msg)
-                return list(assigned)
+                existing = self._of_topics(sorted({each.topic for each in assigned}), missing=missing)
+                absent = [each for each in assigned if each not in existing]
+                if absent and not missing:
+                    topic, partition = absent[0]
+                    count = sum(each.topic == topic for each in existing)
+                    msg = (
+                        f"Option 'assign': partition {partition} of topic '{topic}' does not exist; it has "
+                        f"{counted(count, 'partition')}"
+                    )
+                    raise OptionError(msg)
+                return [each for each in assigned if each in existing]
             case SubscribePattern(pattern):
-                everything = self._look_up(lambda client, patience: client.topics(None, patience))
-                matching = [
-                    topic for topic in everything.values() if not topic.is_internal and pattern.fullmatch(topic.name)
-                ]
+                everything = self._look_up(lambda client, patience: client.topics(None, patience)).values()
+                matching = [topic for topic in everything if not topic.is_internal and pattern.fullmatch(topic.name)]
                 if not matching and not missing:
                     msg = f"Option 'subscribePattern': no topic matches '{pattern.pattern}' as a whole"
                     raise OptionError(msg)
-                return sorted(topic_partition for topic in matching for topic_partition in topic.partitions)
+                return sorted(each for topic in matching for each in topic.partitions)
 
-    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _of_topics(self, names: Sequence[str], *, missing: bool) -> list[TopicPartition]:
+        topics = self._look_up(lambda client, patience: _existing(client, names, patience, missing=missing))
+        return sorted(each for topic in topics.values() for each in topic.partitions)
+
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the log start offset of each topic partition.
 
         Raises:
@@ -151,7 +146,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """
         return self._offsets(dict.fromkeys(topic_partitions, EARLIEST))
 
-    def latest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the end offset of each topic partition; with read_committed, the last stable offset.
 
         Raises:
@@ -160,23 +155,16 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._offsets(dict.fromkeys(topic_partitions, LATEST))
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of the topics as the last look-ups had them, by name; this asks nothing.
-
-        A topic that is deleted and created again has another id. Those without an id are left out: brokers before
-        Kafka 2.8 have none.
-        """
+        """Return the ids of the topics as the last look-ups had them, by name; this asks nothing. See `Client`."""
         client = self._brokers.client
         return {} if client is None else client.topic_ids
 
     def leader_epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the epochs of the leaders that answered the last look-ups of end offsets; this asks nothing.
-
-        An epoch rises with each election. Partitions without one are left out: brokers before Kafka 2.1 tell none.
-        """
+        """Return the epochs of the leaders as of the last look-ups of end offsets; this asks nothing. See `Client`."""
         client = self._brokers.client
         return {} if client is None else client.leader_epochs
 
-    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """Return where a leader epoch of each partition ends in the log of its leader; -1 where that is not known.
 
         Raises:
@@ -184,15 +172,11 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """
         return self._of_existing(lambda client, patience: client.ends_of_epochs(epochs, patience))
 
-    def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> dict[TopicPartition, int]:
-        """Return the offset of each partition's first record at or after a time.
-
-        Args:
-            times: the times, in milliseconds since the epoch.
-            or_latest: whether to return the end offset of a partition without such a record, instead of failing.
+    def by_timestamp(self, times: Mapping[TopicPartition, int], *, or_latest: bool) -> Offsets:
+        """Return the offset of each partition's first record at or after a time, in milliseconds since the epoch.
 
         Raises:
-            OptionError: a partition has no such record, and `or_latest` is off.
+            OptionError: a partition has no such record, and `or_latest`, which means its end offset, is off.
             DataLossError: a partition no longer exists.
         """
         offsets = self._offsets(times)
@@ -218,39 +202,40 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         topic_partitions = self.partitions()
         requested_starts = by_partition(start_spec(self._options, streaming=False), topic_partitions, "start")
         requested_ends = by_partition(end_spec(self._options), topic_partitions, "end")
-        # In this order: deletions and new records in between can only make the answers overlap more.
-        earliest = self.earliest(topic_partitions)
-        or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
-        start_times = self._at_times(requested_starts, or_latest=or_latest)
-        end_times = self._at_times(requested_ends, or_latest=True)
-        latest = self.latest(topic_partitions)
-        starts = _resolved(requested_starts, earliest, latest, start_times)
-        ends = _resolved(requested_ends, earliest, latest, end_times)
-        starts, ends, lost = clip(starts, ends, earliest, latest)
-        if lost:
-            report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
+        starts, ends = self._resolve(topic_partitions, requested_starts, requested_ends)
         return ranges_between(starts, ends, time_hint(self._options))
 
-    def starts(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the offset where a new stream starts in each partition, within the offsets that exist.
 
         Raises:
-            OptionError: the options contradict the partitions that exist.
-            DataLossError: requested offsets do not exist, and `failOnDataLoss` is on.
+            OptionError, DataLossError: as `resolve_ranges`.
         """
         topic_partitions = list(topic_partitions)
         if not topic_partitions:
             return {}
         requested = by_partition(start_spec(self._options, streaming=True), topic_partitions, "start")
+        return self._resolve(topic_partitions, requested, dict.fromkeys(topic_partitions, LATEST))[0]
+
+    def _resolve(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        starts: Mapping[TopicPartition, int | Moment],
+        ends: Mapping[TopicPartition, int | Moment],
+    ) -> tuple[Offsets, Offsets]:
+        """Return where a read starts and ends, within the offsets that exist."""
+        # In this order: deletions and new records in between can only make the answers overlap more.
         earliest = self.earliest(topic_partitions)
         or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
-        times = self._at_times(requested, or_latest=or_latest)
+        start_times = self._at_times(starts, or_latest=or_latest)
+        end_times = self._at_times(ends, or_latest=True)
         latest = self.latest(topic_partitions)
-        starts = _resolved(requested, earliest, latest, times)
-        starts, _, lost = clip(starts, latest, earliest, latest)
+        resolved_starts = _resolved(starts, earliest, latest, start_times)
+        resolved_ends = _resolved(ends, earliest, latest, end_times)
+        clipped_starts, clipped_ends, lost = clip(resolved_starts, resolved_ends, earliest, latest)
         if lost:
             report_loss("; ".join(lost), fail=self._options.fail_on_data_loss)
-        return starts
+        return clipped_starts, clipped_ends
 
     def everything(self) -> list[OffsetRange]:
         """Return the range from the earliest to the latest offset of each partition, as a sample for a stream's schema.
@@ -259,14 +244,8 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             OptionError: as `partitions`.
         """
         topic_partitions = self.partitions()
-        earliest = self.earliest(topic_partitions)
-        latest = self.latest(topic_partitions)
-        return [
-            OffsetRange(
-                *topic_partition, min(earliest[topic_partition], latest[topic_partition]), latest[topic_partition]
-            )
-            for topic_partition in topic_partitions
-        ]
+        earliest, latest = self.earliest(topic_partitions), self.latest(topic_partitions)
+        return [OffsetRange(*each, min(earliest[each], latest[each]), latest[each]) for each in topic_partitions]
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a consumer group, so that others can see them; a failure is only logged."""
@@ -279,18 +258,18 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         """Return what the brokers say of themselves: their addresses, and their version."""
         return self._look_up(lambda client, patience: client.brokers(patience))
 
-    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the offsets that a consumer group has committed, without partitions of which it has none."""
         return self._look_up(lambda client, _: client.committed(group, topic_partitions))
 
-    def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> dict[TopicPartition, int]:
+    def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> Offsets:
         times = {key: position.time for key, position in asked.items() if isinstance(position, Moment)}
         return self.by_timestamp(times, or_latest=or_latest) if times else {}
 
-    def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         return self._of_existing(lambda client, patience: client.offsets(times, patience))
 
-    def _of_existing(self, ask: Callable[[Client, Patience], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    def _of_existing(self, ask: Callable[[Client, Patience], Offsets]) -> Offsets:
         try:
             return self._look_up(ask)
         except UnknownPartitionsError as error:
@@ -307,32 +286,23 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
 
 
 def report_loss(reason: str, *, fail: bool) -> None:
-    """Report records that Kafka does not have any more: as an error, or as a warning.
-
-    Args:
-        reason: what is lost.
-        fail: whether it is an error.
-
-    Raises:
-        DataLossError: `fail` is on.
-    """
+    """Report records that Kafka does not have any more, as `record_source.report_loss` does."""
     report(reason, fail=fail, begin=DATA_LOSS)
 
 
 def _resolved(
     requested: Mapping[TopicPartition, int | Moment],
-    earliest: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
-    at_times: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
+    earliest: Offsets,
+    latest: Offsets,
+    at_times: Offsets,
+) -> Offsets:
     resolved = {}
-    for topic_partition, position in requested.items():
+    for each, position in requested.items():
         if isinstance(position, Moment):
             # A record that arrived after the latest offset was looked up is not part of this read.
-            resolved[topic_partition] = min(at_times[topic_partition], latest[topic_partition])
+            resolved[each] = min(at_times[each], latest[each])
         else:
-            ends = {EARLIEST: earliest[topic_partition], LATEST: latest[topic_partition]}
-            resolved[topic_partition] = ends.get(position, position)
+            resolved[each] = {EARLIEST: earliest[each], LATEST: latest[each]}.get(position, position)
     return resolved
 
 

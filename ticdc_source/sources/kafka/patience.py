@@ -26,39 +26,25 @@ _log = logging.getLogger(__name__)
 _FIRST_LOG_SECONDS, _LOG_INTERVAL_SECONDS = 3.0, 10.0
 # Give up after this time if all failures look permanent. Not at once: DNS or a starting broker may fail for a moment.
 _PERMANENT_FAILURE_SECONDS = 5.0
-_REFUSED_SECONDS = (
-    2.0  # if all servers refuse: whoever has typed a wrong port is told within five, with the start of Python
-)
+# If all servers refuse: whoever has typed a wrong port is told within five, with the start of Python.
+_REFUSED_SECONDS = 2.0
 
 
 class Cause(NamedTuple):
-    """Why a server failed.
-
-    Attributes:
-        text: for a log line or an error.
-        is_permanent: whether a retry is expected to fail until somebody changes the options or DNS.
-        is_refused: whether nothing listens there.
-    """
+    """Why a server failed, as text for a log line or an error."""
 
     text: str
-    is_permanent: bool = False
-    is_refused: bool = False
+    is_permanent: bool = False  # a retry is expected to fail until somebody changes the options or DNS
+    is_refused: bool = False  # nothing listens there
 
 
 class Limit(NamedTuple):
-    """How long to wait.
-
-    Attributes:
-        ms: the time limit, in milliseconds.
-        option: the name of the option that sets the limit, for messages.
-        ends_early: whether to give up after `_PERMANENT_FAILURE_SECONDS` if every failure so far is permanent.
-        ends_if_refused: whether to give up after `_REFUSED_SECONDS` if every server refuses.
-    """
+    """How long to wait: so many milliseconds, by an option that messages name."""
 
     ms: float
     option: str
-    ends_early: bool = False
-    ends_if_refused: bool = False
+    ends_early: bool = False  # after `_PERMANENT_FAILURE_SECONDS`, if every failure so far is permanent
+    ends_if_refused: bool = False  # after `_REFUSED_SECONDS`, if every server refuses
 
 
 class Patience:
@@ -97,11 +83,7 @@ class Patience:
         return limited
 
     def apart(self, status: str) -> Patience:
-        """Return a wait for something else in the time that is left, with failures and log times of its own.
-
-        Args:
-            status: what is happening, for log lines.
-        """
+        """Return a wait for something else in the time that is left, with failures and log times of its own."""
         other = object.__new__(Patience)
         other.__dict__.update(self.__dict__)
         other._began, other._status = self._clock(), status

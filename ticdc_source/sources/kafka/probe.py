@@ -33,11 +33,7 @@ class Spoken(Enum):
 
 
 class Probe(AbstractContextManager["Probe"]):
-    """A connection to look at.
-
-    Args:
-        connected: the socket, with TLS if it has it.
-    """
+    """A connection to look at, with TLS if the socket has it."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected

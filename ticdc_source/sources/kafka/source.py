@@ -1,24 +1,25 @@
-"""Kafka as a `RecordSource`."""
+"""Kafka as a `RecordSource`, and the fetchers that a worker process keeps: connecting costs more than a small batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.fetching import FetchSettings
-from ticdc_source.options.kafka_client import client_settings
+from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster
-from ticdc_source.sources.kafka.pool import FETCHERS
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
-__all__ = ["KafkaSource"]
+__all__ = ["FETCHERS", "FetcherPool", "KafkaSource"]
 
 
 class KafkaSource(RecordSource):
@@ -114,3 +115,60 @@ class KafkaSource(RecordSource):
         group = self._options.kafka.get("group.id")
         if self._options.commit_group_offsets and group and self._made is not None:
             self._made.commit_group(group, offsets)
+
+
+_IDLE_SECONDS = 300.0  # as Spark's spark.kafka.consumer.cache.timeout
+_MAX_IDLE = 16
+
+
+class FetcherPool:
+    """Idle fetchers, by the settings they were made with. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        # The most recently used one is the last. A borrowed fetcher is not in here: no two tasks share one.
+        self._idle: dict[tuple[ClientSettings, FetchSettings], tuple[Fetcher, float]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrow(self, client: ClientSettings, settings: FetchSettings, *, fresh: bool = False) -> Iterator[Fetcher]:
+        """Return a context with an idle fetcher for these settings, or a new one, as `fresh` demands.
+
+        The fetcher goes back to the pool at the end, unless the block failed or was abandoned.
+        """
+        key = (client, settings)
+        self._close_old()
+        with self._lock:
+            idle = None if fresh else self._idle.pop(key, None)
+        fetcher = KafkaFetcher(client, settings) if idle is None else idle[0]
+        try:
+            yield fetcher
+        except BaseException:  # also GeneratorExit: an abandoned fetch leaves records in flight
+            fetcher.close()
+            raise
+        with self._lock:
+            replaced = self._idle.pop(key, None)
+            self._idle[key] = (fetcher, time.monotonic())
+        if replaced is not None:
+            replaced[0].close()
+
+    def close_all(self) -> None:
+        """Close all idle fetchers."""
+        with self._lock:
+            idle = list(self._idle.values())
+            self._idle.clear()
+        for fetcher, _ in idle:
+            fetcher.close()
+
+    def _close_old(self) -> None:
+        limit = time.monotonic() - _IDLE_SECONDS
+        with self._lock:
+            keys = list(self._idle)
+            old = [key for key in keys if self._idle[key][1] < limit] + keys[: max(0, len(keys) - _MAX_IDLE)]
+            dropped = [self._idle.pop(key)[0] for key in dict.fromkeys(old)]
+        for fetcher in dropped:
+            fetcher.close()
+
+
+# The pool of this process. It is the one object of the package that lives as long as its process: Spark runs the tasks
+# of many micro-batches in the same Python worker, and keeps nothing else between them.
+FETCHERS = FetcherPool()

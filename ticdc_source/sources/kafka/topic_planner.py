@@ -1,35 +1,42 @@
-"""Plans a stream of topics: where the next micro-batch ends, and which ranges lie between two offsets."""
+"""Plans a stream of topics: where the next micro-batch ends, and which ranges lie between two offsets.
+
+Offsets in a checkpoint may be those of other records by now, and two numbers show it. A topic that is deleted and
+created again has another id; Kafka never reuses one. And a partition's leader has an epoch, which rises with each
+election and which the leader writes into each record batch. If the leader of epoch 5 says "the log ends at 42", no
+record before offset 42 is of a later epoch. If a later leader then says "epoch 5 ends at 40", its log has other records
+at offsets 40 and 41, or none: those that were read there are gone. Only the election of a replica that lacks records,
+an unclean one, does that. Kafka's own consumer detects truncation in the same way.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition, listed
-from ticdc_source.sources.kafka.leader_epochs import LeaderEpochs
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_RECREATED
-from ticdc_source.sources.kafka.topic_ids import TopicIds, changed_ids
 from ticdc_source.sources.record_source import OffsetMembers
 from ticdc_source.sources.stream_offsets import (
     EPOCHS,
     IDS,
     INITIAL,
-    START,
     MinimumWait,
     OffsetJSON,
     Offsets,
     StreamLimits,
+    end_offset,
+    initial_offset,
     offsets_of,
     start_offsets,
     topic_ids_of,
 )
 
-__all__ = ["Lookup", "TopicPlanner"]
+__all__ = ["TopicPlanner"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,45 +47,117 @@ _PAUSE_S = 0.5
 _LOOKS_UNTIL_WITHOUT_OFFSETS = 10
 
 
-class Lookup(Protocol):
-    """The look-ups that a stream needs from the brokers; `sources.kafka.KafkaCluster` implements them."""
+class _Lookup(Protocol):
+    """The look-ups that a stream needs of `KafkaCluster`."""
 
-    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """Return the topic partitions that exist; one that was known is gone only after several looks."""
+    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]: ...
 
-    def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return where a new stream starts in each partition."""
+    def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets: ...
 
-    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the log start offset of each partition."""
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets: ...
 
-    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the end offset of each partition."""
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets: ...
 
-    def topic_ids(self) -> Mapping[str, str]:
-        """Return the topic IDs from the last look-up, for the topics that have one."""
+    def topic_ids(self) -> Mapping[str, str]: ...
 
-    def leader_epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the epochs of the leaders that answered the last look-ups of end offsets, where they tell them."""
+    def leader_epochs(self) -> Mapping[TopicPartition, int]: ...
 
-    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Return where a leader epoch of each partition ends in its leader's log; -1 where that is not known."""
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+
+
+class _TopicIds:
+    """The current and former ids of a stream's topics.
+
+    A lagging broker may return a former id, so `TopicPlanner` looks several times before it accepts a change.
+
+    Attributes:
+        current: by topic, as of the last look-up, where brokers report them.
+        retired: ids of topics that were deleted.
+        unwritten: by topic, those of topics whose checkpointed offset has no id.
+        target: by topic, those at the fixed end of a stream.
+    """
+
+    def __init__(self) -> None:
+        self.current: dict[str, str] = {}
+        self.retired: set[str] = set()
+        self.unwritten: dict[str, str] = {}
+        self.target: dict[str, str] = {}
+        self._accepted: dict[str, str] = {}  # the last accepted id of each topic, deleted topics included
+
+    def learn(self, answer: Mapping[str, str], topics: Iterable[str]) -> None:
+        """Take the result of a look-up; `topics` are those that exist."""
+        self.current = {}
+        for topic in topics:
+            topic_id = answer.get(topic)
+            if topic_id in self.retired:  # from a lagging broker
+                topic_id = self._accepted.get(topic)
+            if topic_id is not None and topic_id not in self.retired:
+                self.current[topic] = topic_id
+
+    def of_offset(self, written: Mapping[str, str], topics: Collection[str]) -> dict[str, str]:
+        """Return the ids that belong to an offset: those written in it, else those that this process saw."""
+        return {**{topic: each for topic, each in self.unwritten.items() if topic in topics}, **written}
+
+    def is_explained(self, ids: Mapping[str, str]) -> bool:
+        """Return whether each id is current or retired, or its topic has no current id."""
+        return all(old in self.retired for old, _ in _changed(ids, self.current).values())
+
+    def accept(self, ids: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+        """Accept the current ids after these; return the topics whose id changed, with the old and the new one."""
+        changed = _changed(ids, self.current)
+        replaced = _changed(self._accepted, self.current)  # also of a topic that was away in between
+        self.retired.update(old for old, _ in [*changed.values(), *replaced.values()])
+        self._accepted.update(self.current)
+        return changed
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the topics that have another id now, with both ids."""
+    return {topic: (old, now[topic]) for topic, old in sorted(before.items()) if topic in now and now[topic] != old}
+
+
+class _LeaderEpochs:
+    """The epochs of the leaders as of the last look-up (`current`), and where earlier ones end in these leaders' logs.
+
+    `ends_of` asks the leader of each partition where the given epoch ends in its log; -1 if it does not know.
+    """
+
+    def __init__(self, ends_of: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> None:
+        self._ends_of = ends_of
+        self.current: Offsets = {}
+        # Where epochs end in the logs of the current leaders. This never changes, so no leader is asked twice.
+        self._ends: dict[tuple[TopicPartition, int], int] = {}
+
+    def learn(self, answer: Mapping[TopicPartition, int], topic_partitions: Iterable[TopicPartition]) -> None:
+        """Remember the epochs that came with a look-up of ends, and forget what former leaders said."""
+        before = self.current
+        self.current = {tp: answer[tp] for tp in topic_partitions if tp in answer}
+        self._ends = {key: end for key, end in self._ends.items() if self.current.get(key[0]) == before.get(key[0])}
+
+    def truncated(self, offsets: Offsets, epochs: Offsets) -> Offsets:
+        """Return the partitions whose logs were truncated, with the first offset that was lost.
+
+        This asks the brokers only about partitions that have had an election since.
+
+        Args:
+            offsets: an offset in each partition that its log had reached.
+            epochs: the epochs of the leaders at that time, as far as they are known.
+        """
+        elected = {tp: epochs[tp] for tp in offsets if tp in epochs and self.current.get(tp, -1) > epochs[tp]}
+        to_ask = {tp: epoch for tp, epoch in elected.items() if (tp, epoch) not in self._ends}
+        if to_ask:
+            answer = self._ends_of(to_ask)
+            self._ends.update({(tp, epoch): answer.get(tp, -1) for tp, epoch in to_ask.items()})
+            _log.debug("New leaders since epochs %s: those end at %s in their logs", to_ask, answer)
+        ends = {tp: self._ends[tp, epoch] for tp, epoch in elected.items()}
+        return {tp: end for tp, end in ends.items() if 0 <= end < offsets[tp]}
 
 
 @dataclass
 class TopicPlanner:
-    """The `StreamPlanner` of topics.
+    """The `StreamPlanner` of topics; `report_loss` raises unless `failOnDataLoss` is off."""
 
-    Attributes:
-        lookup: the brokers.
-        limits: how long to wait.
-        report_loss: called with a reason if records or partitions are gone; it raises unless `failOnDataLoss` is off.
-        members: returns more members of the end of a micro-batch; see `OffsetMembers`.
-        clock: a monotonic clock, in seconds.
-        sleep: waits for so many seconds.
-    """
-
-    lookup: Lookup
+    lookup: _Lookup
     limits: StreamLimits
     report_loss: Callable[[str], None]
     members: OffsetMembers | None = field(default=None, kw_only=True)
@@ -86,8 +165,8 @@ class TopicPlanner:
     sleep: Callable[[float], None] = time.sleep
     _start: Offsets | None = None
     _latest: Offsets = field(default_factory=dict)
-    _ids: TopicIds = field(default_factory=TopicIds)
-    _epochs: LeaderEpochs = field(init=False)
+    _ids: _TopicIds = field(default_factory=_TopicIds)
+    _epochs: _LeaderEpochs = field(init=False)
     _has_told_of_ids: bool = False
     _partitions: list[TopicPartition] = field(default_factory=list)
     _looked_at: float | None = None
@@ -99,13 +178,13 @@ class TopicPlanner:
 
     def __post_init__(self) -> None:
         """Ask the same brokers for the ends of epochs."""
-        self._epochs = LeaderEpochs(self.lookup.ends_of_epochs)
+        self._epochs = _LeaderEpochs(self.lookup.ends_of_epochs)
 
     def initial(self) -> OffsetJSON:
         """Return where a new stream starts. It is resolved once."""
         if self._start is None:
             self._start = self.lookup.starts(self.lookup.partitions(missing=True))
-        return {INITIAL: True, **to_json_dict(self._start)}
+        return initial_offset(self._start)
 
     def stop_at_latest(self) -> None:
         """Fix the end of the stream at the ends of the next look-up (Trigger.AvailableNow)."""
@@ -120,23 +199,19 @@ class TopicPlanner:
         return max(0, self._latest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing to do.
-
-        Args:
-            start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
-            max_offsets: the maximum number of offsets to read; None for all.
-            min_offsets: the number of offsets to wait for; None for none.
+        """Return where the micro-batch that begins at `start` ends; see `StreamPlanner.next`.
 
         Raises:
             DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
         begins = started = offsets_of(start)
-        ids = self._ids.ids_of_offset(topic_ids_of(start), _topics(begins))
+        ids = self._ids.of_offset(topic_ids_of(start), _topics(begins))
         epochs = _epochs_of(start)
         first = bool(start.get(INITIAL))
         self._look(begins)
         recreated = self._recreated(ids)
-        self._ids.keep_unwritten(ids, _topics(begins) - topic_ids_of(start).keys())
+        unwritten, known = _topics(begins) - topic_ids_of(start).keys(), {**self._ids.current, **ids}
+        self._ids.unwritten = {topic: known[topic] for topic in unwritten if topic in known}
         # Partitions of a recreated topic count as added: they start at their earliest record.
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         truncated = self._truncated(begins, epochs)
@@ -158,8 +233,7 @@ class TopicPlanner:
         if not first and not recreated and not truncated and ends == started:
             return dict(start)
         more = {} if self.members is None else self.members(start, begins, self._latest, recreated)
-        end = {**more, **self._written(ends, {**ids, **self._ids.current})}
-        return {START: {name: start[name] for name in start if name != INITIAL}, **end} if first else end
+        return end_offset(start, {**more, **self._written(ends, {**ids, **self._ids.current})})
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         """Return the offset ranges between two offsets, by topic and partition, without empty ones.
@@ -169,17 +243,17 @@ class TopicPlanner:
         """
         ends, begins = offsets_of(end), start_offsets(start, end)
         planned, planned_epochs = topic_ids_of(end), _epochs_of(end)
-        started = self._ids.ids_of_offset(topic_ids_of(start), _topics(begins))
+        started = self._ids.of_offset(topic_ids_of(start), _topics(begins))
         carried = {topic: started[topic] for topic in sorted(_topics(ends) - planned.keys()) if topic in started}
-        self._ids.add_unwritten(carried)
+        self._ids.unwritten.update(carried)
         if (planned or carried or planned_epochs) and self._looked_at is None:  # planned before a restart
             self._look(ends)
         # Topics recreated since the batch was planned: its records are gone, and the next batch reads the new topic.
         gone = self._recreated({**carried, **planned})
         ends = {tp: offset for tp, offset in ends.items() if tp.topic not in gone}
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in gone}
-        recreated = {topic: ids for topic, ids in changed_ids(started, planned).items() if topic not in gone}
-        self._ids.retire(old for old, _ in recreated.values())
+        recreated = {topic: ids for topic, ids in _changed(started, planned).items() if topic not in gone}
+        self._ids.retired.update(old for old, _ in recreated.values())
         self._report_recreated(recreated)
         begins = {tp: offset for tp, offset in begins.items() if tp.topic not in recreated}
         looked = self._latest
@@ -197,10 +271,8 @@ class TopicPlanner:
     def _look(self, checkpointed: Iterable[TopicPartition] = ()) -> Offsets:
         """Return the ends of all topic partitions; look them up if the last answer is too old.
 
-        Topic IDs come with the same look-up. Spark asks some 90 times a second while a stream is idle.
-
-        Args:
-            checkpointed: partitions in the checkpoint, which a process looks for when it first lists partitions.
+        Topic ids come with the same look-up. Spark asks some 90 times a second while a stream is idle. A process looks
+        for the partitions in the checkpoint when it first lists partitions.
         """
         now = self.clock()
         interval = self.limits.min_interval * (2.5 if self._idle else 1)
@@ -279,7 +351,7 @@ class TopicPlanner:
         return truncated
 
     def _truncated_of_existing(self, offsets: Offsets, epochs: Offsets) -> Offsets:
-        """Return what `LeaderEpochs.truncated` does, and drop partitions that are deleted meanwhile from `_latest`."""
+        """Return what `_LeaderEpochs.truncated` does, and drop partitions that are deleted meanwhile from `_latest`."""
         for _ in range(_LOOKS_UNTIL_WITHOUT_OFFSETS - 1):
             try:
                 return self._epochs.truncated(offsets, epochs)
@@ -299,9 +371,9 @@ class TopicPlanner:
         now = self._latest
         if self._target is None:
             self._target = now
-            self._ids.record_target()
+            self._ids.target = dict(self._ids.current)
             return now
-        recreated = self._ids.changed_since_target()
+        recreated = _changed(self._ids.target, self._ids.current)
         moved = {tp for tp in self._target if tp.topic in recreated or (tp in now and now[tp] < self._target[tp])}
         changed = sorted((set(now) ^ set(self._target)) | moved)
         if changed:

@@ -23,11 +23,12 @@ from ticdc_source.sources.storage.paths import (
     DataFile,
     IndexFile,
     directory_of,
+    index_of,
     is_schema_file,
     order_of,
     parse_path,
-    stem_of,
 )
+from ticdc_source.sources.stream_offsets import Offsets
 
 __all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
 
@@ -35,8 +36,6 @@ __all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
 CHECKPOINT = TopicPartition("metadata", 0)
 _MOST_MISSING = 100_000  # files of a directory; each is looked for
 _NUMBER = re.compile(r"(\d{6,20})\.\w+\s*$")  # at the end of the file name in an index file
-
-Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +63,7 @@ class Look:
 
 
 class Changefeed:
-    """The folder of a changefeed. Each look lists all of its files.
-
-    Args:
-        location: a path, or a URL that fsspec supports.
-    """
+    """The folder of a changefeed, as a path or a URL that fsspec supports. Each look lists all of its files."""
 
     def __init__(self, location: str) -> None:
         self._folder = Folder(location)
@@ -156,7 +151,7 @@ class Changefeed:
             # If only unfinished files are left, the first file is behind the end: there is nothing to read.
             starts[tp], ends[tp] = min(min(numbers) - 1, end), end
             if end - starts[tp] > len(numbers) + _MOST_MISSING:
-                index = indexes.get(IndexFile(pattern.rpartition("/")[0], stem_of(pattern)))
+                index = indexes.get(index_of(pattern))
                 raise DecodeError(self._far_off(index, end))
         for pattern, end in self._emptied_directories(sizes, indexes):
             tp = TopicPartition(pattern, 0)
@@ -167,9 +162,9 @@ class Changefeed:
         self, sizes: Mapping[str, Mapping[int, int]], indexes: Mapping[IndexFile, str]
     ) -> Iterator[tuple[str, int]]:
         """Yield the pattern and the last number of each directory that has an index file and no data file any more."""
-        with_files = {(pattern.rpartition("/")[0], stem_of(pattern)) for pattern in sizes}
+        with_files = {index_of(pattern) for pattern in sizes}
         for index, path in indexes.items():
-            if (index.directory, index.stem) in with_files:
+            if index in with_files:
                 self._emptied.pop(path, None)  # the index file names another file when the directory is empty again
                 continue
             name = self._emptied.get(path) or (self._folder.text(path) or b"").decode("utf-8", "replace").strip()
@@ -180,7 +175,7 @@ class Changefeed:
 
     def _last_whole(self, pattern: str, indexes: Mapping[IndexFile, str]) -> int:
         """Return the number of the last file that is written whole; 0 if there is none yet."""
-        path = indexes.get(IndexFile(pattern.rpartition("/")[0], stem_of(pattern)))
+        path = indexes.get(index_of(pattern))
         text = None if path is None else self._folder.text(path)
         if not text:
             return 0
@@ -199,10 +194,7 @@ class Changefeed:
         )
 
     def look_of_batch(self, advice: str = "") -> Look:
-        """Return a look for a batch, which cannot wait for files.
-
-        Args:
-            advice: what else to do about an empty folder.
+        """Return a look for a batch, which cannot wait for files; `advice` is what else to do about an empty folder.
 
         Raises:
             OptionError: the folder has no file of a changefeed.

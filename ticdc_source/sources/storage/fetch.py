@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 
 from ticdc_source.errors import DataLossError, warn
 from ticdc_source.kernels.arrays import Binaries
@@ -17,6 +16,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.record_source import Fetcher
 from ticdc_source.sources.storage.changefeed import CHECKPOINT
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 from ticdc_source.sources.storage.files import Folder
@@ -26,9 +26,9 @@ from ticdc_source.sources.storage.paths import (
     data_file_name,
     directory_of,
     extension_of,
+    index_of,
     is_schema_file,
     parse_path,
-    stem_of,
 )
 
 __all__ = ["FileFetcher"]
@@ -37,16 +37,10 @@ _log = logging.getLogger(__name__)
 _NO_TIME = -1
 
 
-class FileFetcher(AbstractContextManager["FileFetcher"]):
+class FileFetcher(Fetcher):
     """The `Fetcher` for files. An offset of a directory is the number of a file, less 1.
 
-    Args:
-        location: the folder of the changefeed.
-        files: the settings of files.
-        settings: how to read.
-        formats: the wire formats that have files, by their names.
-        protocol: the wire format, for the messages of DDL and watermarks.
-        max_rows: how many rows of each file to read; None for all.
+    DDL and watermarks become messages of the protocol, if it is known. `max_rows` is for each file.
     """
 
     def __init__(
@@ -66,9 +60,6 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         self._own_format = formats.get(protocol or "") or next(iter(formats.values()))
         self._max_rows = max_rows
         self._widths: dict[str, int] = {}  # of the numbers, by pattern
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def library(self) -> str:
@@ -113,11 +104,9 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
 
     def _file(self, pattern: str, number: int) -> str | None:
         """Return the path of a file; None if it is gone. How wide its number is only the folder tells."""
-        directory = pattern.rpartition("/")[0]
-        for file in self._folder.files(directory):
+        for file in self._folder.files(index_of(pattern).directory):
             if parse_path(file.path) == DataFile(pattern, number):
-                digits = file.path.rpartition(".")[0].removeprefix(f"{directory}/{stem_of(pattern)}")
-                self._widths[pattern] = len(digits)
+                self._widths[pattern] = len(file.path) - (len(pattern) - len("%d"))
                 return file.path
         return None
 
@@ -181,11 +170,6 @@ class FileFetcher(AbstractContextManager["FileFetcher"]):
         )
 
     def _lost(self, path: str) -> None:
-        """Report a file that is gone.
-
-        Raises:
-            DataLossError: `fail_on_data_loss` is on.
-        """
         msg = (
             f"'path' {self._folder}: the file {path} is gone. Has file-expiration-days of the sink, or a lifecycle "
             "rule of the bucket, removed it before it was read? With failOnDataLoss=false the read goes on without it"

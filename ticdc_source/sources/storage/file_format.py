@@ -23,25 +23,15 @@ _CRLF, _LF, _CR = b"\r\n", b"\n", b"\r"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings:
-    """The options of files; they can be pickled for the workers.
+    """The options of files, all but the first those of CSV; they can be pickled for the workers."""
 
-    Attributes:
-        terminator: what ends a row; None for the default.
-        delimiter: what stands between two fields of CSV.
-        quote: what stands around a text in CSV; empty if special characters have a backslash instead.
-        null: what stands for NULL in CSV.
-        include_commit_ts: whether rows of CSV have their commit-ts.
-        output_old_value: whether rows of CSV say if they are of an update; None if that is to be seen.
-        binary_encoding: how CSV writes binary values, `base64` or `hex`.
-    """
-
-    terminator: bytes | None = None
+    terminator: bytes | None = None  # of a row; None for the default
     delimiter: str = ","
-    quote: str = '"'
+    quote: str = '"'  # empty if special characters have a backslash instead
     null: str = "\\N"
-    include_commit_ts: bool = True
-    output_old_value: bool | None = None
-    binary_encoding: str = "base64"
+    include_commit_ts: bool = True  # whether rows have it
+    output_old_value: bool | None = None  # whether rows say if they are of an update; None if that is to be seen
+    binary_encoding: str = "base64"  # or hex
 
     @property
     def end_of_row(self) -> bytes:

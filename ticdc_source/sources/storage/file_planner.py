@@ -1,30 +1,31 @@
-"""Plans a stream of a storage sink's files: which files a micro-batch reads."""
+"""Which files of a storage sink a batch, a sample, an input partition and a micro-batch of a stream read."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ticdc_source.errors import warn
 from ticdc_source.options.offsets import OffsetRange, to_json_dict
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed, Look
-from ticdc_source.sources.storage.paths import directory_of, is_schema_file, stem_of
-from ticdc_source.sources.storage.selection import in_order, wanted_of
+from ticdc_source.sources.storage.paths import directory_of, index_of, is_schema_file, order_of
 from ticdc_source.sources.stream_offsets import (
     INITIAL,
-    START,
     MinimumWait,
     OffsetJSON,
     Offsets,
     StreamLimits,
+    end_offset,
+    initial_offset,
     offsets_of,
     start_offsets,
 )
 
-__all__ = ["FilePlanner"]
+__all__ = ["FilePlanner", "packed_files", "ranges_of", "sampled", "tables_of"]
 
 _LOOKS_UNTIL_GONE = 3
 _WHO_REMOVED = "Has file-expiration-days of the sink, or a lifecycle rule of the bucket, removed them?"
@@ -36,13 +37,9 @@ class FilePlanner:
     """The `StreamPlanner` of files.
 
     Files are read in the order of their table versions, across all tables, as TiCDC writes them. A checkpoint-ts is
-    read after all files that the same look found.
+    read after all files that the same look found. `report_loss` raises unless `failOnDataLoss` is off.
 
     Attributes:
-        changefeed: the changefeed.
-        limits: how long to wait.
-        report_loss: called with a reason if files are gone; it raises unless `failOnDataLoss` is off.
-        tables: which tables are wanted.
         begins_at_end: whether a new stream skips the files that exist.
         waits_for_data_file: whether to plan no file until there is a data file, whose name tells the protocol.
         clock: a monotonic clock, in seconds.
@@ -58,9 +55,7 @@ class FilePlanner:
     _start: Offsets | None = None
     _last_look: Look | None = None
     _next_look_at: float = 0.0
-    _last_ends: Offsets = field(
-        default_factory=dict
-    )  # by directory, from all looks: also of directories that are gone since
+    _last_ends: Offsets = field(default_factory=dict)  # from all looks: also of directories that are gone since
     _stops_at_target: bool = False
     _target: Look | None = None
     _unread: Look | None = None  # the look that a limit cut short: its other files come next
@@ -76,7 +71,7 @@ class FilePlanner:
                 warn(self.changefeed.why_empty(look))
             self.changefeed.warn_of_no_checkpoint(look)
             self._start = _ends(look) if self.begins_at_end else {place: at for place, at in look.starts.items() if at}
-        return {INITIAL: True, **to_json_dict(self._start)}
+        return initial_offset(self._start)
 
     def stop_at_latest(self) -> None:
         """Fix the end of the stream at the files of the next look (Trigger.AvailableNow)."""
@@ -87,12 +82,7 @@ class FilePlanner:
         return to_json_dict(_ends(self._current_look()))
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
-        """Return where the micro-batch that begins at `start` ends: `start` itself if nothing is new, except at first.
-
-        Args:
-            start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
-            max_offsets: the maximum number of files to read; None for all.
-            min_offsets: the number of files to wait for; None for none.
+        """Return where the micro-batch that begins at `start` ends; see `StreamPlanner.next`.
 
         Raises:
             DataLossError: files are gone that were not read.
@@ -119,17 +109,12 @@ class FilePlanner:
         return self._end_json(start, ends)
 
     def _end_json(self, start: OffsetJSON, ends: Offsets) -> OffsetJSON:
-        """Return an end as checkpoint JSON; the first one also holds where the stream started."""
-        if start.get(INITIAL):
-            return {START: {name: start[name] for name in start if name != INITIAL}, **to_json_dict(ends)}
-        return dict(start) if ends == offsets_of(start) else to_json_dict(ends)
+        if not start.get(INITIAL) and ends == offsets_of(start):
+            return dict(start)
+        return end_offset(start, to_json_dict(ends))
 
     def _look_to_read(self, started: Mapping[TopicPartition, int]) -> Look:
-        """Return the look to read from: all files of one come before those of the next, or a busy table starves others.
-
-        Args:
-            started: what has been read.
-        """
+        """Return the look to read from: all files of one come before those of the next, or a busy table starves all."""
         if self._stops_at_target:
             self._target = self._target or self._current_look()
             return self._target
@@ -166,7 +151,8 @@ class FilePlanner:
             elif place in look.ends:
                 self._looks_without.pop(place, None)
                 kept[place] = begin  # compared with the look below
-            elif not self._is_read(place, begin, begins):
+            elif self._last_ends.get(place) != begin and not _has_later(place, begins):
+                # Else all of its files were read: up to its last known end, or a later directory was begun.
                 self.report_loss(
                     f"The files {place.topic} (%d is the number) are gone. The stream had read {begin} of them, and "
                     f"cannot tell whether there were more. {_WHO_REMOVED}"
@@ -189,35 +175,16 @@ class FilePlanner:
                 kept[place] = look.ends[place]
         return kept
 
-    def _is_read(self, place: TopicPartition, begin: int, begins: Mapping[TopicPartition, int]) -> bool:
-        """Return whether all files of a missing directory were read.
-
-        They were if the offset is its last known end, or if a later directory was begun.
-        """
-        return self._last_ends.get(place) == begin or self._has_later(place, begins)
-
     def _may_drop(self, place: TopicPartition, begins: Mapping[TopicPartition, int], *, is_new_look: bool) -> bool:
         """Return whether to forget the offset of a missing directory whose files were all read.
 
-        A storage may hide a folder for a moment, so several looks in a row must miss it.
+        A storage may hide a folder for a moment, so several looks in a row must miss it. And TiCDC must write no more
+        files to it: it has a date, or a later directory was begun.
         """
         self._looks_without[place] = self._looks_without.get(place, 0) + is_new_look
-        return self._looks_without[place] >= _LOOKS_UNTIL_GONE and self._gets_no_more_files(place, begins)
-
-    def _gets_no_more_files(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
-        """Return whether TiCDC writes no more files to a directory: it has a date, or a later directory was begun."""
         own = directory_of(place.topic)
-        return own is not None and (bool(own.date) or self._has_later(place, begins))
-
-    def _has_later(self, place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
-        """Return whether later files have been begun of the same table, partition and writer."""
-        own = directory_of(place.topic)
-        begun = [other.topic for other, begin in begins.items() if begin > 0]
-        same_writer = [directory_of(topic) for topic in begun if stem_of(topic) == stem_of(place.topic)]
-        return own is not None and any(
-            other is not None and other.owner == own.owner and (other.version, other.date) > (own.version, own.date)
-            for other in same_writer
-        )
+        is_over = own is not None and (bool(own.date) or _has_later(place, begins))
+        return is_over and self._looks_without[place] >= _LOOKS_UNTIL_GONE
 
     def _current_look(self) -> Look:
         """Return the files that are there. The answer is reused until the pause after it is over."""
@@ -228,6 +195,17 @@ class FilePlanner:
             ended = self.clock()
             self._next_look_at = ended + max(self.limits.min_interval, _PAUSE_FACTOR * (ended - began))
         return self._last_look
+
+
+def _has_later(place: TopicPartition, begins: Mapping[TopicPartition, int]) -> bool:
+    """Return whether later files have been begun of the same table, partition and writer."""
+    own, writer = directory_of(place.topic), index_of(place.topic).stem
+    begun = [other.topic for other, begin in begins.items() if begin > 0]
+    same_writer = [directory_of(topic) for topic in begun if index_of(topic).stem == writer]
+    return own is not None and any(
+        other is not None and other.owner == own.owner and (other.version, other.date) > (own.version, own.date)
+        for other in same_writer
+    )
 
 
 def _ends_after(begins: Offsets, look: Look, max_files: int | None) -> Offsets:
@@ -250,3 +228,92 @@ def _is_data(place: TopicPartition) -> bool:
 
 def _ends(look: Look) -> Offsets:
     return look.ends | ({} if look.checkpoint is None else {CHECKPOINT: look.checkpoint + 1})
+
+
+_TASK_BYTES = 32 << 20  # the most bytes of files in an input partition of several files
+_MOST_SAMPLED = 30  # at most so many directories of a table are sampled, the newest
+
+
+def ranges_of(look: Look, tables: TableFilter) -> list[OffsetRange]:
+    """Return what a batch reads: the finished files of wanted tables, and the checkpoint-ts."""
+    ranges = [OffsetRange(*place, look.starts[place], end) for place, end in look.ends.items()]
+    if look.checkpoint is not None:
+        ranges.append(OffsetRange(*CHECKPOINT, look.checkpoint, look.checkpoint + 1))
+    return sorted(wanted_of(ranges, tables), key=in_order)
+
+
+def tables_of(look: Look) -> set[TableName]:
+    """Return the tables of which there are data files, or were; their paths tell them."""
+    directories = (directory_of(pattern) for pattern in {*look.sizes, *(place.topic for place in look.ends)})
+    return {TableName(*each.table) for each in directories if each is not None and each.table is not None}
+
+
+def wanted_of(ranges: Iterable[OffsetRange], tables: TableFilter) -> list[OffsetRange]:
+    """Return the ranges whose files may be of wanted tables."""
+    return [each for each in ranges if _may_be_wanted(each.topic, tables)]
+
+
+def _may_be_wanted(topic: str, wanted: TableFilter) -> bool:
+    """Return whether files may be of a wanted table."""
+    place = directory_of(topic)
+    if not wanted.patterns or place is None or place.table is None or "/" in place.table[1]:
+        return True  # the path does not tell the table; a slash may belong to the database or to the table
+    return wanted.matches(TableName(*place.table))
+
+
+def sampled(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the ranges to sample: all schema files, and the first and last file of a table's newest directories."""
+    by_owner: dict[str, list[OffsetRange]] = {}
+    chosen = []
+    for each in ranges:
+        place = directory_of(each.topic)
+        if place is not None and each.size:
+            by_owner.setdefault(place.owner, []).append(each)
+        elif place is None and each.topic_partition != CHECKPOINT:
+            chosen.append(each)
+    for directories in by_owner.values():
+        for each in sorted(directories, key=in_order)[-_MOST_SAMPLED:]:
+            chosen.append(each._replace(end=each.start + 1))
+            if each.size > 1:  # partition 1 is made up: the sampler takes one range of each topic partition
+                chosen.append(each._replace(partition=1, start=each.end - 1))
+    return chosen
+
+
+def packed_files(
+    ranges: Iterable[OffsetRange], sizes: Mapping[str, Mapping[int, int]], min_partitions: int | None = None
+) -> list[list[OffsetRange]]:
+    """Return the files of each input partition, in order: up to 32 MiB together, or one larger file. No file is split.
+
+    `minPartitions` lowers the 32 MiB. A data file of unknown size (`Look.sizes`) counts as so many; schema files and
+    `metadata` as 0.
+    """
+    files = [
+        (each._replace(start=start, end=start + 1), _size_of(each.topic, start + 1, sizes))
+        for each in ranges
+        for start in range(each.start, each.end)
+    ]
+    max_bytes = _TASK_BYTES
+    if min_partitions is not None:
+        max_bytes = min(max_bytes, sum(size for _, size in files) // min_partitions)
+    packed: list[list[OffsetRange]] = []
+    free = -1  # bytes left in the last input partition; -1 opens the first one, also for a file of 0 bytes
+    for file, size in files:
+        if size > free:
+            packed.append([])
+            free = max_bytes
+        free -= size
+        last = packed[-1][-1] if packed[-1] else None
+        if last is not None and last.topic_partition == file.topic_partition and last.end == file.start:
+            packed[-1][-1] = last._replace(end=file.end)
+        else:
+            packed[-1].append(file)
+    return packed
+
+
+def _size_of(topic: str, number: int, sizes: Mapping[str, Mapping[int, int]]) -> int:
+    return 0 if directory_of(topic) is None else sizes.get(topic, {}).get(number, _TASK_BYTES)
+
+
+def in_order(files: OffsetRange | TopicPartition) -> tuple[int, int, str, str]:
+    """Return where files stand in the order in which TiCDC writes them."""
+    return order_of(files.topic)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple, NoReturn, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
 
 from ticdc_source.errors import StorageUnavailableError
 from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
 __all__ = ["File", "Folder"]
 
-Answer = TypeVar("Answer")
-_MISSING = (FileNotFoundError, NotADirectoryError)
+_MISSING, _MISSING_ERRNOS = (FileNotFoundError, NotADirectoryError), frozenset({errno.ENOENT, errno.ENOTDIR})
 _BLOCK = 4 << 20  # bytes of a file to read at a time
 
 
@@ -24,11 +24,7 @@ class File(NamedTuple):
 
 
 class Folder:
-    """A folder. It connects at first use.
-
-    Args:
-        location: a path, or a URL that fsspec supports.
-    """
+    """A folder, as a path or a URL that fsspec supports. It connects at first use."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -39,27 +35,24 @@ class Folder:
         return redacted(self._location)
 
     def files(self, below: str = "") -> list[File]:
-        """Return all files, at any depth.
-
-        Args:
-            below: only those below this path.
+        """Return all files, or those below a path, at any depth.
 
         Raises:
             StorageUnavailableError: the folder cannot be read.
         """
+        try:
+            with self._our_errors("it"):
+                from fsspec import AbstractFileSystem  # noqa: PLC0415 (as in `_system`)
 
-        def listed() -> list[File]:
-            from fsspec import AbstractFileSystem  # noqa: PLC0415 (as in `_system`)
-
-            system, root = self._system()
-            system.invalidate_cache()  # storages keep their answers
-            start = f"{root}/{below}" if below else root
-            if type(system).find is AbstractFileSystem.find:
-                return list(self._walk(start))
-            entries = system.find(start, detail=True)
-            return [File(path[len(root) + 1 :], entry.get("size") or 0) for path, entry in entries.items()]
-
-        return self._answer(listed, "it", missing=list)
+                system, root = self._system()
+                system.invalidate_cache()  # storages keep their answers
+                start = f"{root}/{below}" if below else root
+                if type(system).find is AbstractFileSystem.find:
+                    return list(self._walk(start))
+                entries = system.find(start, detail=True)
+                return [File(path[len(root) + 1 :], entry.get("size") or 0) for path, entry in entries.items()]
+        except FileNotFoundError:
+            return []
 
     def _walk(self, start: str) -> Iterator[File]:
         """Yield the files below a folder. fsspec's own walk takes a folder that cannot be listed for an empty one."""
@@ -82,13 +75,13 @@ class Folder:
         Raises:
             StorageUnavailableError: it cannot be read.
         """
-
-        def read() -> bytes:
-            system, root = self._system()
-            check_regular(system.protocol, f"{root}/{path}")
-            return bytes(system.cat_file(f"{root}/{path}"))
-
-        return self._answer(read, path, missing=lambda: None)
+        try:
+            with self._our_errors(path):
+                system, root = self._system()
+                check_regular(system.protocol, f"{root}/{path}")
+                return bytes(system.cat_file(f"{root}/{path}"))
+        except FileNotFoundError:
+            return None
 
     def blocks(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -97,19 +90,16 @@ class Folder:
             FileNotFoundError: there is none.
             StorageUnavailableError: it cannot be read.
         """
-
-        def opened() -> IO[bytes]:
+        with self._our_errors(path):
             system, root = self._system()
             check_regular(system.protocol, f"{root}/{path}")
             file: IO[bytes] = system.open(f"{root}/{path}", "rb", block_size=_BLOCK)
-            return file
-
-        def missing() -> NoReturn:
-            raise FileNotFoundError(path)
-
-        file = self._answer(opened, path, missing=missing)
         with file:
-            while block := self._answer(lambda: bytes(file.read(_BLOCK)), path, missing=missing):
+            while True:
+                with self._our_errors(path):
+                    block = bytes(file.read(_BLOCK))
+                if not block:
+                    return
                 yield block
 
     def _system(self) -> tuple[Any, str]:
@@ -120,19 +110,19 @@ class Folder:
             self._opened = system, root.rstrip("/")
         return self._opened
 
-    def _answer(self, ask: Callable[[], Answer], what: str, *, missing: Callable[[], Answer]) -> Answer:
+    @contextmanager
+    def _our_errors(self, what: str) -> Iterator[None]:
+        """Translate the errors of the block: FileNotFoundError for what is not there, StorageUnavailableError else."""
         try:
-            return ask()
+            yield
         except Exception as error:  # noqa: BLE001 (storages may raise anything)
-            if isinstance(error, OSError) and (
-                isinstance(error, _MISSING) or error.errno in (errno.ENOENT, errno.ENOTDIR)
-            ):
-                return missing()
+            is_missing = isinstance(error, _MISSING) or getattr(error, "errno", None) in _MISSING_ERRNOS
+            if isinstance(error, OSError) and is_missing:
+                raise FileNotFoundError(what) from None
+            msg = f"'path' {self}: {what} cannot be read: {why_unreadable(error)}"
             if isinstance(error, ModuleNotFoundError) and error.name == "fsspec":
                 msg = (
                     "reading files of a storage sink needs fsspec on driver and executors: "
                     'pip install "ticdc-source[storage]", or pip install fsspec'
                 )
-            else:
-                msg = f"'path' {self}: {what} cannot be read: {why_unreadable(error)}"
             raise StorageUnavailableError(msg) from None

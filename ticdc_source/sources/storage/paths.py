@@ -26,12 +26,11 @@ __all__ = [
     "IndexFile",
     "data_file_name",
     "directory_of",
-    "directory_of_topic",
     "extension_of",
+    "index_of",
     "is_schema_file",
     "order_of",
     "parse_path",
-    "stem_of",
 ]
 
 _LEAST_DIGITS = 15  # of a version, which is a TSO; a year, a partition and the id of a table have fewer
@@ -69,7 +68,10 @@ class DataFile(NamedTuple):
 
 
 class IndexFile(NamedTuple):
-    """An index file: the directory, and how the names of the files begin whose last one it names."""
+    """An index file: the directory, and how the names of the files begin whose last one it names.
+
+    That is `CDC`, or `CDC_<dispatcher>_` where several nodes write one table.
+    """
 
     directory: str
     stem: str
@@ -87,12 +89,6 @@ def parse_path(path: str) -> DataFile | IndexFile | None:
     return None
 
 
-def directory_of_topic(topic: str) -> DataDirectory | None:
-    """Return what the path of a data directory says, given the path of a data file or the pattern of its name."""
-    file = parse_path(topic)
-    return directory_of(file.pattern if isinstance(file, DataFile) else topic)
-
-
 def extension_of(path: str) -> str:
     """Return the extension of a data file, with the dot."""
     return "." + path.rpartition(".")[2]
@@ -104,20 +100,15 @@ def is_schema_file(path: str) -> bool:
 
 
 def data_file_name(pattern: str, number: int, width: int = WIDTH) -> str:
-    """Return the path of one file of a pattern.
-
-    Args:
-        pattern: the pattern.
-        number: the number of the file.
-        width: how many digits the number has at least.
-    """
+    """Return the path of one file of a pattern; its number has `width` digits at least."""
     head, _, extension = pattern.rpartition("%d")
     return f"{head}{number:0{width}d}{extension}"
 
 
-def stem_of(pattern: str) -> str:
-    """Return how the names of a pattern's files begin: `CDC`, or with the dispatcher that writes them."""
-    return pattern.rpartition("/")[2].rpartition("%d")[0]
+def index_of(pattern: str) -> IndexFile:
+    """Return the index file that names the last whole file of a pattern."""
+    directory, _, name = pattern.rpartition("/")
+    return IndexFile(directory, name.rpartition("%d")[0])
 
 
 def directory_of(pattern: str) -> DataDirectory | None:
@@ -125,7 +116,8 @@ def directory_of(pattern: str) -> DataDirectory | None:
     match = _PATTERN.fullmatch(pattern)
     parts = [] if match is None else match["directory"].split("/")
     # The last part that looks like a version and has a partition and a date behind it at most: so may a table's name.
-    at = max((index for index, part in enumerate(parts) if index and _is_version(part)), default=None)
+    versions = [at for at, part in enumerate(parts) if at and part.isdecimal() and len(part) >= _LEAST_DIGITS]
+    at = versions[-1] if versions else None
     if at is None or len(parts) - at > _MOST_BEHIND + 1:
         return None
     # A table name may have slashes. Go's path.Join resolves `..` in a name, so a path may have one part for database
@@ -147,7 +139,3 @@ def order_of(topic: str) -> tuple[int, int, str, str]:
         return int(match["version"] or match["old"]), 0, "", topic
     place = directory_of(topic)
     return (1 << 64, 0, "", topic) if place is None else (place.version, 1, place.date, topic)
-
-
-def _is_version(part: str) -> bool:
-    return part.isdecimal() and len(part) >= _LEAST_DIGITS

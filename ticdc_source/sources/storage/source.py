@@ -16,13 +16,12 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.record_source import OffsetMembers, RecordSource, WireFormats
+from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
 from ticdc_source.sources.storage.fetch import FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings
-from ticdc_source.sources.storage.file_planner import FilePlanner
-from ticdc_source.sources.storage.paths import directory_of, directory_of_topic, extension_of, is_schema_file
-from ticdc_source.sources.storage.selection import packed_files, ranges_of, sampled, tables_of
+from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files, ranges_of, sampled, tables_of
+from ticdc_source.sources.storage.paths import DataFile, directory_of, extension_of, is_schema_file, parse_path
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
 __all__ = ["FileSource"]
@@ -53,10 +52,7 @@ class FileSource(RecordSource):
         """Do nothing: `protocol` compares it with the files."""
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:
-        """Return the protocol that the names of data files tell; None if there is no data file.
-
-        Args:
-            offsets_read: the topic partitions of a stream's offset. They tell it when all data files are gone.
+        """Return the protocol that the names of data files tell, or of those that a stream has read; None if none does.
 
         Raises:
             OptionError: the option `protocol` contradicts the file names, the files have several protocols, or an
@@ -102,11 +98,9 @@ class FileSource(RecordSource):
             tables = tables_of(look)
             if tables and not any(map(self._tables.matches, tables)):
                 raise OptionError(self._tables.without_row(tables, f"the files of {self.described(())}"))
-            reason = (
-                f"{self.described(())} has no file with rows, or no more"
-                if look.unindexed is None
-                else changefeed.why_unindexed(look)
-            )
+            reason = f"{self.described(())} has no file with rows, or no more"
+            if look.unindexed is not None:
+                reason = changefeed.why_unindexed(look)
             msg = (
                 f"{reason}. So the schema cannot be inferred: load again later, or give it with .schema(…) and the "
                 "options 'protocol' and 'tables'"
@@ -124,7 +118,8 @@ class FileSource(RecordSource):
 
     def defining(self, around: OffsetRange, version: int) -> list[OffsetRange]:
         """Return the schema files of a version of the table that a data file is of."""
-        place = directory_of_topic(around.topic)
+        file = parse_path(around.topic)
+        place = directory_of(file.pattern if isinstance(file, DataFile) else around.topic)
         paths = [] if place is None else self._changefeed.schema_files(place, version)
         return [OffsetRange(path, 0, 0, 1) for path in paths]
 
@@ -163,7 +158,7 @@ class FileSource(RecordSource):
         protocol: str | None = None,
         max_rows: int | None = None,
         driver: bool = True,  # noqa: ARG002 (both open files alike)
-    ) -> FileFetcher:
+    ) -> Fetcher:
         """Return a fetcher for files."""
         return FileFetcher(
             self._location,
@@ -180,7 +175,7 @@ class FileSource(RecordSource):
         protocol: str,
         *,
         fresh: bool,  # noqa: ARG002 (nothing is kept)
-    ) -> AbstractContextManager[FileFetcher]:
+    ) -> AbstractContextManager[Fetcher]:
         """Return a fetcher for files."""
         return self.fetcher(settings, protocol=protocol)
 

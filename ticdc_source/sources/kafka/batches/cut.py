@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.kernels.arrays import Binaries, Spans
+from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches.decompress import Decompressed
 from ticdc_source.sources.kafka.batches.one_by_one import check_offset, cut_records, offset_of
-from ticdc_source.sources.kafka.batches.record_batches import Fetched, RecordBatch, visible
-from ticdc_source.sources.kafka.batches.runs import Run, add_runs
+from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, Fetched, RecordBatch, visible
 
-__all__ = ["ChunkLimits", "between", "chunks_of"]
+if TYPE_CHECKING:
+    from ticdc_source.kernels._native import CutRecords
+
+__all__ = ["Run", "add_runs", "between", "chunks_of"]
 
 _CODEC = 0x07  # of the attributes
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkLimits:
-    """How large a chunk is.
-
-    Attributes:
-        max_records: records in a chunk at most.
-        max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
-        include_headers: whether chunks have headers.
-        max_record_bytes: bytes of a record of a compressed record batch at most; see `FetchSettings`.
-        native: whether the native path cuts, if it is there.
-    """
-
-    max_records: int
-    max_bytes: int
-    include_headers: bool
-    max_record_bytes: int = 72 << 20
-    native: bool = True
-
-
 def chunks_of(
-    fetched: Fetched, batches: Iterable[RecordBatch], damage: str | None, limits: ChunkLimits, end: int
+    fetched: Fetched, batches: Iterable[RecordBatch], damage: str | None, limits: FetchSettings, end: int
 ) -> Iterator[Chunk]:
     """Cut chunks out of record batches, from the requested offset on; none is empty.
 
-    The records before a damaged one are yielded before the error is raised. A few records behind `end` may be yielded.
-
-    Args:
-        fetched: what was fetched.
-        batches: its record batches.
-        damage: what is wrong behind them, None if nothing is.
-        limits: how large a chunk is.
-        end: the offset from which on no record is needed.
+    The records before a damaged one are yielded before the error is raised: `damage` is what is wrong behind the
+    batches, if anything. No record is needed from `end` on, and a few from there may be yielded.
 
     Raises:
         DecodeError: a checksum is wrong, bytes are no record, or a batch is compressed with an unknown codec. The error
@@ -94,7 +76,7 @@ class _Cutter:
         chunk: the one that is being filled.
     """
 
-    def __init__(self, fetched: Fetched, limits: ChunkLimits) -> None:
+    def __init__(self, fetched: Fetched, limits: FetchSettings) -> None:
         self._fetched = fetched
         self._limits = limits
         self._bytes_left = 0  # in the chunk
@@ -269,3 +251,67 @@ def _behind(batch: RecordBatch, compressed: Decompressed, size: int, data: bytes
         if not data:
             raise _cut_off(batch)
     return data[size:]
+
+
+@dataclass(slots=True)
+class Run:
+    """So many records of one batch, one behind the other in `data[begin:end]`."""
+
+    batch: RecordBatch
+    data: bytes
+    begin: int
+    end: int
+    count: int
+
+
+def add_runs(native: ModuleType, runs: Sequence[Run], chunk: Chunk, previous: int) -> bool:
+    """Append the records of some runs to a chunk by the native path, and return whether that is done: all or none.
+
+    Nothing is reported here: damaged and unusual records are left to `cut_records`, which is the specification.
+    `previous` is the offset of the record before these, also if that one is not in the chunk; -1 for none.
+    """
+    data, begins = _joined(runs)
+    record_runs = [
+        RecordRun(
+            begin,
+            run.count,
+            run.batch.offset,
+            run.batch.highest_offset,
+            run.batch.first_timestamp,
+            run.batch.max_timestamp if run.batch.attributes & LOG_APPEND_TIME else None,
+        )
+        for run, begin in zip(runs, begins, strict=True)
+    ]
+    cut: CutRecords | None = native.cut_runs(data, record_runs, previous, chunk.headers is not None)
+    if cut is None:
+        return False
+    offsets: list[int] | range = cut.offsets
+    if cut.first_offset is not None:
+        offsets = range(cut.first_offset, cut.first_offset + len(cut.keys))
+    values: list[bytes | None] | Binaries = cut.values
+    if cut.bounds is not None:
+        values = Binaries(Spans(data, memoryview(cut.bounds).cast("i"), cut.nbytes))
+    if not chunk.offsets:
+        chunk.offsets, chunk.timestamps, chunk.keys, chunk.values = offsets, cut.timestamps, cut.keys, values
+        chunk.headers = cut.headers
+        return True
+    columns = chunk.lists()
+    columns.offsets.extend(offsets)
+    columns.timestamps.extend(cut.timestamps)
+    columns.keys.extend(cut.keys)
+    columns.values.extend(values)
+    if chunk.headers is not None and cut.headers is not None:
+        chunk.headers += cut.headers
+    return True
+
+
+def _joined(runs: Sequence[Run]) -> tuple[bytes, list[int]]:
+    """Return the bytes that all runs lie in, and the index of each one's first byte: those of a fetch as they are."""
+    first = runs[0].data
+    if all(run.data is first for run in runs):
+        return first, [run.begin for run in runs]
+    begins, at = [], 0
+    for run in runs:
+        begins.append(at)
+        at += run.end - run.begin
+    return b"".join([memoryview(run.data)[run.begin : run.end] for run in runs]), begins

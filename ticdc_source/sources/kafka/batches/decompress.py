@@ -6,6 +6,7 @@ Arrow has all of Kafka's codecs, so nothing more need be installed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -25,11 +26,7 @@ _SNAPPY_RATIO = 32  # a snappy block grows to 64 bytes for each 3 at most: one t
 
 
 class Decompressed:
-    """The inside of a compressed record batch, to be read from its beginning to its end.
-
-    Args:
-        codec: Kafka's number of the codec.
-        data: the compressed bytes.
+    """The inside of a compressed record batch, to be read from its beginning to its end; `codec` is Kafka's number.
 
     Raises:
         DecodeError: there is no such codec, or Arrow was built without it.
@@ -42,7 +39,7 @@ class Decompressed:
             raise DecodeError(msg)
         self._name = name
         if codec == _SNAPPY:
-            self._read = _Joined(_snappy_blocks(data)).read
+            self._read = partial(_joined, _snappy_blocks(data))
         else:
             self._read = pa.CompressedInputStream(pa.BufferReader(data), name).read
 
@@ -59,18 +56,13 @@ class Decompressed:
             raise DecodeError(msg) from error
 
 
-class _Joined:
-    """Blocks of bytes, read like a file: whole blocks only."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks = blocks
-
-    def read(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        while size > 0 and (part := next(self._blocks, None)) is not None:
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+def _joined(blocks: Iterator[bytes], size: int) -> bytes:
+    """Return the next bytes, about `size` of them: whole blocks only."""
+    parts: list[bytes] = []
+    while size > 0 and (part := next(blocks, None)) is not None:
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[bytes]:

@@ -107,15 +107,12 @@ def offset_of(batch: RecordBatch, data: bytes, at: int) -> int:
 
 
 def check_offset(batch: RecordBatch, offset: int, previous: int) -> None:
-    """Check the offset of a record. In a compacted topic offsets have gaps, and they rise all the same.
+    """Check a record's offset: above that of the record before (-1 for none), and one of the batch's own.
 
-    Args:
-        batch: the record batch that holds the record.
-        offset: the record's offset.
-        previous: the offset of the record before it; -1 for none.
+    In a compacted topic offsets have gaps, and they rise all the same.
 
     Raises:
-        DecodeError: the offset is not above that of the record before, or not one of the batch's own.
+        DecodeError: it is not.
     """
     least = max(previous + 1, batch.lowest_offset)
     if not least <= offset <= batch.highest_offset:

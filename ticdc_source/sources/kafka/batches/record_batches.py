@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from crc32c import crc32c
 
@@ -46,35 +46,22 @@ _2_63 = 1 << 63
 class RecordBatch:
     """The bytes of a record batch in a fetch, and the facts in its header.
 
-    Attributes:
-        start: the index of its first byte.
-        body: the index of its records' first byte.
-        end: the index behind its last byte.
-        offset: its first offset; that of a legacy message is its last.
-        next_offset: the offset behind it, also if its last records were compacted away.
-        leader_epoch: the epoch of the leader that wrote it.
-        crc: the checksum it should have.
-        attributes: codec and flags.
-        first_timestamp: the time that the records' timestamps are relative to, in milliseconds since the epoch.
-        max_timestamp: the broker's own time, if that is what the topic keeps (`LOG_APPEND_TIME`).
-        producer_id: -1 for none.
-        records: how many records it holds.
-        is_legacy: whether it is a message of format v0 or v1, of which nothing else is read here.
+    Times are in milliseconds since the epoch.
     """
 
-    start: int
-    body: int
-    end: int
-    offset: int
-    next_offset: int
-    leader_epoch: int = -1
+    start: int  # the index of its first byte
+    body: int  # of its records' first byte
+    end: int  # behind its last byte
+    offset: int  # its first one; that of a legacy message is its last
+    next_offset: int  # the one behind it, also if its last records were compacted away
+    leader_epoch: int = -1  # of the leader that wrote it
     crc: int = 0
-    attributes: int = 0
-    first_timestamp: int = -1
-    max_timestamp: int = -1
+    attributes: int = 0  # codec and flags
+    first_timestamp: int = -1  # what the records' timestamps are relative to
+    max_timestamp: int = -1  # the broker's own time, if that is what the topic keeps (`LOG_APPEND_TIME`)
     producer_id: int = -1
-    records: int = 0
-    is_legacy: bool = False
+    records: int = 0  # how many
+    is_legacy: bool = False  # a message of format v0 or v1, of which nothing else is read here
 
     @property
     def lowest_offset(self) -> int:
@@ -87,7 +74,7 @@ class RecordBatch:
         return (_2_63 if self.is_legacy else min(self.next_offset, _2_63)) - 1
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTransaction(Protocol):
     """A transaction that was aborted, as the answer to a fetch names it."""
 
     producer_id: int
@@ -113,12 +100,9 @@ class Fetched:
     """What one fetch returned for a topic partition.
 
     Attributes:
-        topic: the topic.
-        partition: the topic partition.
         start: the offset that was requested.
         data: the record batches, one behind the other; the last may be cut off.
         read_legacy: reads messages before format v2.
-        check_crcs: whether checksums are compared.
         aborted: the aborted transactions; None to read all records, also those of aborted transactions.
     """
 

@@ -39,10 +39,6 @@ def installed() -> str:
 def connect(settings: ClientSettings, patience: Patience) -> Client:
     """Connect to brokers.
 
-    Args:
-        settings: of the client.
-        patience: how long to wait for a broker.
-
     Raises:
         KafkaUnavailableError: no broker answered in time.
         OptionError: a certificate file cannot be read, the brokers refuse the login, or kafka-python is another one.

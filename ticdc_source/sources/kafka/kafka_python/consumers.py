@@ -1,24 +1,28 @@
-"""Consumers: their settings, and what consumer groups have committed. Nothing here joins a group."""
+"""What kafka-python's consumers and connections are made with: settings, TLS, and the login.
+
+kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the first token is there before
+a client connects. kafka-python logs in again before the time that a broker gives a login is over (KIP-368,
+`connections.max.reauth.ms`).
+"""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
 
-import kafka.errors
-from kafka import KafkaConsumer, OffsetAndMetadata
-from kafka import TopicPartition as KafkaTopicPartition
+from kafka import KafkaConsumer
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.security import EndpointLogin, KerberosLogin, PasswordLogin
 from ticdc_source.sources.kafka.kafka_python import library
-from ticdc_source.sources.tls.context import tls_context
+from ticdc_source.sources.kafka.kafka_python.library_errors import NoTokenError
+from ticdc_source.sources.kafka.logins import RenewedToken, TokenUnavailableError, hide_debug, token_of
+from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.tls import tls_context
 
-__all__ = ["commit_offsets", "committed_offsets", "consumer_settings"]
+__all__ = ["TokenProvider", "consumer_settings", "login_settings"]
 
 # At level DEBUG these log what is sent: for SASL PLAIN, the password.
 _TALKATIVE = ("kafka.protocol.parser", "kafka.net.connection")
@@ -32,14 +36,13 @@ _FIXED: Mapping[str, object] = MappingProxyType({
 
 
 def consumer_settings(settings: ClientSettings) -> library.Settings:
-    """Return what a `KafkaConsumer` takes: complete, secrets revealed, TLS as a context. `LoginSession` has the login.
+    """Return what a `KafkaConsumer` takes beside the login: complete, secrets revealed, TLS as a context.
 
     Raises:
         OptionError: a certificate or key cannot be loaded.
     """
     if settings.login is not None:
-        for name in _TALKATIVE:
-            logging.getLogger(name).addFilter(_not_debug)
+        hide_debug(_TALKATIVE)
     defaults: library.Settings = dict(KafkaConsumer.DEFAULT_CONFIG)
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     given = {name: value for name, value in values.items() if name in defaults and value is not None}
@@ -52,44 +55,53 @@ def consumer_settings(settings: ClientSettings) -> library.Settings:
     return complete
 
 
-def _not_debug(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.DEBUG
-
-
-def commit_offsets(consumer: library.Consumer, offsets: Mapping[TopicPartition, int], timeout_ms: float) -> None:
-    """Commit offsets for a consumer's group, which has no members.
+def login_settings(settings: ClientSettings, patience: Patience) -> library.Settings:
+    """Return what kafka-python needs of a client's login; the first token is there then.
 
     Raises:
-        KafkaUnavailableError: the brokers refuse, or do not answer in time.
+        OptionError: the login is refused, or a package is missing.
+        KafkaUnavailableError: there is no token in time.
     """
-    kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
-    try:
-        consumer.commit(kafka_offsets, timeout_ms=timeout_ms)
-    except kafka.errors.KafkaError as error:
-        raise KafkaUnavailableError(str(error)) from error
+    login = settings.login
+    if login is None:
+        return {}
+    named: library.Settings = {"sasl_mechanism": login.mechanism}
+    if isinstance(login, PasswordLogin):
+        return {**named, "sasl_plain_username": login.username, "sasl_plain_password": login.password.reveal()}
+    if isinstance(login, KerberosLogin):
+        from ticdc_source.sources.kafka.kafka_python.kerberos import KerberosSession  # noqa: PLC0415 (for this login)
+
+        return {**named, "sasl_kerberos_name": KerberosSession(login, patience)}
+    token = token_of(login, settings.bootstrap_servers, settings.tls)
+    token.wait(patience)
+    extensions = dict(login.extensions) if isinstance(login, EndpointLogin) else {}
+    return {**named, "sasl_oauth_token_provider": TokenProvider(token, extensions)}
 
 
-def committed_offsets(
-    consumer: library.Consumer, topic_partitions: Iterable[TopicPartition], timeout_ms: float
-) -> dict[TopicPartition, int]:
-    """Return the offsets that a consumer's group has committed, without partitions of which it has none.
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """What kafka-python asks for the token there is, and for SASL extensions."""
 
-    Args:
-        consumer: a consumer with the group's id.
-        topic_partitions: which ones.
-        timeout_ms: how long all look-ups may take.
+    def __init__(self, token: RenewedToken, extensions: dict[str, str]) -> None:
+        self._token = token
+        self._extensions = extensions
+        # Of the tokens that connections have used since the last refusal, the first: kafka-python does not say which of
+        # them a broker refuses, and only the one that there is now may be replaced.
+        self._used: str | None = None
 
-    Raises:
-        kafka.errors.KafkaError: the brokers refuse, or do not answer in time.
-    """
-    deadline = time.monotonic() + timeout_ms / 1000
-    committed = {}
-    for topic_partition in topic_partitions:
-        left_ms = (deadline - time.monotonic()) * 1000
-        if left_ms <= 0:
-            msg = "no answer"
-            raise kafka.errors.KafkaTimeoutError(msg)
-        offset = consumer.committed(KafkaTopicPartition(*topic_partition), timeout_ms=left_ms)
-        if offset is not None and offset >= 0:
-            committed[topic_partition] = offset
-    return committed
+    def token(self) -> str:
+        """Return the token's text."""
+        try:
+            value = self._token.value()
+        except TokenUnavailableError as error:
+            raise NoTokenError(str(error)) from None
+        self._used = self._used or value
+        return value
+
+    def extensions(self) -> dict[str, str]:
+        """Return SASL extensions, by name."""
+        return self._extensions
+
+    def replace(self, patience: Patience) -> bool:
+        """Get another token, as brokers refuse this one; see `RenewedToken.replace`."""
+        refused, self._used = self._used, None
+        return self._token.replace(refused, patience)

@@ -29,7 +29,7 @@ _UNREACHABLE = frozenset({2529639068, 2529639132})  # KRB5_KDC_UNREACH, KRB5_REA
 _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.conf and the clocks"
 
 
-class Credentials(Protocol):
+class _Credentials(Protocol):
     """What is used of `gssapi.Credentials`."""
 
     lifetime: int | None
@@ -37,10 +37,6 @@ class Credentials(Protocol):
 
 class KerberosSession:
     """What each connection of a client logs in with.
-
-    Args:
-        login: who logs in.
-        patience: how long to wait for a ticket.
 
     Raises:
         AccessRefusedError: `gssapi` is missing, or Kerberos gives no ticket.
@@ -75,7 +71,7 @@ class KerberosSession:
                 raise KafkaUnavailableError(msg) from end
             time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
 
-    def credentials(self) -> Credentials:
+    def credentials(self) -> _Credentials:
         """Return credentials with a ticket that is valid; the default ones without a login module.
 
         Raises:
@@ -89,7 +85,7 @@ class KerberosSession:
             store = {"client_keytab": f"FILE:{login.keytab}", "ccache": f"MEMORY:ticdc-{cache}"}
         elif login.ticket_cache is not None:
             store = {"ccache": login.ticket_cache}
-        credentials: Credentials = gssapi.Credentials(name=name or None, usage="initiate", store=store or None)
+        credentials: _Credentials = gssapi.Credentials(name=name or None, usage="initiate", store=store or None)
         return credentials
 
 

@@ -9,18 +9,15 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
 
 __all__ = [
-    "AbortedTransaction",
     "Address",
     "Connection",
     "Consumer",
-    "Fetcher",
     "Future",
     "MemoryRecords",
     "Network",
     "Node",
     "NodeId",
     "Parser",
-    "PartitionMetadata",
     "Settings",
     "TopicMetadata",
 ]
@@ -35,46 +32,29 @@ Address: TypeAlias = tuple[int, int, int, str, tuple[object, ...]]
 Settings: TypeAlias = dict[str, object]
 
 
-class Fetcher(Protocol):
-    """What a `KafkaConsumer` reads with.
-
-    Attributes:
-        PartitionRecords: makes what hands out the records of a fetch.
-    """
+class _Fetcher(Protocol):
+    """What a `KafkaConsumer` reads with; `PartitionRecords` makes what hands out the records of a fetch."""
 
     PartitionRecords: Callable[..., object]
 
 
 class Consumer(Protocol):
-    """What is used of `KafkaConsumer`; a topic partition is its own `TopicPartition`, which is equal to ours."""
+    """What is used of `KafkaConsumer`; a topic partition is its own `TopicPartition`, which is equal to ours.
 
-    _fetcher: Fetcher
+    `slicing` has replaced the records that `poll` returns.
+    """
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions from now on."""
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read a partition from this offset on."""
-
-    def poll(self, *, timeout_ms: float, max_records: int) -> Mapping[TopicPartition, Sequence[Iterator[Chunk]]]:
-        """Wait for records; `slicing` has replaced them."""
-
-    def position(self, partition: TopicPartition, *, timeout_ms: float) -> int:
-        """Return the offset behind the records that `poll` has returned."""
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the partition's high watermark as the last answer to a fetch has it."""
-
-    def commit(self, offsets: Mapping[TopicPartition, object], *, timeout_ms: float) -> None:
-        """Commit offsets for the consumer's group."""
-
-    def committed(self, partition: TopicPartition, *, timeout_ms: float) -> int | None:
-        """Look up the offset that the consumer's group has committed."""
+    _fetcher: _Fetcher
+    assign: Callable[[list[TopicPartition]], None]
+    seek: Callable[[TopicPartition, int], None]
+    poll: Callable[..., Mapping[TopicPartition, Sequence[Iterator[Chunk]]]]
+    position: Callable[..., int]
+    highwater: Callable[[TopicPartition], int | None]
+    commit: Callable[..., None]
+    committed: Callable[..., int | None]
 
 
-class PartitionMetadata(Protocol):
-    """A partition in the answer to a metadata request."""
-
+class _PartitionMetadata(Protocol):
     partition_index: int
     leader_id: int
 
@@ -86,22 +66,16 @@ class TopicMetadata(Protocol):
     name: str
     topic_id: object
     is_internal: bool
-    partitions: Sequence[PartitionMetadata]
+    partitions: Sequence[_PartitionMetadata]
 
 
 class Future(Protocol):
-    """What is used of its `Future`."""
+    """What is used of its `Future`; a callback takes the value, an errback the error."""
 
     is_done: bool
-
-    def succeeded(self) -> bool:
-        """Return whether it has ended with a value."""
-
-    def add_callback(self, callback: Callable[[object], object]) -> object:
-        """Call a function if it ends with a value."""
-
-    def add_errback(self, callback: Callable[[BaseException], object]) -> object:
-        """Call a function if it ends with an error."""
+    succeeded: Callable[[], bool]
+    add_callback: Callable[[Callable[[object], object]], object]
+    add_errback: Callable[[Callable[[BaseException], object]], object]
 
 
 class Connection(Protocol):
@@ -120,20 +94,10 @@ class Node(Protocol):
 
 
 class Network(Protocol):
-    """What is used of its `NetworkSelector`: the loop of the IO thread."""
+    """What is used of its `NetworkSelector`, the loop of the IO thread."""
 
-    def start(self) -> None:
-        """Start the IO thread."""
-
-    def run(self, coroutine: Callable[[], object]) -> object:
-        """Run a coroutine on the IO thread, and return its result."""
-
-
-class AbortedTransaction(Protocol):
-    """An aborted transaction in the answer to a fetch."""
-
-    producer_id: int
-    first_offset: int
+    start: Callable[[], None]
+    run: Callable[..., object]
 
 
 class MemoryRecords(Protocol):
@@ -143,10 +107,8 @@ class MemoryRecords(Protocol):
 
 
 class Parser(Protocol):
-    """What is used of its `KafkaProtocol`: the parser of one connection."""
+    """What is used of its `KafkaProtocol`, the parser of one connection."""
 
     receive_bytes: Callable[[Sequence[memoryview]], list[object]]
-
-    def _validate_frame_size(self, size: int) -> None: ...
-
-    def _process_response(self, answer: object) -> object: ...
+    _validate_frame_size: Callable[[int], None]
+    _process_response: Callable[[object], object]

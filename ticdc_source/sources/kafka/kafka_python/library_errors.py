@@ -10,21 +10,10 @@ from contextlib import contextmanager
 import kafka.errors
 
 from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailableError, TiCDCSourceError
-from ticdc_source.sources.kafka.client import (
-    LogTruncatedError,
-    OffsetOutOfRangeError,
-    UnknownPartitionsError,
-)
+from ticdc_source.sources.kafka.client import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.sources.kafka.patience import Cause
 
-__all__ = [
-    "AUTHENTICATION_ERRORS",
-    "NoTokenError",
-    "cause_of",
-    "is_final",
-    "our_errors",
-    "translated",
-]
+__all__ = ["AUTHENTICATION_ERRORS", "NoTokenError", "cause_of", "is_final", "our_errors", "translated"]
 
 
 class NoTokenError(kafka.errors.KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
@@ -44,19 +33,16 @@ _FINAL = (
     kafka.errors.IncompatibleBrokerVersion,
     kafka.errors.UnsupportedVersionError,
 )
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # kafka-python keeps only the text of a TLS handshake's reason
 _NO_ANSWER = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 
+_LOGIN_OPTIONS = "(kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config)"
 # The question to a user whose connection is closed by the other side, by `kafka.security.protocol`.
 _QUESTIONS = {
     "PLAINTEXT": "does it want SASL or TLS? (kafka.security.protocol)",
     "SSL": "does it speak TLS, and does it want SASL? (kafka.security.protocol)",
-    "SASL_PLAINTEXT": (
-        "does it want TLS, or refuse the login? (kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config)"
-    ),
-    "SASL_SSL": (
-        "does it speak TLS, or refuse the login? (kafka.security.protocol, kafka.sasl.mechanism, "
-        "kafka.sasl.jaas.config)"
-    ),
+    "SASL_PLAINTEXT": f"does it want TLS, or refuse the login? {_LOGIN_OPTIONS}",
+    "SASL_SSL": f"does it speak TLS, or refuse the login? {_LOGIN_OPTIONS}",
 }
 _HANG_UP = re.compile(r"socket disconnected|ECONNRESET|Connection reset|EPIPE|Broken pipe|EOF")
 _FRAME = re.compile(r"Invalid frame length: (-?\d+)")
@@ -65,11 +51,7 @@ _TLS_ALERT = 0x1503  # the first two bytes of one, where the length of Kafka's a
 
 @contextmanager
 def our_errors(servers: str) -> Iterator[None]:
-    """Translate the errors of the block; those of parsers on bytes that are no records stay what they are.
-
-    Args:
-        servers: the bootstrap servers, for messages.
-    """
+    """Translate the errors of the block; those of parsers on bytes that are no records stay what they are."""
     try:
         yield
     except (TiCDCSourceError, UnknownPartitionsError):
@@ -86,24 +68,14 @@ def our_errors(servers: str) -> Iterator[None]:
 
 def is_final(error: BaseException) -> bool:
     """Return whether another try, at whichever server, fails in the same way."""
-    return isinstance(error, _FINAL) or _is_untrusted(error)
-
-
-def _is_untrusted(error: BaseException) -> bool:
-    """Return whether a TLS handshake failed because of the broker's certificate.
-
-    kafka-python keeps only the text of the reason.
-    """
-    return "CERTIFICATE_VERIFY_FAILED" in str(error)
+    return isinstance(error, _FINAL) or _UNTRUSTED in str(error)
 
 
 def cause_of(error: kafka.errors.KafkaError, protocol: str, *, accepted: bool) -> Cause:
     """Return why a server failed, and what to do about it.
 
-    Args:
-        error: what kafka-python says.
-        protocol: `kafka.security.protocol`.
-        accepted: whether the server has taken the connection as a broker does, and failed afterwards.
+    It matters whether it has `accepted` the connection as a broker does, and failed afterwards, and which
+    `kafka.security.protocol` is set.
     """
     text = _plain(error)
     if isinstance(error, NoTokenError):
@@ -143,12 +115,7 @@ def _plain(error: BaseException) -> str:
 
 
 def translated(error: Exception, servers: str) -> TiCDCSourceError:
-    """Return kafka-python's `error` as one of ours; texts of brokers and sockets hold no secrets.
-
-    Args:
-        error: what was raised.
-        servers: the bootstrap servers, for the message.
-    """
+    """Return kafka-python's `error` as one of ours; texts of brokers and sockets hold no secrets."""
     if isinstance(error, TiCDCSourceError):
         return error
     if isinstance(error, kafka.errors.IllegalSaslStateError):
@@ -165,7 +132,7 @@ def translated(error: Exception, servers: str) -> TiCDCSourceError:
         return AccessRefusedError(
             f"Kafka at {servers} does not permit this user to read {what} ({type(error).__name__})"
         )
-    if _is_untrusted(error):
+    if _UNTRUSTED in str(error):
         return AccessRefusedError(
             f"The certificate of Kafka at {servers} is not trusted: {error}. Check kafka.ssl.truststore.location"
         )

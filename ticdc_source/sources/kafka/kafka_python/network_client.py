@@ -14,12 +14,11 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import kafka
 import kafka.errors
-from kafka import IsolationLevel, KafkaConsumer
+from kafka import IsolationLevel, KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
@@ -27,23 +26,17 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from kafka.protocol.metadata import MetadataRequest
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition, listed
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits
 from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times
-from ticdc_source.sources.kafka.kafka_python.consumers import (
-    commit_offsets,
-    committed_offsets,
-    consumer_settings,
-)
+from ticdc_source.sources.kafka.kafka_python.consumers import TokenProvider, consumer_settings, login_settings
 from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
-from ticdc_source.sources.kafka.kafka_python.readers import BatchReader
-from ticdc_source.sources.kafka.kafka_python.sasl import LoginSession
-from ticdc_source.sources.kafka.kafka_python.slicing import SliceLimits, slice_fetches
+from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Patience
 
 __all__ = ["NetworkClient"]
@@ -68,21 +61,16 @@ class NetworkClient:
     def __init__(self, settings: ClientSettings, patience: Patience) -> None:
         self.servers = ",".join(settings.bootstrap_servers)
         self.library = f"kafka-python {kafka.__version__}"
-        self._topic_ids: dict[str, str] = {}
-        self.topic_ids: Mapping[str, str] = MappingProxyType(self._topic_ids)
-        self._leader_epochs: dict[TopicPartition, int] = {}
-        self.leader_epochs: Mapping[TopicPartition, int] = MappingProxyType(self._leader_epochs)
+        self.topic_ids: dict[str, str] = {}
+        self.leader_epochs: dict[TopicPartition, int] = {}
         self._timeout_ms = settings.default_api_timeout_ms
         self._protocol = settings.security_protocol
         self._isolation = IsolationLevel.build_from(settings.isolation_level)
-        self._settings = consumer_settings(settings)
-        self._login = LoginSession(settings, patience)
-        self._settings.update(self._login.settings)
+        self._settings = {**consumer_settings(settings), **login_settings(settings, patience)}
         self._net = NetworkSelector(**self._settings)
         self._manager = Connections(self._net, **self._settings, **setup_times(settings))
         self._client = KafkaNetClient(net=self._net, manager=self._manager)
-        self._consumer: library.Consumer | None = None
-        self._slice_limits: SliceLimits | None = None
+        self._reader: BatchReader | None = None
         self._looked_up: dict[str, float] = {}  # when the leaders of a topic's partitions were
         self._groups: dict[str, library.Consumer] = {}  # for the offsets that a group has committed
         try:
@@ -109,7 +97,7 @@ class NetworkClient:
         self._client.close()
         self._manager.close_sockets()
 
-    def reader(self, offset_range: OffsetRange, limits: ChunkLimits, patience: Patience) -> BatchReader:
+    def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
         """Return a reader; see `Client.reader`."""
         with our_errors(self.servers):
             # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
@@ -117,14 +105,11 @@ class NetworkClient:
             if time.monotonic() - self._looked_up.get(offset_range.topic, -math.inf) > _LOOK_UP_AGAIN_SECONDS:
                 self._metadata([offset_range.topic], patience)
                 self._looked_up[offset_range.topic] = time.monotonic()
-            if self._slice_limits is None:
-                self._slice_limits = SliceLimits(limits, offset_range.end)
-            if self._consumer is None:
+            if self._reader is None:
                 # Without its group: nothing here joins one, and with one every poll would want its coordinator.
-                self._consumer = self._new_consumer(None)
-                slice_fetches(self._consumer, self._slice_limits)
-            self._slice_limits.chunk, self._slice_limits.end = limits, offset_range.end
-        return BatchReader(self._slice_limits, self._consumer, offset_range, self.servers)
+                self._reader = BatchReader(self._new_consumer(None), limits, self.servers)
+        self._reader.begin(offset_range, limits)
+        return self._reader
 
     def _new_consumer(self, group: str | None) -> library.Consumer:
         own = {"group_id": group, "kafka_client": lambda **_: self._client}
@@ -133,12 +118,24 @@ class NetworkClient:
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets; see `Client.commit`."""
-        commit_offsets(self._of_group(group), offsets, self._timeout_ms)
+        kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
+        with our_errors(self.servers):
+            self._of_group(group).commit(kafka_offsets, timeout_ms=self._timeout_ms)
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return committed offsets; see `Client.committed`."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        committed = {}
         with our_errors(self.servers):
-            return committed_offsets(self._of_group(group), topic_partitions, self._timeout_ms)
+            for key in topic_partitions:
+                left_ms = (deadline - time.monotonic()) * 1000
+                if left_ms <= 0:
+                    msg = "no answer"
+                    raise kafka.errors.KafkaTimeoutError(msg)
+                offset = self._of_group(group).committed(KafkaTopicPartition(*key), timeout_ms=left_ms)
+                if offset is not None and offset >= 0:
+                    committed[key] = offset
+        return committed
 
     def _of_group(self, group: str) -> library.Consumer:
         """Return the consumer that commits and looks up a group's offsets."""
@@ -162,14 +159,12 @@ class NetworkClient:
         with our_errors(self.servers):
             while True:
                 entries = self._metadata(names, patience)
-                unready = (
-                    {} if names is None else {name: entries[name] for name in names if _is_unready(entries.get(name))}
-                )
+                unready = [
+                    f"{name}: {_error_of(entries[name]).__name__}" for name in names or () if _waits(entries, name)
+                ]
                 if not unready:
                     break
-                patience.set_missing(
-                    ", ".join(f"{name}: {_error_of(topic).__name__}" for name, topic in unready.items())
-                )
+                patience.set_missing(", ".join(unready))
                 self._pause(patience)
             patience.set_missing(None)
             existing = entries.keys() if names is None else [name for name in names if _exists(name, entries.get(name))]
@@ -187,9 +182,9 @@ class NetworkClient:
         for topic in response.topics:
             topic_id = _topic_id_of(topic)
             if topic_id is None:
-                self._topic_ids.pop(topic.name, None)
+                self.topic_ids.pop(topic.name, None)
             else:
-                self._topic_ids[topic.name] = topic_id
+                self.topic_ids[topic.name] = topic_id
         return {topic.name: topic for topic in response.topics}
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
@@ -226,10 +221,7 @@ class NetworkClient:
     ) -> dict[TopicPartition, int]:
         """Ask the leader of each partition until all have answered.
 
-        Args:
-            request: asks a leader about its partitions; returns the offsets of those that it answered for.
-            asked: what to ask for, by partition.
-            patience: how long to wait.
+        `request` asks a leader about its partitions, and returns the offsets of those that it answered for.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
@@ -278,33 +270,27 @@ class NetworkClient:
     def _list_offsets(
         self, leader: int, times: Mapping[TopicPartition, int], patience: Patience
     ) -> dict[TopicPartition, int]:
+        new_partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
         by_topic = defaultdict(list)
-        for topic_partition, at in times.items():
-            partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-                partition_index=topic_partition.partition, current_leader_epoch=-1, timestamp=at
-            )
-            by_topic[topic_partition.topic].append(partition)
+        for key, at in times.items():
+            partition = new_partition(partition_index=key.partition, current_leader_epoch=-1, timestamp=at)
+            by_topic[key.topic].append(partition)
         request = ListOffsetsRequest(
             isolation_level=self._isolation,
             topics=list(by_topic.items()),
             min_version=max(1, ListOffsetsRequest.min_version_for_isolation_level(self._isolation)),
         )
-        try:
-            # Not all of the time: while a leader does not answer, another one may be elected.
-            response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
-        except _NodeFailedError:
-            return {}  # to be asked again
         offsets = {}
-        for topic in response.topics:
+        for topic in self._ask_leader(request, leader, patience):
             for partition in topic.partitions:
                 error = kafka.errors.for_code(partition.error_code)
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                if topic_partition not in times:
+                key = TopicPartition(topic.name, partition.partition_index)
+                if key not in times:
                     continue  # whatever it says
                 if error is kafka.errors.NoError:
-                    offsets[topic_partition] = partition.offset
-                    if times[topic_partition] == LATEST:
-                        self._keep_epoch(topic_partition, partition.leader_epoch)
+                    offsets[key] = partition.offset
+                    if times[key] == LATEST:
+                        self._keep_epoch(key, partition.leader_epoch)
                 elif issubclass(error, kafka.errors.AuthorizationError):
                     raise error(topic.name)
                 # Anything else is a leader that is moving: to be asked again.
@@ -313,53 +299,53 @@ class NetworkClient:
     def _keep_epoch(self, topic_partition: TopicPartition, epoch: int | None) -> None:
         """Remember the epoch of the leader that said where a partition ends; older answers have none, or -1."""
         if epoch is None or epoch < 0:
-            self._leader_epochs.pop(topic_partition, None)
+            self.leader_epochs.pop(topic_partition, None)
         else:
-            self._leader_epochs[topic_partition] = epoch
+            self.leader_epochs[topic_partition] = epoch
 
     def _ends_of_epochs(
         self, leader: int, epochs: Mapping[TopicPartition, int], patience: Patience
     ) -> dict[TopicPartition, int]:
-        topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        new_partition = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
         by_topic = defaultdict(list)
-        for topic_partition, epoch in epochs.items():
-            partition = topic_class.OffsetForLeaderPartition(
-                partition=topic_partition.partition,
-                # With it, a broker that does not know yet that it leads no longer refuses to answer.
-                current_leader_epoch=self._leader_epochs.get(topic_partition, -1),
-                leader_epoch=epoch,
-            )
-            by_topic[topic_partition.topic].append(partition)
+        for key, epoch in epochs.items():
+            # With the current epoch, a broker that does not know yet that it leads no longer refuses to answer.
+            current = self.leader_epochs.get(key, -1)
+            partition = new_partition(partition=key.partition, current_leader_epoch=current, leader_epoch=epoch)
+            by_topic[key.topic].append(partition)
         request = OffsetForLeaderEpochRequest(replica_id=-1, topics=list(by_topic.items()))
         try:
-            response = self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2)))
-        except _NodeFailedError:
-            return {}  # to be asked again
+            topics = self._ask_leader(request, leader, patience)
         except (kafka.errors.IncompatibleBrokerVersion, kafka.errors.UnsupportedVersionError):
             return dict.fromkeys(epochs, _UNKNOWN_END)
         ends = {}
-        for topic in response.topics:
+        for topic in topics:
             for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.topic, partition.partition)
+                key = TopicPartition(topic.topic, partition.partition)
                 error = kafka.errors.for_code(partition.error_code)
                 if error is kafka.errors.NoError:
-                    ends[topic_partition] = partition.end_offset
+                    ends[key] = partition.end_offset
                 elif error is kafka.errors.FencedLeaderEpochError:
-                    self._leader_epochs.pop(topic_partition, None)  # a later leader: its answer is as good
+                    self.leader_epochs.pop(key, None)  # a later leader: its answer is as good
                 elif not error.retriable:  # whoever may read may ask; but not every broker is Kafka's
-                    ends[topic_partition] = _UNKNOWN_END
+                    ends[key] = _UNKNOWN_END
                 # Anything else is a leader that is moving: to be asked again.
         return ends
+
+    def _ask_leader(self, request: object, leader: int, patience: Patience) -> Any:
+        """Return the topics in a leader's answer; none if it does not answer, so that it is asked again."""
+        try:
+            # Not all of the time: while a leader does not answer, another one may be elected.
+            return self._send(request, leader, patience.limited_to(max(_TRY_MS, patience.left_ms / 2))).topics
+        except _NodeFailedError:
+            return ()
 
     def _ask(
         self, new_request: Callable[[], object], patience: Patience, *, first: library.NodeId | None = None
     ) -> Any:
         """Return any broker's answer: each is asked in turn, those last that failed, until the time is over.
 
-        Args:
-            new_request: makes the request; each broker gets one in the version that it knows.
-            patience: how long to wait.
-            first: the broker to ask before the others.
+        Each gets a request in the version that it knows, and `first` is asked before the others.
         """
         try_ms = _TRY_MS
         while True:
@@ -409,9 +395,7 @@ class NetworkClient:
                 if (is_pause and not patience.is_over) or (sent and sent[0].succeeded()):
                     patience.log_if_due()
                     continue
-                if is_final(error) and not (
-                    isinstance(error, AUTHENTICATION_ERRORS) and self._login.replace_token(patience)
-                ):
+                if is_final(error) and not self._has_another_token(error, patience):
                     raise
                 self._manager.failed(node)
                 address, seconds = self._manager.address(node), time.monotonic() - began
@@ -424,6 +408,12 @@ class NetworkClient:
                 raise _NodeFailedError from error
             self._manager.answered(node)
             return answer
+
+    def _has_another_token(self, error: kafka.errors.KafkaError, patience: Patience) -> bool:
+        """Get another token if brokers refuse the one there is; return whether another try may help."""
+        provider = self._settings.get("sasl_oauth_token_provider")
+        is_refused = isinstance(error, AUTHENTICATION_ERRORS)
+        return is_refused and isinstance(provider, TokenProvider) and provider.replace(patience)
 
 
 class _NodeFailedError(Exception):
@@ -450,11 +440,9 @@ def _topic_id_of(topic: library.TopicMetadata) -> str | None:
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def _is_unready(topic: library.TopicMetadata | None) -> bool:
+def _waits(topics: Mapping[str, library.TopicMetadata], name: str) -> bool:
     """Return whether a topic may exist a moment later: it is new, or its leaders are being elected."""
-    if topic is None:
-        return False
-    error = _error_of(topic)
+    error = _error_of(topics[name]) if name in topics else kafka.errors.UnknownTopicOrPartitionError
     return error is not kafka.errors.UnknownTopicOrPartitionError and bool(error.retriable)
 
 

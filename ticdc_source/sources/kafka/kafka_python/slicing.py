@@ -14,16 +14,20 @@ from dataclasses import dataclass
 
 import kafka.errors
 from kafka import IsolationLevel
+from kafka import TopicPartition as KafkaTopicPartition
 from kafka.record.legacy_records import LegacyRecordBatch
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.options.fetching import FetchSettings
+from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.kafka.batches.cut import ChunkLimits, chunks_of
+from ticdc_source.sources.kafka.batches.cut import chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 from ticdc_source.sources.kafka.kafka_python import library
+from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 
-__all__ = ["Slice", "SliceLimits", "legacy_records", "slice_fetches"]
+__all__ = ["BatchReader", "Slice", "SliceLimits", "legacy_records"]
 
 _MAGIC = 16  # where the message format is written
 
@@ -39,7 +43,7 @@ class SliceLimits:
         batch_end: where the last record batch that was taken ends, -1 if the consumer has moved since.
     """
 
-    chunk: ChunkLimits
+    chunk: FetchSettings
     end: int
     highwater: Callable[[TopicPartition], int | None] = lambda _: None
     batch_end: int = -1
@@ -48,18 +52,7 @@ class SliceLimits:
 class Slice:
     """Stands in for kafka-python's `PartitionRecords`: it returns one object, an iterator over chunks, not records.
 
-    Args:
-        limits: what the consumer returns; they may change while this waits for its turn.
-        fetch_offset: the offset that was requested.
-        tp: the topic partition.
-        records: what has arrived.
-        key_deserializer: not used here.
-        value_deserializer: not used here.
-        check_crcs: whether checksums are compared.
-        isolation_level: whether aborted transactions are left out.
-        aborted_transactions: which those are.
-        metric_aggregator: not used here: metrics are off.
-        on_drain: called when everything has been taken.
+    What polls return (`limits`) may change while this waits for its turn.
     """
 
     def __init__(
@@ -72,7 +65,7 @@ class Slice:
         value_deserializer: object = None,  # noqa: ARG002
         check_crcs: bool = True,  # noqa: FBT001, FBT002
         isolation_level: object = IsolationLevel.READ_UNCOMMITTED,
-        aborted_transactions: Iterable[library.AbortedTransaction] | None = None,
+        aborted_transactions: Iterable[AbortedTransaction] | None = None,
         metric_aggregator: object = None,  # noqa: ARG002
         on_drain: Callable[[Slice], object] = lambda _: None,
     ) -> None:
@@ -83,9 +76,7 @@ class Slice:
         self._limits = limits
         self._on_drain = on_drain
         self._left = True
-        aborted = None
-        if isolation_level == IsolationLevel.READ_COMMITTED:
-            aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in aborted_transactions or ()]
+        is_committed = isolation_level == IsolationLevel.READ_COMMITTED
         self._fetched: Fetched | None = Fetched(
             topic=tp.topic,
             partition=tp.partition,
@@ -93,7 +84,7 @@ class Slice:
             data=records._buffer,  # noqa: SLF001 (its public way out is batch by batch, each copied)
             read_legacy=legacy_records,
             check_crcs=check_crcs,
-            aborted=aborted,
+            aborted=tuple(aborted_transactions or ()) if is_committed else None,
         )
 
     def __bool__(self) -> bool:
@@ -133,12 +124,6 @@ class Slice:
             self._on_drain(self)
 
 
-def slice_fetches(consumer: library.Consumer, limits: SliceLimits) -> None:
-    """Make a consumer's polls return iterators over chunks instead of records."""
-    limits.highwater = consumer.highwater
-    consumer._fetcher.PartitionRecords = functools.partial(Slice, limits)  # noqa: SLF001
-
-
 def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyRecord]:  # noqa: FBT001 (`ReadLegacy`)
     """Yield the records of a message before format v2, which may be a compressed set of messages; see `ReadLegacy`.
 
@@ -154,3 +139,38 @@ def legacy_records(message: memoryview, check_crcs: bool) -> Iterator[LegacyReco
             yield LegacyRecord(record.offset, timestamp, record.key, record.value)
     except (kafka.errors.CorruptRecordError, kafka.errors.UnsupportedCodecError) as error:
         raise DecodeError(str(error)) from error
+
+
+class BatchReader:
+    """Reads one topic partition after the other with a consumer, whose polls return iterators over chunks from now on.
+
+    Nothing else may use the consumer.
+    """
+
+    def __init__(self, consumer: library.Consumer, limits: FetchSettings, servers: str) -> None:
+        self._consumer = consumer
+        self._servers = servers
+        self._slices = SliceLimits(limits, 0, consumer.highwater)
+        consumer._fetcher.PartitionRecords = functools.partial(Slice, self._slices)  # noqa: SLF001
+
+    def begin(self, offset_range: OffsetRange, limits: FetchSettings) -> None:
+        """Read another range from now on."""
+        self._slices.chunk, self._slices.end = limits, offset_range.end
+        self._topic_partition = KafkaTopicPartition(*offset_range.topic_partition)
+        with our_errors(self._servers):
+            self._consumer.assign([self._topic_partition])
+        self.seek(offset_range.start)
+
+    def seek(self, offset: int) -> None:
+        """Continue at another offset, which may lie inside a record batch."""
+        self._slices.batch_end = -1
+        with our_errors(self._servers):
+            self._consumer.seek(self._topic_partition, offset)
+
+    def poll(self, timeout_ms: float) -> tuple[Iterator[Chunk] | None, int]:
+        """Wait for records; see `PartitionReader.poll`."""
+        with our_errors(self._servers):
+            polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=1)  # one iterator
+            position = self._consumer.position(self._topic_partition, timeout_ms=0)
+        arrived = polled.get(self._topic_partition)
+        return (arrived[0] if arrived else None), position

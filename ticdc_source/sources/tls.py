@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["endpoint_context", "tls_context"]
 
 _ONLY_JAVAS = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
-_PKCS12 = re.compile(rb"\x30[\x80-\x84]")  # a sequence whose length takes more than a byte
+# A sequence whose length takes more than a byte; a PKCS #12 store (RFC 7292) begins with its version, 3.
+_DER = re.compile(rb"\x30(?:\x80|\x81.|\x82..|\x83...|\x84....)(?P<store>\x02\x01\x03)?", re.DOTALL)
 
 
 class _StoreError(ValueError):
@@ -37,9 +38,7 @@ class _StoreError(ValueError):
 def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
     """Build a TLS context, once: kafka-python would retry a file that it cannot read until the time is over.
 
-    Args:
-        tls: the settings.
-        prefix: begins the names of the options that they come from, for errors.
+    Errors name the options that the settings come from, which begin with `prefix`.
 
     Raises:
         AccessRefusedError: a certificate or key cannot be loaded, or a package is missing that reads its store.
@@ -60,10 +59,9 @@ def tls_context(tls: TLSSettings, prefix: str = "kafka.") -> ssl.SSLContext:
 
 
 def endpoint_context(tls: TLSSettings | None) -> ssl.SSLContext:
-    """Build the TLS context for a token endpoint: a public authority may have signed its certificate, or the brokers'.
+    """Build the TLS context for a token endpoint, given the brokers' settings, of which the trusted certificates count.
 
-    Args:
-        tls: as for `tls_context`; only the trusted certificates count.
+    A public authority may have signed the endpoint's certificate, too.
 
     Raises:
         AccessRefusedError: as for `tls_context`.
@@ -86,8 +84,8 @@ def _naming(option: str) -> Iterator[None]:
     """Say in errors which option is wrong."""
     try:
         yield
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        reason = str(error) if isinstance(error, _StoreError) else "not PEM"
+    except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError; TypeError: text that is not ASCII
+        reason = str(error) if isinstance(error, _StoreError) else "not PEM, which begins with -----BEGIN"
         if isinstance(error, OSError):
             reason = error.strerror or type(error).__name__
         msg = f"{option}: the certificates or the key cannot be loaded: {reason}"
@@ -132,18 +130,26 @@ def _load_key(context: ssl.SSLContext, tls: TLSSettings) -> None:
 
 
 def _is_pkcs12(path: str) -> bool:
-    """Return whether a file is a PKCS #12 store, and not PEM; a store in one of Java's own formats is an error."""
+    """Return whether a file is a PKCS #12 store, and not PEM; DER and a store of Java's own formats are errors."""
     with Path(path).open("rb") as file:
-        start = file.read(4)
-    kind = _ONLY_JAVAS.get(start)
+        start = file.read(9)
+    quoted, stem = shlex.quote(path), Path(path).stem
+    kind = _ONLY_JAVAS.get(start[:4])
     if kind is not None:
-        store, made = shlex.quote(path), shlex.quote(f"{Path(path).stem}.p12")
         msg = (
             f"{path} is a {kind} store, which only Java reads. Make PKCS12 of it (keytool -importkeystore -srckeystore "
-            f"{store} -srcstoretype {kind} -destkeystore {made} -deststoretype PKCS12), and set the option to that file"
+            f"{quoted} -srcstoretype {kind} -destkeystore {shlex.quote(f'{stem}.p12')} -deststoretype PKCS12), and set "
+            "the option to that file"
         )
         raise _StoreError(msg)
-    return _PKCS12.match(start) is not None
+    der = _DER.match(start)
+    if der is not None and der["store"] is None:
+        msg = (
+            f"{path} is DER. Make PEM of it (openssl x509 -inform DER -in {quoted} -out {shlex.quote(f'{stem}.pem')}; "
+            "of a key: openssl pkey), and set the option to that file"
+        )
+        raise _StoreError(msg)
+    return der is not None
 
 
 def _read(path: str, password: Secret | None) -> PKCS12KeyAndCertificates:

@@ -6,9 +6,11 @@ Python's time-outs, and so those of urllib3, are for each read of a socket: a by
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -20,6 +22,8 @@ __all__ = ["Answer", "NotAnsweredError", "Times", "fetch"]
 _MOST_BYTES = 1 << 24
 _TRANSIENT = frozenset({408, 425, 429})
 _SERVER_ERROR, _UNSUPPORTED = 500, frozenset({501, 505})
+_PROXY_LOGIN = 407
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})")  # http.client's words
 
 
 class Times(NamedTuple):
@@ -50,9 +54,8 @@ class Answer(NamedTuple):
 class NotAnsweredError(Exception):
     """There is no answer; the text says why, and has no secret.
 
-    Attributes:
-        is_permanent: whether another try is likely to be in vain.
-        is_untrusted: whether the endpoint's certificate is the reason.
+    Another try is likely to be in vain if that `is_permanent`; the endpoint's certificate is the reason if that
+    `is_untrusted`.
     """
 
     def __init__(self, text: str, *, is_permanent: bool = False, is_untrusted: bool = False) -> None:
@@ -69,39 +72,45 @@ def fetch(
     """Return what an endpoint answers, whatever the status. It follows no redirection, which would send secrets on.
 
     Args:
-        request: the request.
+        request: what to ask.
         times: how long it may take.
-        context: the TLS context for `https`.
+        context: for `https`.
         proxies: by scheme, the URL of the proxy; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
     Raises:
         NotAnsweredError: there is no answer in time.
     """
-    handler = _Handler(times.read, context)
+    handler = _Handler(times, context)
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if proxies is None else dict(proxies)))
+    opener.add_handler(urllib.request.UnknownHandler())
     opener.add_handler(handler)
+    result: Answer | NotAnsweredError
     timer = threading.Timer(times.whole, handler.end)
     timer.daemon = True
-    timer.start()
     try:
+        timer.start()
         with opener.open(request, timeout=min(times.connect, times.whole)) as response:
-            answer = Answer(response.status, response.read(_MOST_BYTES))
-    except (OSError, http.client.HTTPException) as error:  # urllib.error.URLError is an OSError
-        raise _failure(TimeoutError() if handler.is_over else error) from error
+            result = Answer(response.status, response.read(_MOST_BYTES))
+    except (OSError, http.client.HTTPException, ValueError, OverflowError, RuntimeError) as error:
+        result = _failure(error)
     finally:
         timer.cancel()
     if handler.is_over:  # the end of the connection looks like the end of the answer
-        raise _failure(TimeoutError())
-    return answer
+        result = NotAnsweredError("no answer")
+    if isinstance(result, Answer) and result.status == _PROXY_LOGIN:
+        result = _refused_by_proxy(_PROXY_LOGIN)
+    if isinstance(result, NotAnsweredError):
+        raise result  # here: the error before it may have the proxy's URL in it, with a password
+    return result
 
 
 class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
     """Opens the connection of a request, and ends it when the time is over."""
 
-    def __init__(self, read_seconds: float, context: ssl.SSLContext | None) -> None:
+    def __init__(self, times: Times, context: ssl.SSLContext | None) -> None:
         super().__init__(context=context)
-        self._read_seconds = read_seconds
+        self._read_seconds, self._deadline = times.read, time.monotonic() + times.whole
         self._connection: http.client.HTTPConnection | None = None
         self._socket: socket.socket | None = None  # the connection forgets it when the body of the answer begins
         self.is_over = False
@@ -115,6 +124,7 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         class Connection(http_class):  # type: ignore[misc,valid-type]  # HTTPConnection or HTTPSConnection
             def connect(self) -> None:
                 handler._connection = self
+                self._create_connection = handler.connected
                 super().connect()
                 handler._socket = self.sock
                 self.sock.settimeout(handler._read_seconds)
@@ -123,18 +133,43 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
         return super().do_open(Connection, req, **arguments)
 
+    def connected(self, address: tuple[str, int], timeout: float, _source: object = None) -> socket.socket:
+        """Connect to one of a host's addresses; `socket.create_connection` gives each of them all of the time."""
+        failure: OSError = TimeoutError()
+        for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            connecting = socket.socket(family, kind, protocol)
+            try:
+                connecting.settimeout(min(timeout, self._left()))
+                connecting.connect(place)
+                connecting.settimeout(min(timeout, self._left()))  # for a handshake
+            except OSError as error:
+                connecting.close()
+                failure = error
+            else:
+                return connecting
+        raise failure
+
+    def _left(self) -> float:
+        """Return how many seconds are left.
+
+        Raises:
+            TimeoutError: none are.
+        """
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
     def end(self) -> None:
         """End the connection: what reads from it finds its end."""
         self.is_over = True
         connected = self._socket or (self._connection and self._connection.sock)
         if connected:
-            with suppress(OSError):
-                socket.socket.shutdown(
-                    connected, socket.SHUT_RDWR
-                )  # an SSLSocket's own would confuse who reads from it
+            with suppress(OSError):  # an SSLSocket's own method would confuse who reads from it
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 
-def _failure(error: OSError | http.client.HTTPException) -> NotAnsweredError:
+def _failure(error: Exception) -> NotAnsweredError:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
         return NotAnsweredError(str(reason.verify_message), is_permanent=True, is_untrusted=True)
@@ -147,4 +182,21 @@ def _failure(error: OSError | http.client.HTTPException) -> NotAnsweredError:
         return NotAnsweredError("ECONNREFUSED (nothing listens there)", is_permanent=True)
     if isinstance(reason, TimeoutError):
         return NotAnsweredError("no answer")
+    if isinstance(reason, str):  # urllib's own, such as "unknown url type: socks5"
+        return NotAnsweredError(reason, is_permanent=True)
+    if isinstance(reason, (http.client.InvalidURL, ValueError, OverflowError)):  # UnicodeError is a ValueError
+        text = "HTTP cannot send this request: check the ports and characters in its URL, its login and the proxy's URL"
+        return NotAnsweredError(f"{text} (other than ASCII, such as ä, is written %C3%A4)", is_permanent=True)
+    if isinstance(reason, RuntimeError):
+        return NotAnsweredError("the system gives no more threads")
+    tunnel = _TUNNEL.match(str(reason))
+    if tunnel is not None:
+        return _refused_by_proxy(int(tunnel[1]))
     return NotAnsweredError((reason.strerror if isinstance(reason, OSError) else None) or type(reason).__name__)
+
+
+def _refused_by_proxy(status: int) -> NotAnsweredError:
+    text = f"the proxy refuses ({Answer(status, b'').status_text})"
+    if status == _PROXY_LOGIN:
+        text += ": it wants a login, as in http://user:password@proxy:8080 (https_proxy)"
+    return NotAnsweredError(text, is_permanent=status == _PROXY_LOGIN)

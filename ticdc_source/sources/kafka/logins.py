@@ -1,0 +1,453 @@
+"""Tokens of logins, whatever the client library: where they come from, and how each is renewed before it expires.
+
+A token comes from a token endpoint (the client credentials grant of RFC 6749, sections 4.4, 5.1 and 5.2, in the request
+of Kafka's `HttpJwtRetriever`, which also says after which answers another try is in vain), from a file, or from AWS: a
+request to connect that `aws-msk-iam-sasl-signer-python` signs. `botocore` gets the credentials of a profile and of a
+role here: the package takes no region for STS, and no role together with a profile.
+
+Java's `ExpiringCredentialRefreshingLogin` renews a token in a thread of its own, when 80 to 85 percent of its lifetime
+are over, whether or not anybody needs it. Here whoever needs it after that time starts the renewal. That is early
+enough: brokers want a login again at the end of a session, and clients begin it at 85 percent of that.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import os
+import random
+import re
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+from urllib.parse import quote_plus, unquote, urlencode, urlsplit
+
+from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError, OptionError
+from ticdc_source.options.secret import Secret
+from ticdc_source.options.security import EndpointLogin, LoginTimes, MSKLogin, TLSSettings
+from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.http_requests import NotAnsweredError, Times, fetch
+from ticdc_source.sources.kafka.patience import Cause, Patience
+from ticdc_source.sources.tls import endpoint_context, tls_context
+
+__all__ = ["RenewedToken", "Token", "TokenUnavailableError", "fetch_token", "hide_debug", "token_of"]
+
+_log = logging.getLogger(__name__)
+
+_RENEW_AT, _JITTER = 0.8, 0.05  # Java's sasl.login.refresh.window.factor and .jitter
+_NEW_SECONDS = 1.0
+# How long a client's IO thread waits for a renewal: an answer takes less, and its other requests are held up meanwhile.
+_MOMENT_SECONDS = 1.0
+_NO_TOKEN = "there is no token for the login"  # noqa: S105 (for log lines)
+
+_ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+_ADVICE = f"{_ENDPOINT} and the network"
+_CREDENTIALS = (
+    "the client's id, secret and scope (kafka.sasl.jaas.config, or kafka.sasl.oauthbearer.client.credentials.…)"
+)
+_SUCCESS = range(200, 300)
+_REFUSALS = frozenset({400, 401, 403})
+_MOST_SHOWN = 200  # letters of what the endpoint says
+_UNKNOWN_LIFETIME = 300.0  # seconds, if neither the answer nor the token says
+
+_AWS_ADVICE = "kafka.sasl.jaas.config and AWS's configuration"
+_AWS_PACKAGE = "aws-msk-iam-sasl-signer-python"
+# At level DEBUG, botocore logs the keys of a role, as AWS's answer has them, and the token of a session.
+_TALKATIVE = ("botocore.auth", "botocore.endpoint", "botocore.parsers")
+_AWS_SECONDS = 900.0  # the package's DEFAULT_TOKEN_EXPIRY_SECONDS
+# b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com, boot-abc.c1.kafka-serverless.eu-west-1.amazonaws.com
+_BROKER = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?(?::\d+)?$")
+
+
+class Token(NamedTuple):
+    """What a broker wants to see, and for how many seconds it is valid from when it was asked for."""
+
+    value: Secret
+    seconds: float
+
+
+class TokenUnavailableError(Exception):
+    """There is no token now; there may be one a moment later. `cause` says whether that is likely."""
+
+    def __init__(self, cause: Cause, /) -> None:
+        super().__init__(cause.text)
+        self.cause = cause
+
+
+# Gets a token in so many seconds at most; raises TokenUnavailableError, or OptionError if another try would not help.
+FetchToken: TypeAlias = Callable[[float], Token]
+
+
+class _Held(NamedTuple):
+    value: Secret
+    asked_at: float
+    valid_until: float
+
+
+_NONE = _Held(Secret(""), -math.inf, -math.inf)
+
+
+class RenewedToken:
+    """A token that is renewed while it is used. Safe to use from several threads.
+
+    Args:
+        fetch: gets a token.
+        source: where from, for messages.
+        advice: what to look at if there is none, for messages.
+        times: how long to wait.
+    """
+
+    def __init__(self, fetch: FetchToken, source: str, advice: str, times: LoginTimes) -> None:
+        self._fetch = fetch
+        self._source = source
+        self._advice = advice
+        self._times = times
+        self._asking = threading.Lock()  # one thread asks; what it gets is for all
+        self._held = _NONE
+        self._ask_at = -math.inf
+        self._failure: str | None = None
+        self._pause_ms = float(times.retry_backoff_ms)
+
+    def wait(self, patience: Patience) -> None:
+        """Wait for a token, if there is no valid one.
+
+        Raises:
+            OptionError: the login is refused.
+            KafkaUnavailableError: there is no token in time.
+        """
+        if self._is_valid:
+            return
+        with self._alone(patience):
+            if not self._is_valid:  # another thread may have got one meanwhile
+                self._wait(patience)
+
+    def replace(self, refused: str | None, patience: Patience) -> bool:
+        """Get another token, as brokers refuse one. If that is new, another one would be refused too: it is dropped.
+
+        A token that is not new may have expired early: a machine that is asleep does not count the time.
+
+        Args:
+            refused: the text of the token; None if the client has used none since its last refusal.
+            patience: how long to wait.
+
+        Returns:
+            whether there is another one.
+
+        Raises:
+            OptionError, KafkaUnavailableError: as `wait`.
+        """
+        refused_at = time.monotonic()
+        with self._alone(patience):
+            if self._is_valid and self._held.value.reveal() != refused:  # it has been replaced since it was used
+                return True
+            if refused_at - self._held.asked_at < _NEW_SECONDS:
+                self._held, self._ask_at = _NONE, -math.inf
+                return False
+            self._wait(patience)
+        return True
+
+    def value(self) -> str:
+        """Return the token's text. If it is time for the next one, ask for that, and wait a moment for it.
+
+        Raises:
+            TokenUnavailableError: it has expired, and could not be renewed.
+        """
+        if time.monotonic() >= self._ask_at and self._asking.acquire(blocking=False):
+            renewal = threading.Thread(target=self._renew, name="ticdc-login", daemon=True)
+            try:
+                renewal.start()
+            except RuntimeError as error:  # the system gives no more threads
+                self._not_renewed(str(error))
+                self._asking.release()
+            else:
+                renewal.join(_MOMENT_SECONDS)
+        if not self._is_valid:
+            raise TokenUnavailableError(Cause(f"no token from {self._source}: {self._failure or 'it has expired'}"))
+        return self._held.value.reveal()
+
+    @property
+    def _is_valid(self) -> bool:
+        return time.monotonic() < self._held.valid_until
+
+    @contextmanager
+    def _alone(self, patience: Patience) -> Iterator[None]:
+        """Let one thread ask at a time. Another one may take longer to ask than this one may wait."""
+        patience = patience.apart(_NO_TOKEN)
+        while not self._asking.acquire(timeout=patience.pause_ms / 1000):
+            patience.set_missing(f"{self._source} has not answered")
+            if patience.is_over:
+                raise self._unavailable(patience)
+            patience.log_if_due()
+        try:
+            yield
+        finally:
+            self._asking.release()
+
+    def _wait(self, patience: Patience) -> None:
+        patience = patience.apart(_NO_TOKEN)
+        self._pause_ms = float(self._times.retry_backoff_ms)
+        while True:
+            try:
+                self._ask(patience.left_ms / 1000)
+            except TokenUnavailableError as error:
+                patience.failed(self._source, error.cause)
+                try:
+                    patience.check()
+                except KafkaUnavailableError as end:
+                    raise self._unavailable(patience) from end
+            else:
+                patience.answered()
+                return
+            time.sleep(min(self._next_pause_ms(), patience.left_ms) / 1000)
+
+    def _unavailable(self, patience: Patience) -> KafkaUnavailableError:
+        msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
+        return KafkaUnavailableError(msg)
+
+    def _renew(self) -> None:
+        try:
+            self._ask((self._times.connect_timeout_ms + self._times.read_timeout_ms) / 1000)
+        except Exception as error:  # noqa: BLE001 (whatever an endpoint or a package does, there will be another try)
+            # What others raise may hold a secret.
+            is_ours = isinstance(error, (TokenUnavailableError, OptionError))
+            self._not_renewed(str(error) if is_ours else type(error).__name__)
+        finally:
+            self._asking.release()
+
+    def _not_renewed(self, reason: str) -> None:
+        if self._failure is None:
+            _log.warning("The login's token is not renewed, and will be tried again: %s", reason)
+        self._failure = reason
+        self._ask_at = time.monotonic() + self._next_pause_ms() / 1000
+
+    def _ask(self, seconds: float) -> None:
+        asked_at = time.monotonic()
+        token = self._fetch(seconds)
+        share = random.uniform(_RENEW_AT, _RENEW_AT + _JITTER)  # noqa: S311 (so that workers do not ask all at once)
+        self._held = _Held(token.value, asked_at, asked_at + token.seconds)
+        self._ask_at = asked_at + token.seconds * share
+        if self._failure is not None:
+            _log.warning("The login's token is renewed")
+        self._failure, self._pause_ms = None, float(self._times.retry_backoff_ms)
+
+    def _next_pause_ms(self) -> float:
+        pause_ms = self._pause_ms
+        self._pause_ms = min(max(2 * pause_ms, 1.0), float(self._times.retry_backoff_max_ms))
+        return pause_ms
+
+
+@lru_cache(maxsize=16)
+def token_of(login: EndpointLogin | MSKLogin, servers: tuple[str, ...], tls: TLSSettings | None) -> RenewedToken:
+    """Return the token of a login, one for all clients of a process: a worker makes many.
+
+    `tls` is that of the brokers, for an endpoint without settings of its own.
+    """
+    if isinstance(login, MSKLogin):
+        return RenewedToken(lambda seconds: _sign_token(login, servers, seconds), "AWS", _AWS_ADVICE, login.times)
+
+    def context() -> ssl.SSLContext:
+        return endpoint_context(tls) if login.tls is None else tls_context(login.tls)
+
+    source = f"the token endpoint {_shown(login.endpoint)}"
+    return RenewedToken(lambda seconds: fetch_token(login, context, seconds), source, _ADVICE, login.times)
+
+
+if hasattr(os, "register_at_fork"):  # a thread that renews a token stays in the parent
+    os.register_at_fork(after_in_child=token_of.cache_clear)
+
+
+def hide_debug(loggers: Iterable[str]) -> None:
+    """Keep lines at level DEBUG out of some loggers: they show secrets."""
+    for name in loggers:
+        logging.getLogger(name).addFilter(_not_debug)
+
+
+def _not_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
+
+
+def _shown(endpoint: str) -> str:
+    """Return an endpoint's URL for messages, without what may be secret in it."""
+    parsed = urlsplit(endpoint)
+    return f"{parsed.scheme}://{parsed.netloc}{parsed.path}"
+
+
+def fetch_token(login: EndpointLogin, context: Callable[[], ssl.SSLContext], seconds: float) -> Token:
+    """Get a token from an endpoint, in so many seconds, or from the file that the login names instead.
+
+    Raises:
+        AccessRefusedError: the endpoint refuses, or is none.
+        TokenUnavailableError: the endpoint does not answer now.
+    """
+    if login.endpoint.startswith("file:"):
+        return _read(login)
+    name = _shown(login.endpoint)
+    connect, read = login.times.connect_timeout_ms / 1000, login.times.read_timeout_ms / 1000
+    try:
+        tls = context() if login.endpoint.startswith("https") else None
+        answer = fetch(_request(login), Times(connect, read, max(seconds, 0.001)), tls)
+    except NotAnsweredError as error:
+        if not error.is_untrusted:
+            raise TokenUnavailableError(Cause(str(error), error.is_permanent)) from error
+        untrusted = f"The certificate of the token endpoint {name} is not trusted: {error}"
+        msg = f"{untrusted}. Check kafka.ssl.truststore.location"
+        raise AccessRefusedError(msg) from error
+    if answer.status in _SUCCESS:
+        return _token(answer.body, name)
+    what = answer.status_text + _said(answer.body, login)
+    if answer.is_transient:
+        raise TokenUnavailableError(Cause(what))
+    msg = f"The token endpoint {name} does not answer as one ({what}). Check {_ADVICE}"
+    if answer.status in _REFUSALS:
+        msg = f"The token endpoint {name} refuses the login ({what}). Check {_CREDENTIALS}"
+    raise AccessRefusedError(msg)
+
+
+def _request(login: EndpointLogin) -> urllib.request.Request:
+    pair = [login.client_id, login.client_secret.reveal()]
+    if login.encodes_header:
+        pair = [quote_plus(part) for part in pair]
+    form = {"grant_type": "client_credentials"} | ({"scope": login.scope} if login.scope else {})
+    headers = {
+        "Accept": "application/json",
+        "Authorization": f"Basic {_basic(pair)}",
+        "Cache-Control": "no-cache",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    return urllib.request.Request(  # noqa: S310 (http or https: `parsers.token_endpoint`)
+        login.endpoint, urlencode(form).encode(), headers, method="POST"
+    )
+
+
+def _basic(pair: Sequence[str]) -> str:
+    """Return a client's id and secret as a header has them."""
+    return base64.b64encode(":".join(pair).encode()).decode()
+
+
+def _token(answer: bytes, name: str) -> Token:
+    try:
+        content = loads(answer)
+    except ValueError:
+        content = None
+    value = content.get("access_token") if isinstance(content, dict) else None
+    if not isinstance(value, str) or not value.strip():
+        what = "is not JSON" if content is None else "has no access_token"
+        msg = f"The token endpoint {name} answers, but what it says {what}. Check {_ADVICE}: is it the URL of tokens?"
+        raise AccessRefusedError(msg)
+    return Token(Secret(value.strip()), _lifetime(value.strip(), content.get("expires_in")))
+
+
+def _lifetime(value: str, expires_in: object) -> float:
+    """Return how many seconds a token is valid, by the answer and by itself if it is a JWT, without our clock."""
+    lifetimes = [_number(expires_in)]
+    try:
+        part = value.split(".")[1]
+        claims = loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        lifetimes.append(_number(claims["exp"]) - _number(claims["iat"]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        pass  # it is opaque, or does not say when it was made
+    return min((seconds for seconds in lifetimes if seconds > 0), default=_UNKNOWN_LIFETIME)
+
+
+def _number(value: object) -> float:
+    """Return a number that some endpoints write as text; NaN, which no comparison finds, if it is none."""
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _read(login: EndpointLogin) -> Token:
+    """Read a token from a file that somebody else renews."""
+    path = Path(unquote(urlsplit(login.endpoint).path))
+    try:
+        value = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "not a token"
+        msg = f"The token's file {path} cannot be read: {reason}. Check {_ENDPOINT}"
+        raise AccessRefusedError(msg) from None
+    if not value:
+        raise TokenUnavailableError(Cause("the file is empty"))
+    return Token(Secret(value), min(_lifetime(value, None), _UNKNOWN_LIFETIME))
+
+
+def _said(body: bytes, login: EndpointLogin) -> str:
+    """Return what the endpoint says of an error: RFC 6749 gives it no secret, but some echo what they were sent."""
+    try:
+        content = loads(body)
+        parts = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
+    except (ValueError, AttributeError):
+        return ""
+    said = " - ".join(parts)
+    secret = login.client_secret.reveal()
+    pair = [login.client_id, secret]
+    headers = {_basic(pair), _basic([quote_plus(part) for part in pair])}
+    for form in {secret, quote_plus(secret), *headers}:
+        said = said.replace(form, "***") if form else said
+    return f": {said[:_MOST_SHOWN]}" if said else ""
+
+
+def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token:
+    """Sign a token for Amazon MSK; the bootstrap servers' names have the region.
+
+    Raises:
+        AccessRefusedError: a package, credentials or the region are missing, or AWS refuses.
+        TokenUnavailableError: AWS does not answer in time.
+    """
+    try:
+        import botocore.session  # noqa: PLC0415 (optional packages)
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415
+        from botocore import exceptions as failures  # noqa: PLC0415
+        from botocore.config import Config  # noqa: PLC0415
+        from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415
+    except ImportError:
+        msg = (
+            f"A login with AWS's IAM needs the package {_AWS_PACKAGE} where the driver and the executors run (pip "
+            f"install {_AWS_PACKAGE})"
+        )
+        raise AccessRefusedError(msg) from None
+    hide_debug(_TALKATIVE)
+    try:
+        session = botocore.session.Session(profile=login.profile)
+        in_name = next((match[1] for server in servers if (match := _BROKER.search(server.lower()))), None)
+        region = in_name or session.get_config_variable("region")
+        if region is None:
+            msg = (
+                "The names of the brokers do not tell AWS's region: use those that MSK gives for "
+                "kafka.bootstrap.servers, or set AWS_REGION or a profile with a region"
+            )
+            raise AccessRefusedError(msg)
+        if login.role_arn is None:
+            credentials = session.get_credentials()
+        else:
+            wait = max(seconds, 1.0)
+            config = Config(connect_timeout=wait, read_timeout=wait, retries={"total_max_attempts": 1})
+            sts = session.create_client("sts", region_name=login.sts_region or region, config=config)
+            named = {} if login.external_id is None else {"ExternalId": login.external_id}
+            role = sts.assume_role(RoleArn=login.role_arn, RoleSessionName=login.role_session, **named)["Credentials"]
+            credentials = Credentials(role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
+        if credentials is None:
+            msg = f"AWS's configuration has no credentials. Check {_AWS_ADVICE}"
+            raise AccessRefusedError(msg)
+
+        class Provider(CredentialProvider):  # type: ignore[misc]  # botocore has no types
+            def load(self) -> object:
+                return credentials.get_frozen_credentials()
+
+        signed, _ = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Provider())
+    except (failures.ConnectionError, failures.HTTPClientError) as error:
+        raise TokenUnavailableError(Cause(f"AWS does not answer ({type(error).__name__})")) from None
+    except (failures.BotoCoreError, failures.ClientError, ValueError) as error:
+        if isinstance(error, AccessRefusedError):
+            raise
+        code = error.response.get("Error", {}).get("Code") if isinstance(error, failures.ClientError) else None
+        msg = f"AWS gives no credentials for the login ({code or type(error).__name__}). Check {_AWS_ADVICE}"
+        raise AccessRefusedError(msg) from None
+    return Token(Secret(signed), _AWS_SECONDS)

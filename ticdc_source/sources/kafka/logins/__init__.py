@@ -1,1 +1,0 @@
-"""Logins, whatever the client library: tokens and their renewal."""
