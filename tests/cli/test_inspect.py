@@ -22,8 +22,8 @@ from tests.fixtures import Kafka
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
+from ticdc_source.__main__ import main
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
-from ticdc_source.cli.main import main
 from ticdc_source.cli.screen import Screen
 from ticdc_source.inspection.evidence import Dispatched, shift_of
 from ticdc_source.inspection.inspect import Limits, inspect_chunks, scan
@@ -438,7 +438,7 @@ def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]
 
 def test_the_command_needs_no_spark() -> None:
     """`python -m ticdc_source` imports no pyspark, so it runs without Java."""
-    code = "import sys, ticdc_source.cli.main; print(sorted({'pyspark', 'py4j'} & set(sys.modules)))"
+    code = "import sys, ticdc_source.__main__; print(sorted({'pyspark', 'py4j'} & set(sys.modules)))"
 
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
 

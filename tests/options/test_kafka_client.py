@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import SETTINGS, ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import PasswordLogin, TLSSettings
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.sources.kafka.kafka_python.consumers import consumer_settings

@@ -70,12 +70,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable[[str], Value]:
-    """Return a parser for argparse.
-
-    Args:
-        parse: turns text into the value, or raises `ParseError`.
-        secret: whether the text may be secret, so that the error does not repeat it.
-    """
+    """Return a parser for argparse; its error does not repeat a text that may be secret."""
 
     def parsed(text: str) -> Value:
         try:

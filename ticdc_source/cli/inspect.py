@@ -61,13 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(inspection: Inspection, screen: Screen, *, everything: bool = False) -> None:
-    """Print a report for people.
-
-    Args:
-        inspection: the report.
-        screen: where to print it.
-        everything: whether to show all tables, all DDL events and each finding.
-    """
+    """Print a report for people."""
     for topic in inspection.topics:
         _show_topic(topic, inspection, screen, everything=everything)
     if inspection.findings:
@@ -79,12 +73,7 @@ def show(inspection: Inspection, screen: Screen, *, everything: bool = False) ->
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the code and the text of each finding. What one topic has of a kind for several tables is one text.
-
-    Args:
-        findings: the findings.
-        everything: whether each has its own text.
-    """
+    """Yield the code and the text of each finding. What one topic has of a kind for several tables is one text."""
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = everything or finding.table is None

@@ -64,11 +64,7 @@ def diagnose(
 ) -> Diagnosis:
     """Try every step from the options to the first record, and look at what is installed.
 
-    Args:
-        given: the options, as `spark.read.format("ticdc")` takes them.
-        on_check: called after each step.
-        now: the clock to compare, in seconds since the epoch.
-        in_worker: whether this is a worker of Spark: then Java and its Python need not be looked for.
+    In a worker of Spark, Java and its Python need not be looked for. `now` is in seconds since the epoch.
     """
     doctor = _Doctor(given, on_check, now)
     doctor.look_at_connection()
@@ -156,10 +152,6 @@ class _Doctor:
 
 class _Connection(AbstractContextManager["_Connection"]):
     """What the steps on the network share.
-
-    Args:
-        given: the options.
-        now: the clock.
 
     Raises:
         OptionError: an option is wrong, or a certificate cannot be loaded.

@@ -39,8 +39,6 @@ class Package(NamedTuple):
     """A package.
 
     Attributes:
-        name: its name on the package index.
-        use: what it is for.
         extra: the extra of ticdc-source that installs it; None if every read needs it.
     """
 

@@ -51,9 +51,7 @@ class Shift(NamedTuple):
     """By how much a column is shifted.
 
     Attributes:
-        offset: the offset of the time zone to try, such as `+08:00`.
         zones: names of time zones that have this offset at the time of the rows.
-        rows: the number of rows that show it.
         seconds: the shift against the time zone of the read; 0 if that is right.
     """
 
@@ -66,10 +64,7 @@ class Shift(NamedTuple):
 def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | None:
     """Return by how much the values of a column are beside the commit times; None if most are not, or not clearly.
 
-    Args:
-        values: the column, a timestamp with time zone, read in `time_zone`.
-        commit_ms: the commit time of each value, in milliseconds since the epoch.
-        time_zone: a name, or an offset such as `+08:00`.
+    The values were read in `time_zone`; `commit_ms` is the commit time of each, in milliseconds since the epoch.
     """
     pairs = [
         (value / 1e6, commit / 1e3)
@@ -130,11 +125,7 @@ _HASHED = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types
 
 @dataclass(slots=True)
 class Dispatched:
-    """Counts in which partitions rows are, over all tables of a topic.
-
-    Attributes:
-        partitions: the number of partitions of the topic.
-    """
+    """Counts in which partitions rows are, over all tables of a topic."""
 
     partitions: int
     _rows: int = 0
@@ -194,11 +185,7 @@ class Evidence:
     """Counts what the messages of one protocol have and lack.
 
     Attributes:
-        facts: those of the protocol.
-        registry: where schemas are.
-        rows: the number of row messages that can be read.
         placed: how many of them have no commit-ts of their own (`Decoded.placed`).
-        updates, old_rows: the number of updates, and of their old rows.
         rewritten: the number of rows that were inserted again, and not deleted in between.
     """
 

@@ -60,13 +60,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ScanProgress:
-    """How far a scan is.
-
-    Attributes:
-        doing: what is done, in one word.
-        done: the number of records so far.
-        total: the number of records that will be looked at.
-    """
+    """How far a scan is."""
 
     doing: str
     done: int
@@ -78,7 +72,6 @@ class Scan(NamedTuple):
 
     Attributes:
         chunks: the chunks, in offset order within each topic partition; between two of them records may be left out.
-        whole: whether all records of the ranges were read.
     """
 
     chunks: list[Chunk]
@@ -94,13 +87,7 @@ def inspect(
     on_progress: OnProgress = lambda _: None,
     now: Callable[[], float] = time.time,
 ) -> Inspection:
-    """Look at the records of topics.
-
-    Args:
-        given: the options, as `spark.read.format("ticdc")` takes them; `tables` narrows what is looked at.
-        limits: how far to look.
-        on_progress: called now and then.
-        now: the clock that lags refer to, in seconds since the epoch.
+    """Look at the records of topics. Lags refer to the clock `now`, in seconds since the epoch.
 
     Raises:
         TiCDCSourceError: an option is wrong, or the brokers do not answer, or refuse.
@@ -125,17 +112,7 @@ def inspect(
 def scan(
     ranges: Sequence[OffsetRange], fetch: Fetch, limits: Limits, on_progress: Callable[[ScanProgress], object]
 ) -> Scan:
-    """Read both ends of offset ranges, and then on from the start, until everything is read or a limit is reached.
-
-    Args:
-        ranges: the offset ranges.
-        fetch: yields the records of a range.
-        limits: how far to read.
-        on_progress: called for each chunk.
-
-    Raises:
-        TiCDCSourceError: as `sources.kafka.Fetcher.fetch`.
-    """
+    """Read both ends of offset ranges, and then on from the start, until everything is read or a limit is reached."""
     non_empty = [offset_range for offset_range in ranges if offset_range.size]
     total = min(limits.max_records, sum(offset_range.size for offset_range in non_empty))
     deadline = time.monotonic() + limits.timeout
@@ -174,15 +151,9 @@ def inspect_chunks(
     on_progress: OnProgress = lambda _: None,
     now: float,
 ) -> Inspection:
-    """Report on records.
+    """Report on records, which are in offset order within each topic partition.
 
-    Args:
-        chunks: the records, in offset order within each topic partition.
-        topics: the topics, with the offset ranges of their partitions.
-        options: the options.
-        whole: whether these are all records of the ranges.
-        on_progress: called for each chunk.
-        now: seconds since the epoch.
+    `whole` says whether they are all records of the ranges; `now` is in seconds since the epoch.
     """
     total = sum(map(len, chunks))
     inspection = Inspection(topics=list(topics), scanned=total, whole=whole)
@@ -211,13 +182,7 @@ class _Messages:
 
 
 class _Topic:
-    """Collects what the chunks of one topic have.
-
-    Args:
-        report: the report of the topic, which it completes.
-        options: the options.
-        whole: whether all records of the topic are among the chunks.
-    """
+    """Collects what the chunks of one topic have."""
 
     def __init__(self, report: TopicReport, options: Options, *, whole: bool) -> None:
         self._report = report

@@ -53,10 +53,6 @@ class Finding:
 
     Attributes:
         code: one of `FINDINGS`.
-        message: what was found, and what to do about it.
-        topic: the topic.
-        table: the table; None if it is about the topic.
-        columns: the columns, if it is about some.
     """
 
     code: str
@@ -71,12 +67,8 @@ class PartitionReport:
     """A topic partition.
 
     Attributes:
-        partition: its number.
         start, end: the offset range that was asked for; by default all that Kafka has. `end` is exclusive.
-        scanned: the number of records that were read.
         first_commit_ts, last_commit_ts: the smallest and the largest commit-ts of rows and DDL; None without any.
-        first_time, last_time: their times.
-        watermark, watermark_time: the largest watermark; None without any.
         watermark_lag_s: how many seconds it is behind this machine's clock.
     """
 
@@ -98,10 +90,7 @@ class ColumnReport:
     """A column.
 
     Attributes:
-        name: its name.
         mysql_type: its type in TiDB, as far as messages and DDL tell; None if they do not.
-        spark_type: the type that Spark gets.
-        key: whether it is part of the handle key.
         uncertain: whether the messages do not fully say the type.
     """
 
@@ -118,12 +107,8 @@ class TableReport:
 
     Attributes:
         table: its name, as the option `tables` takes it.
-        insert, update, delete: the number of row events of each kind.
         sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
             0 if no key is known.
-        first_commit_ts, last_commit_ts, first_time, last_time: as in `PartitionReport`.
-        keys: the columns of the handle key, if the messages or DDL tell.
-        columns: its columns; empty if no row can be read.
         schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
         options: the options that read it.
     """
@@ -153,12 +138,8 @@ class DDLReport:
     """A DDL event. Of the copies in several partitions, the one in the lowest partition counts.
 
     Attributes:
-        commit_ts, time: when it took effect.
         table: the table, or the database.
         kind: what it does, in one word.
-        query: the SQL text.
-        removes_rows: whether it removes rows without delete events.
-        partition, offset: where it is.
     """
 
     commit_ts: int | None
@@ -176,8 +157,6 @@ class BadRecords:
     """Records or events that cannot be read for one reason.
 
     Attributes:
-        reason: why.
-        count: how many.
         first: the address of the first one.
     """
 
@@ -191,7 +170,6 @@ class ChangefeedSetting:
     """A setting of the changefeed that messages prove.
 
     Attributes:
-        name: as TiCDC's configuration names it.
         value: as TiCDC's configuration writes it; `mixed` if messages prove two values.
         because: what in the messages shows it.
     """
@@ -206,15 +184,7 @@ class ProtocolReport:
     """The messages of one protocol in a topic.
 
     Attributes:
-        protocol: its name.
-        records: the number of records.
         by_ticdc: whether TiCDC wrote the messages, and not another program that the wire format comes from.
-        settings: the settings of the changefeed that the messages show.
-        tables: the tables with rows.
-        ddl: the DDL history, by commit-ts.
-        watermarks: the number of watermarks.
-        bad: the records that cannot be read.
-        no_commit_ts: the number of row messages without a commit-ts.
         no_old_rows: the number of updates without their old rows, if none has it.
     """
 
@@ -235,9 +205,6 @@ class TopicReport:
     """A topic.
 
     Attributes:
-        topic: its name.
-        partitions: its partitions.
-        protocols: the protocols of its messages: one, unless something is wrong.
         others: the tables that have rows and that the option `tables` leaves out.
         unknown: the number of records that no protocol recognizes.
         bad: these records, and those that could not be taken out of their record batch.
@@ -261,11 +228,8 @@ class Inspection:
     """What is in some topics.
 
     Attributes:
-        topics: the topics.
-        scanned: the number of records that were read.
         whole: whether these are all records of the ranges.
         options: the options that were given, without secrets.
-        findings: what a person should know.
     """
 
     topics: list[TopicReport] = field(default_factory=list)
@@ -285,7 +249,6 @@ class Outcome:
 
     Attributes:
         result: `ok`, `warning`, `failed` or `skipped`.
-        message: what was found.
         mend: what to do about it; empty if there is nothing to do.
     """
 
@@ -314,10 +277,7 @@ class Check:
     """A step.
 
     Attributes:
-        step: its name, for scripts.
         subject: what was looked at, such as a server or a topic; empty if the step says it.
-        result, message, mend: as in `Outcome`.
-        seconds: how long it took.
     """
 
     step: str
@@ -330,11 +290,7 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class Diagnosis:
-    """All steps.
-
-    Attributes:
-        checks: the steps, in order.
-    """
+    """All steps."""
 
     checks: list[Check] = field(default_factory=list)
 

@@ -46,13 +46,9 @@ class InspectedTable:
     """What was found of a table.
 
     Attributes:
-        report: for people and scripts.
         partitions: the topic partition of each new row, and of each deleted one; int32.
         commit_ts: the commit-ts of each of these rows; int64.
-        keys: the handle-key columns of these rows.
-        failed: the events that cannot be read; their errors have the addresses.
         is_in_zone: whether a TIMESTAMP column lies beside the commit times without a shift.
-        findings: what a person should know.
     """
 
     report: TableReport
@@ -84,13 +80,7 @@ def inspect_table(
 ) -> InspectedTable:
     """Describe a table, and decode all its events.
 
-    Args:
-        table: the table.
-        parts: its row events, one topic partition after the other, in offset order.
-        sample: the sample that has them, and all DDL events.
-        options: the options that the user gave.
-        declared: the types that DDL texts give its columns.
-        evidence: counts what the events show of the changefeed.
+    The events are in offset order, one topic partition after the other; `declared` has the types that DDL texts give.
     """
     decoder = sample.decoder
     load = _load_schema(parts, sample, declared, options)

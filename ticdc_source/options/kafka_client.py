@@ -15,7 +15,7 @@ from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
 from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 
 __all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
@@ -171,12 +171,7 @@ _GROUP_ID_WARNING = (
 
 
 def client_settings(options: Options, *, driver: bool) -> ClientSettings:
-    """Return the settings of the client.
-
-    Args:
-        options: The options of the read.
-        driver: Whether the client runs on the driver, where it looks up offsets, or on an executor, where it fetches
-            and does not repeat the driver's warnings.
+    """Return the settings of the client, on the driver or on an executor, which does not repeat the warnings.
 
     Raises:
         OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.

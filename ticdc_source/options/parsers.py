@@ -14,7 +14,6 @@ from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ticdc_source.errors import nearest
-from ticdc_source.options.secret import Secret
 from ticdc_source.schema.json_text import loads
 
 Word = TypeVar("Word", bound=str)
@@ -44,11 +43,33 @@ _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
 
 
+class Secret:
+    """A text that `repr`, `str` and formats never show; no dataclass, as `dataclasses.asdict` would show that."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the text, for the code that sends it."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        """Hide the text; `str` and formats use this method too."""
+        return "Secret(***)"
+
+
 class ParseError(ValueError):
     """A text is not a value of its option; printed as what was expected.
 
     Args:
-        expected: what was expected.
         part: the part of the text that `expected` repeats, if it does.
         meant: the word that was probably meant, if there is one.
     """
@@ -64,12 +85,7 @@ class ParseError(ValueError):
         return self.expected + self._hint()
 
     def of(self, option: str, text: str | None) -> str:
-        """Return the sentence for the user.
-
-        Args:
-            option: the name of the option.
-            text: what was given; None if it may be secret.
-        """
+        """Return the sentence for the user; the text that was given is None if it may be secret."""
         got = "" if text is None or text == self.part else f", got '{text}'"
         return f"Option '{option}': {self.expected}{got}{self._hint()}"
 
@@ -499,7 +515,7 @@ def user_info(value: str) -> Secret:
 
 
 def secret(value: str) -> Secret:
-    """Return a text that is never shown."""
+    """Parse a secret without the blanks around it."""
     return Secret(value.strip())
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.option import made, rows_of, setting
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 
 __all__ = [
     "EndpointLogin",
@@ -268,11 +268,6 @@ _TLS_ENTRIES = {row.name.removeprefix("kafka."): row for row in rows_of(TLSSetti
 
 def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
     """Return the login that the settings say.
-
-    Args:
-        given: The settings.
-        times: How long to wait for a token.
-        protocol: The security protocol.
 
     Raises:
         OptionError: The settings are not a complete login.

@@ -38,12 +38,7 @@ class TableFilter:
         return self.matches(table) if table.table else self.matches_database(table.database)
 
     def without_row(self, there: Iterable[TableName], among: str) -> str:
-        """Return what to say of records without a row of these tables.
-
-        Args:
-            there: the tables of the rows.
-            among: what the rows would be in, such as `12 records`.
-        """
+        """Return what to say of records without a row of these tables, `among` so many records."""
         # By its parts: what the names of one database have in common says nothing.
         near = [
             str(table)

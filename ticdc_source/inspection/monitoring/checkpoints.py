@@ -20,11 +20,8 @@ def committed_in_checkpoint(location: str, topics: Collection[str]) -> dict[Topi
     """Return the offsets up to which a stream has written its output; empty before its first micro-batch.
 
     They are those of the newest file in `offsets` that is also in `commits` (Spark's OffsetSeqLog and CommitLog): a
-    micro-batch without its file in `commits` may have to be repeated.
-
-    Args:
-        location: the `checkpointLocation`: a path, or a URI that pyarrow knows.
-        topics: the topics; other sources of the same stream are left out.
+    micro-batch without its file in `commits` may have to be repeated. The location is a path, or a URI that pyarrow
+    knows. Sources of the same stream that read none of the topics are left out.
 
     Raises:
         CheckpointError: it cannot be read, it is no checkpoint, or no source of it reads one of the topics.

@@ -46,10 +46,6 @@ class PartitionProgress:
     """How far a topic partition has been read.
 
     Attributes:
-        next_offset: the next offset to read; None if it is not known.
-        end: the end of the topic partition; None if it is not known.
-        commit_ts: the largest commit-ts that was read; None without one.
-        watermark: the largest watermark that was read; None without one.
         up_to_date_at: the last time when nothing was left to read, in seconds since 1970; None for never.
         delay: how late the reader was when it last found nothing left, in seconds.
     """
@@ -86,12 +82,7 @@ class PartitionProgress:
         return replace(self, up_to_date_at=max(as_of, self.up_to_date_at or as_of), delay=max(0.0, now - as_of))
 
     def lag(self, now: float, *, is_busy: bool = False) -> float | None:
-        """Return by how many seconds the reader is behind in this partition; None if nothing is known.
-
-        Args:
-            now: the time in seconds since 1970.
-            is_busy: as in `commit_lag`.
-        """
+        """Return by how many seconds the reader is behind in this partition; None if nothing is known."""
         if self.left == 0 and not is_busy:
             return self.delay
         newest = self.newest_read
@@ -107,16 +98,8 @@ def offset_lag(partitions: Iterable[PartitionProgress]) -> int | None:
 def commit_lag(partitions: Iterable[PartitionProgress], now: float, *, is_busy: bool = False) -> float | None:
     """Return by how many seconds a reader is behind Kafka: how old the newest that it has read is, if more is left.
 
-    Where nothing is left, it is the `delay`, so it does not grow while a topic is idle. It is never negative, whatever
-    the clocks say.
-
-    Args:
-        partitions: how far each topic partition has been read; the one that is furthest behind counts.
-        now: the time in seconds since 1970.
-        is_busy: whether the reader is known to be reading: partitions in which nothing is left count too.
-
-    Returns:
-        The seconds; None if of no partition anything is known.
+    Where nothing is left, it is the `delay`, so it does not grow while a topic is idle; but while the reader is known
+    to be reading (`is_busy`), such partitions count too. It is never negative, whatever the clocks say.
     """
     each = [partition.lag(now, is_busy=is_busy) for partition in partitions]
     lags = [lag for lag in each if lag is not None]
@@ -211,17 +194,8 @@ class _Table:
 class ProgressTracker:
     """Follows one streaming query. The caller has the clock, and reads the metric files.
 
-    Args:
-        query_id: its id.
-        name: its name, if it has one.
-        has_lines: whether its metrics lines are read.
-
     Attributes:
-        query: its name, or its id if it has none.
-        batch: the last micro-batch that has ended; None before the first.
-        state: whether it runs.
         run: which of its runs that is; empty if its start was not heard of.
-        is_busy: whether it is known to be in a micro-batch.
     """
 
     def __init__(self, query_id: str, name: str | None, *, has_lines: bool) -> None:
@@ -247,15 +221,9 @@ class ProgressTracker:
         as_of: float,
         now: float,
     ) -> None:
-        """Add a micro-batch that has ended.
+        """Add a micro-batch that has ended, and was planned at `as_of`: what came later is not known.
 
-        Args:
-            batch: its number.
-            rows: the rows that it has read, as Spark counts them.
-            sources: of each source, its end offset and the latest offset, as JSON; only Kafka's form counts.
-            lines: its metrics lines; repeated ones count once.
-            as_of: when it was planned, in seconds since 1970: what came later is not known.
-            now: the time, in seconds since 1970.
+        Of each source there are the end offset and the latest offset, as JSON; only Kafka's form counts.
         """
         self.batch, self.is_busy = batch, False
         self._input_rows += rows

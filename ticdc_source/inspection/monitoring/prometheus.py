@@ -42,10 +42,7 @@ class Exported:
     """A metric of Prometheus.
 
     Attributes:
-        name: its name.
-        kind: its type.
         member: the member of `StreamProgress`, or of what else is reported, that it has.
-        meaning: one line.
     """
 
     name: str
@@ -72,10 +69,6 @@ _LABELS = ("query", "table")
 
 class ProgressCollector:
     """What a Prometheus registry asks.
-
-    Args:
-        reports: returns the progress of all queries at this moment.
-        metrics: the metrics.
 
     Raises:
         ImportError: `prometheus-client` is not installed.
@@ -111,9 +104,6 @@ class ProgressCollector:
 @contextmanager
 def served(port: int) -> Iterator[Registry]:
     """Serve a registry over HTTP while the block runs.
-
-    Args:
-        port: the port; 0 for any that is free.
 
     Raises:
         OptionError: `prometheus-client` is not installed, or the port is taken.

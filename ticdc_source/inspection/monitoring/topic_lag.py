@@ -101,9 +101,6 @@ class LagReport:
     """One look.
 
     Attributes:
-        time: when, in ISO 8601, UTC.
-        protocol: the protocol of the messages; None if there are none.
-        partitions: the topic partitions.
         other_protocol: which protocol messages seem to have that the one of the options cannot read; None if there are
             none.
         no_position: why no topic partition has a position of the reader that was asked for; None if one has.
@@ -142,12 +139,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
     """Looks at topics again and again, on the same connections. After the first look, only new records are read.
 
     Args:
-        given: the options, as `spark.read.format("ticdc")` takes them.
-        reader: whose offsets are compared.
         now: the clock that lags refer to, in seconds since the epoch.
-
-    Raises:
-        OptionError: an option is wrong.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.record_source import Fetcher
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster
 from ticdc_source.sources.kafka.pool import FETCHERS

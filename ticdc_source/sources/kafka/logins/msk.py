@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from ticdc_source.errors import AccessRefusedError
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import MSKLogin
 from ticdc_source.sources.kafka.logins.token_renewal import Token, TokenUnavailableError
 from ticdc_source.sources.kafka.patience import Cause

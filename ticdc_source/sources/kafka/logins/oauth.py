@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from ticdc_source.errors import AccessRefusedError
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import EndpointLogin
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.kafka.logins.token_renewal import Token, TokenUnavailableError

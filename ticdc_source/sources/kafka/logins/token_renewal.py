@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import LoginTimes
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
