@@ -26,7 +26,8 @@ from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.metrics import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.__main__ import COMMANDS, parser
-from ticdc_source.inspection.monitoring.prometheus import EXPORTED, Exported
+from ticdc_source.inspection.monitoring.progress import EXPORTED
+from ticdc_source.inspection.monitoring.prometheus import Exported
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS

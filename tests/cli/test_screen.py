@@ -120,14 +120,6 @@ def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_name_is_printed_as_it_is(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """What means something to rich, such as markup and names of emojis, is text."""
-    for text in [*texts(seed), ":warning:", "[red]", "[/x]"]:
-        output().print(visible(text))
-        assert capsys.readouterr().out == f"{visible(text)}\n", f"seed {seed}: {text!r}"
-
-
-@pytest.mark.parametrize("seed", range(3))
 def test_rich_adds_colours_and_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With rich, without it and in a pipe, lines and tables have the same text."""
     generator = random.Random(seed)

@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient
 
 from examples.data import PROTOCOLS, read_truth
 from examples.data.bundle import write_truth
-from examples.demo.run import about_the_path, protocol_to_fill
+from examples.demo.run import about_the_path
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.fixtures import Kafka
 from tests.support.paths import ROOT
@@ -115,14 +115,6 @@ def test_the_demo_says_why_the_native_path_is_not_there() -> None:
 
     assert "No module named 'ticdc_source.kernels._native' \\[here]" in text
     assert "`make native`" in text
-
-
-def test_the_demo_names_the_broker_that_readme_names() -> None:
-    """What to try next has README's protocol, unless the demo was asked for others only."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-
-    assert f"-m examples.local_kafka --fill {protocol_to_fill(PROTOCOLS)} " in readme
-    assert protocol_to_fill(["debezium"]) == "debezium"
 
 
 @pytest.mark.slow("a process of its own")

@@ -57,7 +57,6 @@ class Shift(NamedTuple):
 
     offset: str
     zones: tuple[str, ...]
-    rows: int
     seconds: int
 
 
@@ -87,7 +86,7 @@ def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | N
     offset = _offset_of(time_zone, moment) + timedelta(seconds=quarter * _QUARTER_S)
     if quarter and offset / timedelta(seconds=_QUARTER_S) not in _OFFSETS:
         return None
-    return Shift(_text(offset), tuple(_names(offset, moment)), rows, quarter * _QUARTER_S)
+    return Shift(_text(offset), tuple(_names(offset, moment)), quarter * _QUARTER_S)
 
 
 def _offset_of(time_zone: str, moment: datetime) -> timedelta:

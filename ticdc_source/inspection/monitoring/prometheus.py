@@ -1,4 +1,4 @@
-"""The table of Prometheus metrics, computed when Prometheus asks, so lags rise with time."""
+"""Prometheus metrics, computed when Prometheus asks, so lags rise with time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["EXPORTED", "Exported", "ProgressCollector", "Registry", "Reported", "served"]
+__all__ = ["Exported", "Kind", "ProgressCollector", "Registry", "Reported", "served"]
 
 Kind = Literal["counter", "gauge"]
 
@@ -51,19 +51,6 @@ class Exported:
     meaning: str
 
 
-# Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
-EXPORTED = (
-    Exported("ticdc_rows_total", "counter", "rows", "rows that were read"),
-    Exported("ticdc_offset_lag_records", "gauge", "offset_lag", "records in Kafka that have not been read"),
-    Exported("ticdc_commit_lag_seconds", "gauge", "commit_lag", "by how much the query is behind the changes in Kafka"),
-    Exported("ticdc_watermark_lag_seconds", "gauge", "watermark_lag", "age of the resolved ts"),
-    Exported("ticdc_decode_errors_total", "counter", "decode_errors", "records or events that could not be read"),
-    Exported("ticdc_dropped_total", "counter", "dropped", "records or events that were dropped"),
-    Exported(
-        "ticdc_destructive_ddl_total", "counter", "destructive_ddl", "DDL events that removed rows, without deletes"
-    ),
-    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
-)
 _LABELS = ("query", "table")
 
 
@@ -74,7 +61,7 @@ class ProgressCollector:
         ImportError: `prometheus-client` is not installed.
     """
 
-    def __init__(self, reports: Callable[[], Iterable[Reported]], metrics: Sequence[Exported] = EXPORTED) -> None:
+    def __init__(self, reports: Callable[[], Iterable[Reported]], metrics: Sequence[Exported]) -> None:
         from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
 
         self._families: Mapping[Kind, Callable[..., object]] = {
