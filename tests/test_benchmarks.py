@@ -6,18 +6,16 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from benchmarks import compare, corpus
+from benchmarks import corpus
 from benchmarks.__main__ import BENCHMARKS, PLANNED
 from benchmarks.bench_stages import PATHS, STAGES
 from benchmarks.bench_throughput import SIZES
 from benchmarks.processes import PROC, cpu_seconds, memory_of, python_processes
-from benchmarks.results import Result
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.fixtures import Kafka
 from tests.support.captured import rows
@@ -163,20 +161,3 @@ def test_cpu_seconds_include_child_processes() -> None:
         assert cpu_seconds(child.pid) >= 0.5
         assert cpu_seconds(os.getpid()) >= cpu_seconds(child.pid)
         child.communicate(b"\n")
-
-
-def test_two_results_are_compared_figure_by_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A comparison shows each figure and what else differs, and refuses results of two benchmarks."""
-    paths = []
-    for name, rate in (("a", 100.0), ("b", 150.0)):
-        result = Result("throughput", "Rows", f"command {name}", {"rounds": 3})
-        result.figures, result.samples = {"canal-json": {"rate": rate}}, {"canal-json": [rate]}
-        paths.append(str(result.write(tmp_path / name, "full")))
-    assert compare.main(paths) == 0
-    printed = capsys.readouterr().out
-    assert "canal-json > rate" in printed
-    assert "1.50" in printed
-    assert "command: command a | command b" in printed
-    assert "parameters" not in printed
-    other = Result("memory", "MiB", "command", {}).write(tmp_path / "c", "full")
-    assert compare.main([paths[0], str(other)]) == 1
