@@ -81,14 +81,10 @@ class LoginTimes:
     A name here and `sasl_login_` before it is the name of a setting. Kafka has no limit for requests unless one is set.
     """
 
-    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.whole_number(1), default=10_000)
-    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.whole_number(1), default=10_000)
-    retry_backoff_ms: int = setting(
-        "sasl.login.retry.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=100
-    )
-    retry_backoff_max_ms: int = setting(
-        "sasl.login.retry.backoff.max.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=10_000
-    )
+    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.int32(1), default=10_000)
+    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.int32(1), default=10_000)
+    retry_backoff_ms: int = setting("sasl.login.retry.backoff.ms", parsers.whole_number(0), default=100)
+    retry_backoff_max_ms: int = setting("sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default=10_000)
 
 
 _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")

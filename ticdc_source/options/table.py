@@ -129,12 +129,12 @@ class OptionTable:
     )
     starting_commit_ts: int | None = ROWS.optional(
         "startingCommitTs",
-        parsers.integer(0),
+        parsers.whole_number(0),
         "keep only events with this commit-ts or a later one; applied after decoding",
     )
     ending_commit_ts: int | Literal["resolved"] | None = ROWS.optional(
         "endingCommitTs",
-        parsers.resolved_or_integer,
+        parsers.resolved_or_number,
         "keep only events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the "
         "smallest, over all topic partitions, of their largest watermarks, so that no transaction is split",
     )
@@ -149,13 +149,13 @@ class OptionTable:
 
     max_offsets_per_trigger: int | None = PLAN.optional(
         "maxOffsetsPerTrigger",
-        parsers.integer(1),
+        parsers.whole_number(1),
         "maximum number of offsets in a micro-batch, divided among partitions in proportion to their backlog",
         only="stream",
     )
     min_offsets_per_trigger: int | None = PLAN.optional(
         "minOffsetsPerTrigger",
-        parsers.integer(1),
+        parsers.whole_number(1),
         "minimum number of new offsets for which a micro-batch starts",
         only="stream",
     )
@@ -168,12 +168,12 @@ class OptionTable:
     )
     min_partitions: int | None = PLAN.optional(
         "minPartitions",
-        parsers.integer(1),
+        parsers.whole_number(1),
         "minimum number of Spark input partitions; offset ranges are split to reach about this number",
     )
     max_records_per_partition: int | None = TOPICS.optional(
         "maxRecordsPerPartition",
-        parsers.integer(1),
+        parsers.whole_number(1),
         "maximum number of offsets in a Spark input partition; larger offset ranges are split",
     )
 
@@ -219,13 +219,13 @@ class OptionTable:
 
     infer_schema_max_records: int = MESSAGES_WITH_COLUMNS.option(
         "inferSchema.maxRecords",
-        parsers.integer(1),
+        parsers.whole_number(1),
         "number of rows from which to infer the schema, half from each end of the range",
         default="1000",
     )
     infer_schema_max_scanned_records: int = MESSAGES.option(
         "inferSchema.maxScannedRecords",
-        parsers.integer(1),
+        parsers.whole_number(1),
         "maximum number of records to scan for these rows and for DDL events",
         default="100000",
     )
@@ -427,7 +427,7 @@ class OptionTable:
         parsers.stripped,
         "HTTP proxy for the schema registry; by default that of the environment (`HTTPS_PROXY`, `NO_PROXY`)",
     )
-    proxy_port: int = MESSAGES.option("proxy.port", parsers.integer(1), "port of that proxy", default="8080")
+    proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of that proxy", default="8080")
     http_connect_timeout_ms: int = MESSAGES.option(
         "http.connect.timeout.ms",
         parsers.duration_ms,
@@ -452,7 +452,7 @@ class OptionTable:
     # Kafka
 
     fetch_offset_num_retries: int = FETCH.option(
-        "fetchOffset.numRetries", parsers.integer(0), "maximum number of retries of an offset look-up", default="3"
+        "fetchOffset.numRetries", parsers.whole_number(0), "maximum number of retries of an offset look-up", default="3"
     )
     fetch_offset_retry_interval_ms: int = FETCH.option(
         "fetchOffset.retryIntervalMs",
@@ -490,7 +490,7 @@ class OptionTable:
     # Output and monitoring
 
     max_rows_per_batch: int = MESSAGES.option(
-        "maxRowsPerBatch", parsers.integer(1), "maximum number of rows in an Arrow record batch", default="8192"
+        "maxRowsPerBatch", parsers.whole_number(1), "maximum number of rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = MESSAGES.option(
         "maxBytesPerBatch",
