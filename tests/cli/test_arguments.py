@@ -102,7 +102,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for function in ("probe", "speaks_tls"):
         monkeypatch.setattr(f"ticdc_source.inspection.doctor.{function}", refuse)
     monkeypatch.setattr("ticdc_source.inspection.doctor.socket.getaddrinfo", lambda *_, **__: [])
-    monkeypatch.setattr("ticdc_source.inspection.environment.check_worker", lambda: Outcome.ok(""))
+    monkeypatch.setattr("ticdc_source.inspection.environment.check_worker", lambda: Outcome("ok", ""))
     monkeypatch.chdir(tmp_path)
 
 

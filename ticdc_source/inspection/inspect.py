@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ticdc_source.inspection.evidence import Dispatched, Evidence
-from ticdc_source.inspection.findings import findings_of
 from ticdc_source.inspection.report import (
     BadRecords,
     DDLReport,
@@ -19,6 +18,7 @@ from ticdc_source.inspection.report import (
     PartitionReport,
     ProtocolReport,
     TopicReport,
+    findings_of,
 )
 from ticdc_source.inspection.table_report import inspect_table
 from ticdc_source.options.offsets import OffsetRange
