@@ -10,21 +10,9 @@ from typing import Any, Literal, Protocol
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["Exported", "Kind", "ProgressCollector", "Registry", "Reported", "served"]
+__all__ = ["Exported", "Kind", "ProgressCollector", "Registry", "served"]
 
 Kind = Literal["counter", "gauge"]
-
-
-class Reported(Protocol):
-    """What is reported of a query and one of its tables; it has the members of the metrics."""
-
-    @property
-    def query(self) -> str:
-        """The name of the query."""
-
-    @property
-    def table(self) -> str | None:
-        """The table, if it is known."""
 
 
 class Registry(Protocol):
@@ -55,13 +43,13 @@ _LABELS = ("query", "table")
 
 
 class ProgressCollector:
-    """What a Prometheus registry asks.
+    """What a Prometheus registry asks. Each report has the labels and the members of the metrics.
 
     Raises:
         ImportError: `prometheus-client` is not installed.
     """
 
-    def __init__(self, reports: Callable[[], Iterable[Reported]], metrics: Sequence[Exported]) -> None:
+    def __init__(self, reports: Callable[[], Iterable[object]], metrics: Sequence[Exported]) -> None:
         from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
 
         self._families: Mapping[Kind, Callable[..., object]] = {
@@ -77,14 +65,14 @@ class ProgressCollector:
 
     def collect(self) -> Iterator[object]:
         """Yield each metric, of all queries and tables of which it is known."""
-        reports = list(self._reports())
+        reports = [(report, [value or "" for value in attrgetter(*_LABELS)(report)]) for report in self._reports()]
         for exported in self._metrics:
             family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)
             member = attrgetter(exported.member)
-            for report in reports:
+            for report, labels in reports:
                 value = member(report)
                 if value is not None:
-                    family.add_metric((report.query, report.table or ""), float(value))  # type: ignore[attr-defined]
+                    family.add_metric(labels, float(value))  # type: ignore[attr-defined]
             yield family
 
 
