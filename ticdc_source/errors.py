@@ -115,7 +115,10 @@ class UnsupportedTypeError(SchemaError):
 
 
 class DecodeError(TiCDCSourceError):
-    """A record, or one value of it, cannot be read: `reason` says what is wrong and what to do about it."""
+    """A record, or one value of it, cannot be read.
+
+    `reason` says what is wrong and what to do about it, `address` where.
+    """
 
     def __init__(self, reason: str, address: Address = Address(), /) -> None:
         super().__init__(reason, address)
