@@ -391,13 +391,3 @@ class TestJava:
         found = check_java()
 
         assert (found.result, message in found.message) == (result, True), found
-
-    def test_another_process_knows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Nothing is claimed where Spark runs already, or where its own settings may name a Java."""
-        monkeypatch.setenv("PATH", "")
-        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-        (tmp_path / "spark-env.sh").touch()
-        with_settings = check_java()
-        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-
-        assert (with_settings.result, check_java().result) == ("skipped", "skipped")

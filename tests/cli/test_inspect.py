@@ -181,41 +181,20 @@ def expected_codes(messages: dict[str, Any], whole: Scenario) -> set[str]:
     return expected
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in SOME else pytest.param(name, marks=pytest.mark.slow("77 scenarios"))
+        for name in scenarios()
+        if not name.startswith(("avro.", "debezium-avro."))
+    ],
+)
 def test_the_corpus_is_reported_as_its_headers_say(name: str) -> None:
     """Protocol, settings, tables, kinds, DDL and findings are those of the changefeed and of its SQL."""
     whole = scenario(name)
     found = inspected(chunks_of(whole.records), whole.header["config"]["partition-num"])
 
     check(json.loads(json.dumps(found.as_json())), whole)
-
-
-@pytest.mark.slow("a topic for each file of the corpus")
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        if name.endswith(("default.ops", "plain.ops", "lz4.large"))
-        else pytest.param(name, marks=pytest.mark.long("77 topics"))
-        for name in scenarios()
-        if not name.startswith(("avro.", "debezium-avro."))
-    ],
-)
-def test_every_scenario_on_a_broker(
-    name: str, broker: Kafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`inspect --json` of a topic with the messages of a scenario says what its header says."""
-    whole = scenario(name)
-    made = topic(whole.header["config"]["partition-num"])
-    produce(
-        broker.bootstrap_servers, made, [(line.partition, line.key, line.value, (), None) for line in whole.records]
-    )
-
-    code = main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", made, "--json"])
-    report = json.loads(capsys.readouterr().out)
-
-    check(report, whole)
-    assert code == bool(report["findings"])
 
 
 def at(seconds: float, **members: Any) -> Message:

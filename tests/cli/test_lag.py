@@ -279,23 +279,6 @@ def test_messages_of_another_protocol(broker: Kafka, topic: Callable[..., str], 
     assert (right.code, right.json["other_protocol"]) == (0, None)
 
 
-def test_brokers_that_are_away(ticdc_source: Command) -> None:
-    """No broker at the first look is exit code 3, also with --watch."""
-    done = ticdc_source(
-        "lag",
-        "--bootstrap-servers",
-        "127.0.0.1:1",
-        "--topic",
-        "t",
-        "--watch",
-        "--conf",
-        "kafka.bootstrap.timeout.ms=300",
-    )
-
-    assert done.code == 3
-    assert "ECONNREFUSED" in done.err
-
-
 @pytest.mark.parametrize("location", [str, Path.as_uri], ids=["path", "URI"])
 @pytest.mark.parametrize(
     ("streams", "hint"),

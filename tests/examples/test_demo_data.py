@@ -5,7 +5,7 @@ import json
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +14,6 @@ from examples.data import PROTOCOLS, Message, TableTruth, read_messages, read_tr
 from examples.data.make_data import SCENARIOS, _message, _read
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import WHOLE_ROW, Difference, compare
-
-MOST_BYTES = 3_000_000
-Change: TypeAlias = tuple[str, str, int]  # table, operation, commit-ts
-DEBEZIUM_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
 
 
 @pytest.fixture(scope="module")
