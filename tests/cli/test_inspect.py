@@ -25,7 +25,7 @@ from tests.support.registry import registry_options
 from ticdc_source.__main__ import main
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.screen import Screen
-from ticdc_source.inspection.evidence import Dispatched, shift_of
+from ticdc_source.inspection.evidence import COMMIT_TS, PARTITION, Dispatched, shift_of
 from ticdc_source.inspection.inspect import inspect_chunks, scan
 from ticdc_source.inspection.report import FINDINGS, Inspection, PartitionReport, TopicReport
 from ticdc_source.options.offsets import OffsetRange
@@ -337,8 +337,8 @@ def test_open_protocol_labels_are_uncertain_without_ddl() -> None:
 def test_a_dispatcher_is_not_guessed_from_few_rows() -> None:
     """Rows that happen to be in one partition do not prove how they got there."""
     few, many = Dispatched(3), Dispatched(3)
-    few.add(pa.array([1] * 7, pa.int32()), pa.array(range(7), pa.int64()), [pa.array(range(7))])
-    many.add(pa.array([1] * 9, pa.int32()), pa.array(range(0, 90, 10), pa.int64()), [pa.array(range(9))])
+    few.add(pa.table({PARTITION: [1] * 7, COMMIT_TS: range(7), "id": range(7)}))
+    many.add(pa.table({PARTITION: [1] * 9, COMMIT_TS: range(0, 90, 10), "id": range(9)}))
 
     assert few.settings() == []
     assert [each.value for each in many.settings()] == ["table"]

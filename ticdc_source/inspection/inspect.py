@@ -278,7 +278,7 @@ class _Topic:
             is_in_zone |= inspected.is_in_zone
             for corrupt in inspected.failed:
                 self._add_bad(protocol, corrupt.error.reason, str(corrupt.error.address))
-            dispatched.add(inspected.partitions, inspected.commit_ts, inspected.keys)
+            dispatched.add(inspected.rows)
             for number, (first, last) in inspected.commit_range_of_partitions().items():
                 _widen(self._partitions[number], first, last)
         report.by_ticdc = evidence.by_ticdc(report.watermarks)
