@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -82,26 +81,19 @@ class _Doctor:
         self._now = now
         self._blocked = ""  # by the step that failed
 
-    def _step(self, name: str, subject: str, work: Callable[[], Outcome], *, needed: bool = True) -> Outcome:
-        """Take a step. If it fails and is needed, those after it are skipped."""
+    def _step(self, name: str, subject: str, work: Callable[[], Outcome]) -> None:
+        """Take a step. If it fails, those after it are skipped."""
         began = time.monotonic()
         try:
             outcome = Outcome("skipped", f"because the step {self._blocked} failed") if self._blocked else work()
         except TiCDCSourceError as error:
             outcome = Outcome("failed", str(error))
-        check = Check(
-            step=name,
-            subject=subject,
-            result=outcome.result,
-            message=outcome.message,
-            mend=outcome.mend,
-            seconds=round(time.monotonic() - began, 3),
-        )
+        took = round(time.monotonic() - began, 3)
+        check = Check(step=name, subject=subject, **outcome._asdict(), seconds=took)
         self.diagnosis.checks.append(check)
         self._on_check(check)
-        if outcome.result == "failed" and needed:
+        if outcome.result == "failed":
             self._blocked = name
-        return outcome
 
     def look_at_connection(self) -> None:
         """Take the steps from the options to the first record."""
@@ -139,15 +131,10 @@ class _Doctor:
 
     def look_at_environment(self, *, in_worker: bool) -> None:
         """Look at what is installed here; see `diagnose`."""
-        version = ".".join(map(str, sys.version_info[:3]))
-        self._step("python", "", lambda: Outcome("ok", f"{version}, {sys.executable}"), needed=False)
-        for package in environment.PACKAGES:
-            self._step("package", package.name, partial(environment.check_package, package), needed=False)
         native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
-        self._step("native", "", partial(environment.check_native, native_code), needed=False)
-        if not in_worker:
-            self._step("java", "", environment.check_java, needed=False)
-            self._step("worker", "", environment.check_worker, needed=False)
+        for name, subject, look in environment.steps(native_code, in_worker=in_worker):
+            self._step(name, subject, look)
+            self._blocked = ""
 
 
 class _Connection(AbstractContextManager["_Connection"]):

@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from ticdc_source.inspection.report import Outcome
 from ticdc_source.kernels.native import why_general
 from ticdc_source.sources.kafka.kafka_python.connect import installed
 
-__all__ = ["PACKAGES", "check_java", "check_native", "check_package", "check_worker"]
+__all__ = ["Package", "check_java", "check_package", "check_worker", "steps"]
 
 _SECONDS = 30.0  # for a Python to start
 _LEAST_JAVA = 17  # of Spark 4
@@ -47,7 +49,7 @@ class Package(NamedTuple):
 
 
 # The packages to look at.
-PACKAGES = (
+_PACKAGES = (
     Package("pyspark", "jobs"),
     Package("kafka-python", "reads"),
     Package("pyarrow", "reads"),
@@ -58,6 +60,17 @@ PACKAGES = (
     Package("fsspec", "claim-check storage", "large-messages"),
     Package("fastavro", "the protocol simple with encoding-format=avro", "avro"),
 )
+
+
+def steps(native_code: str, *, in_worker: bool) -> Iterator[tuple[str, str, Callable[[], Outcome]]]:
+    """Yield the name of each step, what it looks at, and the function that looks; see `doctor.diagnose`."""
+    yield "python", "", lambda: Outcome("ok", f"{platform.python_version()}, {sys.executable}")
+    for package in _PACKAGES:
+        yield "package", package.name, partial(check_package, package)
+    yield "native", "", partial(_check_native, native_code)
+    if not in_worker:
+        yield "java", "", check_java
+        yield "worker", "", check_worker
 
 
 def check_package(package: Package) -> Outcome:
@@ -85,8 +98,7 @@ def check_package(package: Package) -> Outcome:
     return Outcome("ok", version)
 
 
-def check_native(native_code: str) -> Outcome:
-    """Return whether the native path is there."""
+def _check_native(native_code: str) -> Outcome:
     missing = why_general(native_code)
     if missing is None:
         return Outcome("ok", "the native path is there")
