@@ -249,12 +249,7 @@ def layers_table() -> str:
 
 
 def result_table(benchmark: str, root: str = "..") -> str:
-    """Return the table of a benchmark's last full run, its environment, and its chart.
-
-    Args:
-        benchmark: the name of its file in `benchmarks/results`.
-        root: the way from the folder of the page to the root, for the link to the chart.
-    """
+    """Return the table of a benchmark's last full run, its environment, and its chart."""
     path = FOLDER / f"{benchmark}.json"
     if not path.exists():
         return f"*Not measured yet: `python -m benchmarks --only {benchmark}`.*"

@@ -61,13 +61,7 @@ class Record:
 
 @dataclass
 class Captured:
-    """Messages by topic partition, and the header of their file.
-
-    Attributes:
-        header: scenario, config and tables; empty for messages made by a test.
-        partitions: records by topic partition; a record's index is its offset.
-        files: the files in claim-check storage, by name.
-    """
+    """Messages by topic partition, and the header of their file."""
 
     header: Mapping[str, Any]
     partitions: dict[int, list[Record]]
