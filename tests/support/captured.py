@@ -206,7 +206,8 @@ def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[d
 def make_options(**given: str) -> Options:
     """Return options with a broker that is never asked."""
     names = {name.replace("__", "."): value for name, value in given.items()}
-    return Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **names})
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **names}
+    return Options.of(given, from_kafka=False)  # records may come from files too
 
 
 @lru_cache(maxsize=4)
