@@ -24,7 +24,7 @@ from ticdc_source.inspection.table_report import inspect_table
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import Fetch, Sample, Sampler
 from ticdc_source.planning.load import batch_options

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import counted, warn
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec

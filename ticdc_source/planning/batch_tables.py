@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError, TiCDCSourceError
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.metadata import metadata_columns
 from ticdc_source.planning.frame_sample import sample_of_records, schema_of_sample
 from ticdc_source.planning.inference import Sample, tell_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.ddl import table_ddl_types
 from ticdc_source.schema.ddl_event import DDLEvent

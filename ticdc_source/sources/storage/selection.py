@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Look
 from ticdc_source.sources.storage.paths import directory_of, order_of

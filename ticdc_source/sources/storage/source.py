@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.record_source import OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
