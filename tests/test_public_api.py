@@ -19,6 +19,13 @@ from ticdc_source import developer_api, errors
 from ticdc_source.options.options import Options
 
 MOST_NAMES = 14
+FUNCTIONS = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (ticdc_source, ticdc_lakehouse)
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+}
+
 # In a process of its own: first all modules of the package, then its public names.
 _ALL_MODULES_FIRST = """
 import importlib, pkgutil, ticdc_source
@@ -70,6 +77,12 @@ def test_no_module_hides_a_public_name() -> None:
     )
 
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments_are_snake_case(name: str) -> None:
+    """Arguments of Python are spelt as Python's; only options of the source, which come as `**options`, are not."""
+    assert [one for one in inspect.signature(FUNCTIONS[name]).parameters if one != one.lower()] == []
 
 
 def test_a_policy_has_one_word() -> None:
