@@ -12,7 +12,6 @@ from rich.console import Console
 from benchmarks import (
     bench_fetch,
     bench_files,
-    bench_frames,
     bench_memory,
     bench_microbatch,
     bench_scale,
@@ -28,7 +27,6 @@ BENCHMARKS = {
     module.NAME: module
     for module in (
         bench_throughput,
-        bench_frames,
         bench_files,
         bench_stages,
         bench_fetch,

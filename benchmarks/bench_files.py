@@ -38,13 +38,7 @@ _FILE_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
-
-    Attributes:
-        records: number of messages of each format.
-        rounds: number of rounds that count.
-        warm_up: number of rounds before these.
-    """
+    """How much is measured."""
 
     records: int
     rounds: int

@@ -13,7 +13,6 @@ import pyarrow as pa
 from benchmarks.corpus import Message
 from benchmarks.load import record_batch
 from ticdc_source.kernels.arrays import Binaries
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -22,7 +21,7 @@ from ticdc_source.planning.fetchers import fetch_settings
 from ticdc_source.planning.load import schema_of_ranges
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
 from ticdc_source.sources.kafka.batches.cut import chunks_of as chunks_of_batches
 from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches

@@ -27,14 +27,7 @@ _LARGEST = 20 * 2**20  # the broker's message.max.bytes
 
 
 class Batch(NamedTuple):
-    """A record batch as Kafka stores it.
-
-    Attributes:
-        data: its bytes.
-        records: how many records it holds.
-        size: the bytes of their values.
-        rows: number of changelog rows that they become.
-    """
+    """A record batch as Kafka stores it."""
 
     data: bytes
     records: int

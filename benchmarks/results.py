@@ -24,13 +24,7 @@ _PACKAGES = ("pyspark", "pyarrow", "kafka-python", "orjson", "crc32c")
 
 @dataclass(frozen=True)
 class Chart:
-    """A bar chart.
-
-    Attributes:
-        unit: the unit of the bars.
-        series: values by name of the bar, by name of the colour.
-        stacked: whether the colours of a bar add up.
-    """
+    """A bar chart."""
 
     unit: str
     series: Mapping[str, Mapping[str, float]]
@@ -39,19 +33,7 @@ class Chart:
 
 @dataclass
 class Result:
-    """The result of one benchmark.
-
-    Attributes:
-        name: the benchmark.
-        title: what the table shows.
-        command: the command that measures these numbers again.
-        parameters: sizes.
-        columns, rows: the table.
-        figures: the same as numbers.
-        samples: every single measurement.
-        notes: sentences below the table.
-        chart: its chart.
-    """
+    """The result of one benchmark."""
 
     name: str
     title: str

@@ -20,13 +20,7 @@ _STOP_SECONDS = 15.0
 
 
 class Session(NamedTuple):
-    """A session, with its process and folder.
-
-    Attributes:
-        spark: the session.
-        pid: its Java process.
-        folder: the folder of its files, deleted with it.
-    """
+    """A session, with its process and folder."""
 
     spark: SparkSession
     pid: int

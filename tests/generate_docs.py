@@ -25,8 +25,9 @@ from ticdc_lakehouse.audits.canonical import FORMS
 from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.metrics import EXPORTED as EXPORTED_OF_TABLES
-from ticdc_source.cli.main import COMMANDS, parser
-from ticdc_source.inspection.monitoring.prometheus import EXPORTED, Exported
+from ticdc_source.__main__ import COMMANDS, parser
+from ticdc_source.inspection.monitoring.progress import EXPORTED
+from ticdc_source.inspection.monitoring.prometheus import Exported
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
@@ -281,12 +282,7 @@ def layers_table() -> str:
 
 
 def result_table(benchmark: str, root: str = "..") -> str:
-    """Return the table of a benchmark's last full run, its environment, and its chart.
-
-    Args:
-        benchmark: the name of its file in `benchmarks/results`.
-        root: the way from the folder of the page to the root, for the link to the chart.
-    """
+    """Return the table of a benchmark's last full run, its environment, and its chart."""
     path = FOLDER / f"{benchmark}.json"
     if not path.exists():
         return f"*Not measured yet: `python -m benchmarks --only {benchmark}`.*"

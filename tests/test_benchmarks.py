@@ -6,21 +6,16 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow as pa
 import pytest
 
-from benchmarks import compare, corpus
+from benchmarks import corpus
 from benchmarks.__main__ import BENCHMARKS, PLANNED
-from benchmarks.bench_stages import PATHS, STAGES, check_both_are_equal
-from benchmarks.bench_throughput import SIZES, is_warm
-from benchmarks.charts import draw
-from benchmarks.load import record_batch
+from benchmarks.bench_stages import PATHS, STAGES
+from benchmarks.bench_throughput import SIZES
 from benchmarks.processes import PROC, cpu_seconds, memory_of, python_processes
-from benchmarks.results import Chart, Result
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.fixtures import Kafka
 from tests.support.captured import rows
@@ -99,44 +94,6 @@ def test_throughput_has_both_sides(results: dict[str, dict[str, Any]]) -> None:
         assert figures["microseconds_a_row"]["decode"] > 0
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "expected"),
-    [
-        ([], [], False),
-        ([5, 3], [9, 8], False),
-        ([5, 3, 3], [9, 8, 8.1], False),
-        ([5, 3, 3, 3], [9, 8, 8.1, 7.9], True),
-        ([5, 3, 3, 3], [9, 8, 8.1, 7], False),
-        ([5, 3, 3, 2], [9, 8, 8.1, 7.9], False),
-    ],
-)
-def test_warm_up_ends_when_no_cost_falls(ours: list[float], theirs: list[float], expected: bool) -> None:
-    """A warm-up goes on while the last two rounds of a side have one that is cheaper than all before."""
-    costs = {"ticdc": ours, "kafka": theirs}
-
-    samples = [{"side": side, "cpu_seconds": cost} for side, each in costs.items() for cost in each]
-
-    assert is_warm(samples) is expected
-
-
-def test_stages_name_the_value_that_differs() -> None:
-    """Equal rows pass, and of others the column, the row and both values are named."""
-    rows_, others = (pa.table({"id": [1, 2, 3], "name": ["a", last, "c"]}) for last in ("b", None))
-
-    check_both_are_equal(rows_, rows_)
-    with pytest.raises(AssertionError, match="column name, row 1: 'b' on the native path, None on the general path"):
-        check_both_are_equal(rows_, others)
-
-
-@pytest.mark.slow("a tool, no part of the package")
-def test_the_benchmarks_are_listed() -> None:
-    """`--list` names every benchmark and runs none."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(BENCHMARKS)
-
-
 @pytest.mark.parametrize(("size", "minutes"), [("full", 18), ("quick", 2)])
 def test_the_plan_keeps_its_time(size: str, minutes: int) -> None:
     """The planned seconds of all benchmarks fit into what `make help` says."""
@@ -174,15 +131,6 @@ def test_canal_json_of_the_corpus_is_as_ticdc_writes_it() -> None:
     assert len(rows(*((message.key, message.value) for message in both), schemaHints=table.hints)) == 1
 
 
-def test_a_record_batch_reports_what_it_holds() -> None:
-    """A record batch reports its number of values, their size and their rows, compressed or not."""
-    messages = [corpus.Message(None, b"x" * 1000, 2)] * 10
-    plain, packed = record_batch(messages), record_batch(messages, "gzip")
-    assert plain[1:] == packed[1:] == (10, 10_000, 20)
-    assert len(packed.data) < 1_000
-    assert len(plain.data) > 10_000
-
-
 @pytest.mark.slow("a tool, no part of the package")
 @ON_LINUX
 def test_peak_memory_includes_freed_memory() -> None:
@@ -213,33 +161,3 @@ def test_cpu_seconds_include_child_processes() -> None:
         assert cpu_seconds(child.pid) >= 0.5
         assert cpu_seconds(os.getpid()) >= cpu_seconds(child.pid)
         child.communicate(b"\n")
-
-
-def test_two_results_are_compared_figure_by_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A comparison shows each figure and what else differs, and refuses results of two benchmarks."""
-    paths = []
-    for name, rate in (("a", 100.0), ("b", 150.0)):
-        result = Result("throughput", "Rows", f"command {name}", {"rounds": 3})
-        result.figures, result.samples = {"canal-json": {"rate": rate}}, {"canal-json": [rate]}
-        paths.append(str(result.write(tmp_path / name, "full")))
-    assert compare.main(paths) == 0
-    printed = capsys.readouterr().out
-    assert "canal-json > rate" in printed
-    assert "1.50" in printed
-    assert "command: command a | command b" in printed
-    assert "parameters" not in printed
-    other = Result("memory", "MiB", "command", {}).write(tmp_path / "c", "full")
-    assert compare.main([paths[0], str(other)]) == 1
-
-
-@pytest.mark.slow("a tool, no part of the package")
-def test_a_chart_is_drawn(tmp_path: Path) -> None:
-    """A result with a chart, stacked or not, is drawn as a PNG file, and a result without one is not."""
-    pytest.importorskip("matplotlib", reason="in the dependency group 'benchmarks'")
-    series = {"ticdc": {"canal-json": 2.0, "debezium": 3.0}, "kafka": {"canal-json": 1.0}}
-    for stacked in (False, True):
-        result = Result("throughput", "Rows", "command", {}, chart=Chart("rows", series, stacked=stacked))
-        path = draw(result.write(tmp_path, "full"))
-        assert path is not None
-        assert path.read_bytes().startswith(b"\x89PNG")
-    assert draw(Result("memory", "MiB", "command", {}).write(tmp_path, "full")) is None

@@ -65,19 +65,9 @@ def test_the_tree_is_the_one_that_the_docstring_draws() -> None:
     assert drawn_tree() == parents
 
 
-def test_everything_public_is_listed() -> None:
-    """`__all__` has every error class and the address."""
-    assert sorted([*drawn_tree(), "Address"]) == sorted(errors.__all__)
-
-
 def test_there_is_an_example_of_every_class() -> None:
     """The examples of this module leave no class out."""
     assert {type(error).__name__ for error in EXAMPLES} == set(drawn_tree())
-
-
-def test_a_wrong_option_is_a_value_error() -> None:
-    """An OptionError is also a ValueError, which callers may catch."""
-    assert issubclass(OptionError, ValueError)
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)

@@ -9,14 +9,13 @@ import pytest
 
 from tests.fuzz import damaged as fuzzing
 from tests.fuzz import native as native_fuzzing
-from tests.fuzz.damaged import OUTPUTS, ROUND, SCENARIOS, choices_of, fuzz
+from tests.fuzz.damaged import SCENARIOS, fuzz
 from ticdc_source.kernels.contract import Cast, DateCast, DatetimeCast
 from ticdc_source.kernels.wire import native_cast
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import plan as plans
 from ticdc_source.protocols.canal_json import template
-from ticdc_source.protocols.open_protocol import decoder
 from ticdc_source.sources.chunk import Chunk
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -40,17 +39,6 @@ def test_what_must_hold_of_damaged_messages_holds(scenario: str, mutants: int, a
 
     assert [fault for report in reports for fault in report.faults] == []
     assert sum(report.outcomes.total() for report in reports) == mutants
-
-
-def test_all_outputs_have_the_same_fuzz() -> None:
-    """The long run reads every scenario in every output format, the short one has every output format somewhere."""
-    rounds = MUTANTS // len(SCENARIOS) // ROUND
-
-    long = {(name, output) for name in SCENARIOS for _, output, _ in choices_of(name, SEED)[:rounds]}
-    short = {choices_of(name, SEED)[0][1] for name in SCENARIOS}
-
-    assert long == {(name, output) for name in SCENARIOS for output in OUTPUTS}
-    assert short == set(OUTPUTS)
 
 
 def _forgets_a_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,14 +114,3 @@ def test_what_native_code_should_not_accept_is_found(lax: str, monkeypatch: pyte
     reports = native_fuzzing.fuzz("canal-json", 20_000, SEED, size=500)
 
     assert any(report.faults for report in reports)
-
-
-@pytest.mark.usefixtures("native_path")
-def test_what_depends_on_the_message_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A general path that takes a column's flags 64.0 for 64 if the message before had 64 is found out."""
-    monkeypatch.setattr(decoder, "exact", lambda value: value)
-    monkeypatch.setattr(native_fuzzing, "_ALONE", 5)
-
-    reports = native_fuzzing.fuzz("open-protocol", 20_000, SEED, size=200)
-
-    assert any("otherwise behind" in fault for report in reports for fault in report.faults)

@@ -22,7 +22,6 @@ from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning import load
-from ticdc_source.planning.fetchers import fetch_settings
 
 _MESSAGES = 300
 _NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "outputFormat": "event"}
@@ -95,19 +94,6 @@ def test_all_is_counted_by_the_path_that_read_it() -> None:
     assert bool(auto.native) == (native.native is not None)
 
 
-def test_turned_off_it_does_not_cut_record_batches_either() -> None:
-    """With nativeCode=off, fetching takes the general path too."""
-    assert not fetch_settings(make_options(nativeCode="off")).native
-    assert fetch_settings(make_options()).native
-
-
-@pytest.mark.usefixtures("nothing_native")
-def test_metrics_say_why_a_worker_takes_the_general_path() -> None:
-    """The reason in `metricsPath` is the option, or what this process lacks."""
-    assert native.why_general("off") == "nativeCode=off"
-    assert native.why_general("auto") == "not today"
-
-
 @pytest.fixture
 def built_from(native_path: ModuleType, tmp_path: Path) -> Path:
     """A copy of the files that the module was built from."""
@@ -134,26 +120,6 @@ def test_an_edited_contract_is_noticed(
     assert refused is None
     assert why is not None
     assert "was built from other sources: run `make native`" in why
-
-
-def test_an_installed_module_needs_no_sources_of_rust(
-    built_from: Path, native_path: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the folder native/ the module is taken, and its Python files still have to be those that it knows."""
-    shutil.rmtree(built_from / "native")
-    monkeypatch.setattr(native, "_PROJECT", built_from)
-    assert native._load() == (native_path, None)
-
-    (built_from / "ticdc_source" / "kernels" / "contract.py").write_text("")
-
-    assert native._load()[0] is None
-
-
-def test_a_module_that_knows_no_contract_is_not_taken(native_path: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that was built before there were checksums is one of other sources."""
-    monkeypatch.delattr(native_path, "CONTRACT")
-
-    assert native._load()[0] is None
 
 
 def test_the_stub_is_what_the_module_has(native_path: ModuleType) -> None:

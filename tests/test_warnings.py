@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.paths import ROOT
-from ticdc_source import errors
-from ticdc_source.errors import DecodeError, OptionError, each_from_one_frame, from_one_frame, once_per_query, warn
+from ticdc_source.errors import OptionError, each_from_one_frame, from_one_frame, once_per_query, warn
 from ticdc_source.planning import load
 from ticdc_source.spark.source import TiCDCDataSource
 
@@ -159,15 +158,3 @@ def test_a_bug_keeps_its_traceback() -> None:
 
     assert isinstance(caught.value.__cause__, ValueError)
     assert "in bug" in "\n".join(printed(caught.value))
-
-
-def test_an_error_keeps_its_address() -> None:
-    """The error is the same object: nothing is lost but frames."""
-    error = DecodeError("bad", errors.Address(topic="t", offset=7))
-
-    def bad() -> None:
-        raise error
-
-    with pytest.raises(DecodeError) as caught:
-        from_one_frame(bad)()
-    assert caught.value is error

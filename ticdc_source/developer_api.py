@@ -61,8 +61,8 @@ _HOMES = {
     "duration_ms": "options.parsers",
     "one_of": "options.parsers",
     "table_patterns": "options.parsers",
-    "TableFilter": "options.table_filter",
-    "parse_table": "options.table_filter",
+    "TableFilter": "options.topics",
+    "parse_table": "options.topics",
     # Times
     "duration": "schema.tso",
     "of_ms": "schema.tso",

@@ -33,8 +33,8 @@ from ticdc_source.options.parsers import ParseError as ParseError
 from ticdc_source.options.parsers import duration_ms as duration_ms
 from ticdc_source.options.parsers import one_of as one_of
 from ticdc_source.options.parsers import table_patterns as table_patterns
-from ticdc_source.options.table_filter import TableFilter as TableFilter
-from ticdc_source.options.table_filter import parse_table as parse_table
+from ticdc_source.options.topics import TableFilter as TableFilter
+from ticdc_source.options.topics import parse_table as parse_table
 from ticdc_source.pipeline.metadata import METADATA as METADATA
 from ticdc_source.pipeline.metadata import SEQUENCE as SEQUENCE
 from ticdc_source.pipeline.metric_files import MetricFiles as MetricFiles

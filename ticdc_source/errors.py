@@ -117,9 +117,7 @@ class UnsupportedTypeError(SchemaError):
 class DecodeError(TiCDCSourceError):
     """A record, or one value of it, cannot be read.
 
-    Attributes:
-        reason: what is wrong and what to do about it.
-        address: where it was found.
+    `reason` says what is wrong and what to do about it, `address` where.
     """
 
     def __init__(self, reason: str, address: Address = Address(), /) -> None:
@@ -174,13 +172,7 @@ def counted(number: int, singular: str) -> str:
 
 
 def nearest(name: str, among: Iterable[str], most: int = 1) -> list[str]:
-    """Return which names somebody may have meant who wrote another one, the nearest first; none if none is near.
-
-    Args:
-        name: what was written.
-        among: the names that exist. Case does not count.
-        most: the number of names to return.
-    """
+    """Return the closest known names, best first; none if none is close. Case does not count."""
     by_lower = {each.lower(): each for each in among}
     return [by_lower[each] for each in difflib.get_close_matches(name.strip().lower(), by_lower, n=most, cutoff=_NEAR)]
 
@@ -219,11 +211,7 @@ def _package(frame: FrameType) -> str:
 
 @contextmanager
 def once_per_query(seen: set[str]) -> Iterator[None]:
-    """Show each warning once, also in a process that has shown it for an earlier query.
-
-    Args:
-        seen: the warnings that the query has shown; those that come are added.
-    """
+    """Show each warning once, also in a process that has shown it for an earlier query; those shown are added."""
     token = _SEEN.set(seen)
     try:
         yield

@@ -61,11 +61,7 @@ def line_items() -> Table:
 
 
 class Database:
-    """Tables and their rows, of which it knows the keys and how often each has changed.
-
-    Args:
-        tables: the tables.
-    """
+    """Tables and their rows, of which it knows the keys and how often each has changed."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = {table.name: table for table in tables}

@@ -67,14 +67,7 @@ class Table:
 
 
 class Change(NamedTuple):
-    """A row that changed.
-
-    Attributes:
-        number: counts from 1.
-        commit_ts: its TSO.
-        before: the old row; None for an insert.
-        after: the new row; None for a delete.
-    """
+    """A row that changed."""
 
     number: int
     commit_ts: int
@@ -161,13 +154,7 @@ WIDE = Table(
 
 
 def changes(table: Table, seed: int = 0, note_bytes: int = 0) -> Iterator[Change]:
-    """Yield changes without end: inserts, 30 % updates of a column or two, and a few deletes.
-
-    Args:
-        table: what changes.
-        seed: the same seed yields the same changes.
-        note_bytes: length of the column `note`; 0 for a short text.
-    """
+    """Yield changes without end: inserts, 30 % updates of a column or two, and a few deletes."""
     chooser = random.Random(seed)
     number = 0
     while True:

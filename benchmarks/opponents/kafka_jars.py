@@ -15,9 +15,6 @@ _NEWEST = "4.2.0"
 def opponent_jars(release: str = _NEWEST) -> list[Path]:
     """Return the jars of Spark's Kafka source; fetch them if the cache has none for this `pom.xml`.
 
-    Args:
-        release: the release of Spark.
-
     Raises:
         KafkaSetupError: Maven is missing, or could not fetch them.
     """

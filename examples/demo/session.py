@@ -30,11 +30,7 @@ class SparkStartError(RuntimeError):
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """Yield a session that finds the format `ticdc`; its Java process ends with the `with` block.
-
-    Args:
-        folder: The folder for files that Spark writes.
-    """
+    """Yield a session that finds the format `ticdc`; its Java process ends with the `with` block."""
     # Spark's workers use this Python, and find this project.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -151,126 +151,95 @@ def test_one_of_two_servers_is_enough(broker: Kafka, topic: Callable[..., str], 
     assert [check["result"] for check in done.json["checks"] if check["step"] == "tcp"] == ["failed", "ok"]
 
 
-@pytest.mark.slow("a broker with TLS and logins")
-class TestTLS:
-    def test_a_tls_port_without_tls(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """A TLS port that is spoken to without TLS is recognised."""
-        step, message, mend = failed(doctor(secure.ssl, "t"))
-
-        assert (step, mend) == ("tls", "set kafka.security.protocol=SSL")
-        assert "the port speaks TLS" in message
-
-    def test_a_plain_port_with_tls(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """And the reverse."""
-        step, message, mend = failed(doctor(secure.bootstrap_servers, "t", security_protocol="SSL"))
-
-        assert (step, mend) == ("tls", "set kafka.security.protocol=PLAINTEXT")
-        assert "without TLS" in message
-
-    def test_a_certificate_that_nobody_trusts(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """An authority that is not known is named as the reason."""
-        step, message, mend = failed(doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **login(secure)))
-
-        assert step == "tls"
-        assert "is not trusted" in message
-        assert "kafka.ssl.truststore.location" in mend
-
-    def test_a_certificate_of_another_name(
-        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
-    ) -> None:
-        """The names in the certificate are in the message."""
-        servers = secure.sasl_ssl.replace("127.0.0.1", "localhost")
-        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
-
-        step, message, _ = failed(doctor(servers, "t", security_protocol="SASL_SSL", **login(secure), **trust))
-
-        assert (step, message) == ("tls", "the broker's certificate is for 127.0.0.1, not for localhost")
-
-    def test_a_missing_client_certificate(
-        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
-    ) -> None:
-        """A broker that wants a certificate of its client says so after the handshake."""
-        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
-
-        step, message, mend = failed(doctor(secure.ssl, "t", security_protocol="SSL", **trust))
-
-        assert step == "tls"
-        assert "certificate" in message.lower()
-        assert "kafka.ssl.keystore" in mend
-
-    def test_an_address_that_cannot_be_reached(
-        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
-    ) -> None:
-        """The bootstrap server answers, and sends clients to a port where nothing listens. Its certificate expires."""
-        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
-
-        done = doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **login(secure), **trust)
-
-        step, message, mend = failed(done)
-        assert step == "advertised"
-        assert "cannot be reached from here" in message
-        assert "advertised.listeners" in mend
-        tls = next(check for check in done.json["checks"] if check["step"] == "tls")
-        assert tls["result"] == "warning"
-        assert "certificate for 127.0.0.1, until" in tls["message"]
-        assert (results(done)["login"], results(done)["topic"]) == ("ok", "skipped")
+# What is wrong: the listener, the topic and the options, with a login and the authority's certificate if so; and the
+# step that fails, with words of its message and of what to do.
+TLS, LOGIN, TRUST = {"security_protocol": "SSL"}, "login", "trust"
+WRONG: dict[str, tuple[str, dict[str, str], tuple[str, ...], str, str, str]] = {
+    "TLS port without TLS": ("ssl", {}, (), "tls", "the port speaks TLS", "set kafka.security.protocol=SSL"),
+    "plain port with TLS": ("bootstrap_servers", TLS, (), "tls", "without TLS", "security.protocol=PLAINTEXT"),
+    "unknown authority": (
+        "sasl_ssl", {"security_protocol": "SASL_SSL"}, (LOGIN,), "tls", "is not trusted", "ssl.truststore.location"
+    ),
+    "no client certificate": ("ssl", TLS, (TRUST,), "tls", "certificate", "kafka.ssl.keystore"),
+    "no login": ("sasl", {}, (), "listener", "wants a login (", "SASL_PLAINTEXT"),
+    "another mechanism": (
+        "sasl_ssl", {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, (LOGIN, TRUST),
+        "listener", "and not kafka.sasl.mechanism=PLAIN", "kafka.sasl.mechanism=SCRAM",
+    ),
+    "wrong password": (
+        "sasl", {"security_protocol": "SASL_PLAINTEXT", "password": SECRET}, (LOGIN,), "login", "refuses the login", ""
+    ),
+    "no permission to describe": (
+        "sasl", {"security_protocol": "SASL_PLAINTEXT", "topic": "elsewhere"}, (LOGIN,), "topic", "", "Describe"
+    ),
+    "no permission to read": (
+        "sasl", {"security_protocol": "SASL_PLAINTEXT"}, (LOGIN,), "read", "does not permit", "Read"
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.slow("a broker with TLS and logins")
-class TestLogin:
-    def test_no_login_where_one_is_wanted(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """The listener names the mechanisms that it takes."""
-        step, message, mend = failed(doctor(secure.sasl, "t"))
+@pytest.mark.parametrize("what", WRONG)
+def test_tls_and_logins_that_are_wrong(
+    what: str, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
+) -> None:
+    """The step that fails says what is wrong and what to set; no text has a password."""
+    listener, given, more, *expected = WRONG[what]
+    conf = dict(given)
+    topic, password = conf.pop("topic", "t"), conf.pop("password", None)
+    if LOGIN in more:
+        conf = {**login(secure, password), **conf}
+        if conf["sasl_mechanism"] == "PLAIN":
+            conf["sasl_jaas_config"] = conf["sasl_jaas_config"].replace("scram.ScramLogin", "plain.PlainLogin")
+    if TRUST in more:
+        conf |= trust(certificates)
 
-        assert step == "listener"
-        assert "wants a login" in message
-        assert "SCRAM-SHA-256" in message
-        assert "SASL_PLAINTEXT" in mend
+    done = doctor(getattr(secure, listener), topic, **conf)
 
-    def test_a_mechanism_that_is_not_taken(
-        self, secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
-    ) -> None:
-        """A mechanism that the listener does not take is told with those that it takes."""
-        given = {**login(secure), "sasl_mechanism": "PLAIN"}
-        given["sasl_jaas_config"] = given["sasl_jaas_config"].replace("scram.ScramLogin", "plain.PlainLogin")
+    step, message, mend = failed(done)
+    assert (step, expected[1] in message, expected[2] in mend) == (expected[0], True, True), (message, mend)
+    assert SECRET not in done.out + done.err
+    assert secure.password not in done.out + done.err
 
-        trust = {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
-        step, message, mend = failed(doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **given, **trust))
 
-        assert (step, "and not kafka.sasl.mechanism=PLAIN" in message, "kafka.sasl.mechanism=SCRAM" in mend) == (
-            "listener",
-            True,
-            True,
-        )
+def trust(certificates: Path) -> dict[str, str]:
+    """Options that trust the authority of the broker's certificate."""
+    return {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
 
-    def test_a_wrong_password(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """A refused login fails at `login`, and the password is in no text."""
-        done = doctor(secure.sasl, "t", security_protocol="SASL_PLAINTEXT", **login(secure, SECRET))
 
-        step, message, _ = failed(done)
-        assert step == "login"
-        assert "refuses the login" in message
-        assert SECRET not in done.out + done.err
+@pytest.mark.slow("a broker with TLS and logins")
+def test_a_certificate_of_another_name(secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]) -> None:
+    """The names in the certificate are in the message."""
+    servers, given = secure.sasl_ssl.replace("127.0.0.1", "localhost"), {**login(secure), **trust(certificates)}
 
-    def test_no_permission_to_describe(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """A topic that the user may not see, or that is not there, fails at `topic`."""
-        done = doctor(secure.sasl, "elsewhere", security_protocol="SASL_PLAINTEXT", **login(secure))
+    step, message, _ = failed(doctor(servers, "t", security_protocol="SASL_SSL", **given))
 
-        step, _, mend = failed(done)
-        assert step == "topic"
-        assert "Describe" in mend
-        assert secure.password not in done.out + done.err
+    assert (step, message) == ("tls", "the broker's certificate is for 127.0.0.1, not for localhost")
 
-    def test_no_permission_to_read(self, secure: SecureKafka, doctor: Callable[..., Done]) -> None:
-        """A topic that the user may describe and not read fails at `read`; one that it may read is well."""
-        given = {"security_protocol": "SASL_PLAINTEXT", **login(secure)}
 
-        step, message, mend = failed(doctor(secure.sasl, "t", **given))
+@pytest.mark.slow("a broker with TLS and logins")
+def test_an_address_that_cannot_be_reached(
+    secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]
+) -> None:
+    """The bootstrap server answers, and sends clients to a port where nothing listens. Its certificate expires."""
+    done = doctor(secure.sasl_ssl, "t", security_protocol="SASL_SSL", **login(secure), **trust(certificates))
 
-        assert step == "read"
-        assert "does not permit" in message
-        assert "Read" in mend
-        assert results(doctor(secure.sasl, "readable", **given))["read"] == "ok"
+    step, message, mend = failed(done)
+    assert step == "advertised"
+    assert "cannot be reached from here" in message
+    assert "advertised.listeners" in mend
+    tls = next(check for check in done.json["checks"] if check["step"] == "tls")
+    assert tls["result"] == "warning"
+    assert "certificate for 127.0.0.1, until" in tls["message"]
+    assert (results(done)["login"], results(done)["topic"]) == ("ok", "skipped")
+
+
+@pytest.mark.slow("a broker with TLS and logins")
+def test_permission_to_read(secure: SecureKafka, doctor: Callable[..., Done]) -> None:
+    """A topic that the user may read is well."""
+    done = doctor(secure.sasl, "readable", security_protocol="SASL_PLAINTEXT", **login(secure))
+
+    assert results(done)["read"] == "ok"
 
 
 def test_an_unknown_topic(broker: Kafka, doctor: Callable[..., Done]) -> None:
@@ -391,13 +360,3 @@ class TestJava:
         found = check_java()
 
         assert (found.result, message in found.message) == (result, True), found
-
-    def test_another_process_knows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Nothing is claimed where Spark runs already, or where its own settings may name a Java."""
-        monkeypatch.setenv("PATH", "")
-        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-        (tmp_path / "spark-env.sh").touch()
-        with_settings = check_java()
-        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-
-        assert (with_settings.result, check_java().result) == ("skipped", "skipped")

@@ -4,8 +4,6 @@ import io
 import json
 import random
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
@@ -19,14 +17,16 @@ import ticdc_source.inspection
 from examples.local_kafka import produce
 from tests.cli.conftest import Command
 from tests.fixtures import Kafka
+from tests.support.captured import load
 from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
+from tests.support.registry import registry_options
+from ticdc_source.__main__ import main
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
-from ticdc_source.cli.main import main
 from ticdc_source.cli.screen import Screen
-from ticdc_source.inspection.evidence import Dispatched, shift_of
-from ticdc_source.inspection.inspect import Limits, inspect_chunks, scan
+from ticdc_source.inspection.evidence import COMMIT_TS, PARTITION, Dispatched, shift_of
+from ticdc_source.inspection.inspect import inspect_chunks, scan
 from ticdc_source.inspection.report import FINDINGS, Inspection, PartitionReport, TopicReport
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -181,41 +181,20 @@ def expected_codes(messages: dict[str, Any], whole: Scenario) -> set[str]:
     return expected
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in SOME else pytest.param(name, marks=pytest.mark.slow("77 scenarios"))
+        for name in scenarios()
+        if not name.startswith(("avro.", "debezium-avro."))
+    ],
+)
 def test_the_corpus_is_reported_as_its_headers_say(name: str) -> None:
     """Protocol, settings, tables, kinds, DDL and findings are those of the changefeed and of its SQL."""
     whole = scenario(name)
     found = inspected(chunks_of(whole.records), whole.header["config"]["partition-num"])
 
     check(json.loads(json.dumps(found.as_json())), whole)
-
-
-@pytest.mark.slow("a topic for each file of the corpus")
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        if name.endswith(("default.ops", "plain.ops", "lz4.large"))
-        else pytest.param(name, marks=pytest.mark.long("77 topics"))
-        for name in scenarios()
-        if not name.startswith(("avro.", "debezium-avro."))
-    ],
-)
-def test_every_scenario_on_a_broker(
-    name: str, broker: Kafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`inspect --json` of a topic with the messages of a scenario says what its header says."""
-    whole = scenario(name)
-    made = topic(whole.header["config"]["partition-num"])
-    produce(
-        broker.bootstrap_servers, made, [(line.partition, line.key, line.value, (), None) for line in whole.records]
-    )
-
-    code = main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", made, "--json"])
-    report = json.loads(capsys.readouterr().out)
-
-    check(report, whole)
-    assert code == bool(report["findings"])
 
 
 def at(seconds: float, **members: Any) -> Message:
@@ -358,8 +337,8 @@ def test_open_protocol_labels_are_uncertain_without_ddl() -> None:
 def test_a_dispatcher_is_not_guessed_from_few_rows() -> None:
     """Rows that happen to be in one partition do not prove how they got there."""
     few, many = Dispatched(3), Dispatched(3)
-    few.add(pa.array([1] * 7, pa.int32()), pa.array(range(7), pa.int64()), [pa.array(range(7))])
-    many.add(pa.array([1] * 9, pa.int32()), pa.array(range(0, 90, 10), pa.int64()), [pa.array(range(9))])
+    few.add(pa.table({PARTITION: [1] * 7, COMMIT_TS: range(7), "id": range(7)}))
+    many.add(pa.table({PARTITION: [1] * 9, COMMIT_TS: range(0, 90, 10), "id": range(9)}))
 
     assert few.settings() == []
     assert [each.value for each in many.settings()] == ["table"]
@@ -375,13 +354,13 @@ def test_a_large_topic_is_read_from_both_ends() -> None:
         count = len(offsets)
         return [Chunk("t", offset_range.partition, offsets, [-1] * count, [b""] * count, [b"x"] * count)]
 
-    found = scan([OffsetRange("t", 0, 0, 1000), OffsetRange("t", 1, 500, 510)], fetch, Limits(max_records=60), print)
+    chunks, whole = scan([OffsetRange("t", 0, 0, 1000), OffsetRange("t", 1, 500, 510)], fetch, print, max_records=60)
 
-    assert not found.whole
-    firsts = [(chunk.partition, chunk.offsets[0]) for chunk in found.chunks]
+    assert not whole
+    firsts = [(chunk.partition, chunk.offsets[0]) for chunk in chunks]
     assert firsts == sorted(firsts)
-    assert (found.chunks[0].offsets[0], max(chunk.offsets[-1] for chunk in found.chunks)) == (0, 999)
-    assert 60 <= sum(map(len, found.chunks)) <= 70
+    assert (chunks[0].offsets[0], max(chunk.offsets[-1] for chunk in chunks)) == (0, 999)
+    assert 60 <= sum(map(len, chunks)) <= 70
 
 
 def test_no_secret_is_in_the_report(
@@ -436,13 +415,6 @@ def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_the_command_needs_no_spark() -> None:
-    """`python -m ticdc_source` imports no pyspark, so it runs without Java."""
-    code = "import sys, ticdc_source.cli.main; print(sorted({'pyspark', 'py4j'} & set(sys.modules)))"
-
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
-
-
 def test_damaged_messages_are_reported_and_never_crash() -> None:
     """Whatever some bytes of a topic are, there is a report of all of it, as JSON and on the screen."""
     seed = 7
@@ -465,13 +437,6 @@ def test_damaged_messages_are_reported_and_never_crash() -> None:
 
             assert report.scanned == 30, f"seed {seed}, {name}, round {number}"
             assert json.loads(json.dumps(report.as_json()))["scanned"] == 30
-
-
-def test_a_table_without_a_database_is_reported() -> None:
-    """A message with an empty database name is counted under the table's name alone."""
-    message = canal(data=[{"id": "1"}], mysql_type={"id": "int"}, sql_type={"id": 4}, database="")
-
-    assert [each.insert for each in of_messages(message).topics[0].protocols[0].tables] == [1]
 
 
 def test_every_finding_has_a_row_in_the_table() -> None:
@@ -504,22 +469,6 @@ def test_an_old_watermark_is_late() -> None:
     ]
 
     assert [[each.code for each in report.findings] for report in found] == [[], ["late"]]
-
-
-@pytest.mark.parametrize(("days", "said"), [(1 / 24, "1 h 0 min"), (62.445, "62 d 10 h")])
-def test_how_late_is_said_in_units_that_people_use(days: float, said: str) -> None:
-    """A watermark of two months ago is not so many minutes old."""
-    line = Line(0, *canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO}), {})
-    given = Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
-    reports = [PartitionReport(partition=0, start=0, end=1)]
-
-    report = inspect_chunks(
-        chunks_of([line]), [TopicReport(topic="t", partitions=reports)], given, whole=True, now=NOW - 5 + days * 86_400
-    )
-
-    assert [each.message for each in report.findings if each.code == "late"] == [
-        f"The watermark of t is {said} behind this machine's clock: is the changefeed running?"
-    ]
 
 
 def test_findings_of_one_kind_are_one_paragraph() -> None:
@@ -568,7 +517,41 @@ def test_a_partition_that_is_larger_than_the_others_is_read_whole() -> None:
             count = len(offsets)
             yield Chunk("t", offset_range.partition, offsets, [-1] * count, [b""] * count, [b"x"] * count)
 
-    found = scan([OffsetRange("t", 0, 0, 150), OffsetRange("t", 1, 0, 10)], fetch, Limits(max_records=200), print)
+    chunks, whole = scan([OffsetRange("t", 0, 0, 150), OffsetRange("t", 1, 0, 10)], fetch, print, max_records=200)
 
-    assert found.whole
-    assert [offset for chunk in found.chunks for offset in chunk.offsets] == [*range(150), *range(10)]
+    assert whole
+    assert [offset for chunk in chunks for offset in chunk.offsets] == [*range(150), *range(10)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "avro.default",
+        "avro.glue.tidb-extension",
+        "avro.watermark",
+        "debezium-avro.default",
+        "debezium-avro.watermark",
+    ],
+)
+def test_what_avro_shows_is_the_changefeed(name: str) -> None:
+    """Protocol, tables, extension and old rows are those of the changefeed, and no record is bad."""
+    captured = load(name)
+    config = captured.header["config"]
+    records = [
+        Line(partition, record.key, record.value, {})
+        for partition, records in captured.partitions.items()
+        for record in records
+    ]
+
+    report = inspected(chunks_of(records), 3, registry_options(captured.header))
+    (found,) = report.topics[0].protocols
+    settings = {each.name: each.value for each in found.settings}
+
+    assert found.protocol == captured.header["protocol"]
+    assert not found.bad
+    assert settings["enable-tidb-extension"] == str(config.get("enable-tidb-extension", False)).lower()
+    lacks_old_rows = not config.get("debezium.output-old-value", True)
+    assert ("no-old-rows" in {each.code for each in report.findings}) == lacks_old_rows
+    rows = {(each["schema"], each["table"]) for record in captured.partitions.values() for one in record
+            if (each := one.truth)["op"] in ("insert", "update")}  # fmt: skip
+    assert len(found.tables) >= len(rows)

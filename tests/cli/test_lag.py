@@ -13,7 +13,7 @@ from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal
 from tests.support.paths import ROOT
 from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, Reader
+from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, Reader, committed_in_checkpoint
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -87,16 +87,6 @@ def test_a_chunk_of_several_forms(broker: Kafka, topic: Callable[..., str], tmp_
 
     assert newest.age_s == pytest.approx(11.0, abs=0.002)
     assert behind.commit_lag_s == pytest.approx(11.0, abs=0.002)
-
-
-def test_a_lag_is_never_negative(broker: Kafka, topic: Callable[..., str]) -> None:
-    """Commits in the future of this machine's clock are not late."""
-    name = topic()
-    write(broker.bootstrap_servers, name, row(5), mark(5))
-
-    (found,) = look(broker.bootstrap_servers, name, 0).partitions
-
-    assert (found.age_s, found.watermark_lag_s, found.late_s) == (0.0, 0.0, 0.0)
 
 
 def test_it_reads_back_as_far_as_needed(broker: Kafka, topic: Callable[..., str]) -> None:
@@ -289,18 +279,26 @@ def test_messages_of_another_protocol(broker: Kafka, topic: Callable[..., str], 
     assert (right.code, right.json["other_protocol"]) == (0, None)
 
 
-def test_brokers_that_are_away(ticdc_source: Command) -> None:
-    """No broker at the first look is exit code 3, also with --watch."""
-    done = ticdc_source(
-        "lag",
-        "--bootstrap-servers",
-        "127.0.0.1:1",
-        "--topic",
-        "t",
-        "--watch",
-        "--conf",
-        "kafka.bootstrap.timeout.ms=300",
-    )
+@pytest.mark.parametrize("location", [str, Path.as_uri], ids=["path", "URI"])
+@pytest.mark.parametrize(
+    ("streams", "hint"),
+    [
+        ([], ""),
+        (["shop/stream"], "; {0}/stream has one: give that of the stream"),
+        (["shop/a", "shop/b"], "; {0}/a, {0}/b have one: give that of the stream"),
+    ],
+)
+def test_a_folder_around_a_checkpoint_names_it(
+    tmp_path: Path, location: type[str], streams: list[str], hint: str
+) -> None:
+    """`ticdc-lakehouse sync` keeps the stream's checkpoint in a folder of its own, beside what else it remembers."""
+    (tmp_path / "shop" / "state" / "0").mkdir(parents=True)
+    for stream in streams:
+        (tmp_path / stream / "offsets").mkdir(parents=True)
+    given = location(tmp_path / "shop")
 
-    assert done.code == 3
-    assert "ECONNREFUSED" in done.err
+    with pytest.raises(CheckpointError) as caught:
+        committed_in_checkpoint(given, {"tidb-shop"})
+
+    reason = "it has no folder 'offsets', as the checkpointLocation of a stream has"
+    assert str(caught.value) == f"The checkpoint {given} cannot be read: {reason}{hint.format(given)}"

@@ -5,11 +5,11 @@ import sys
 
 from tests.cli.conftest import Command
 from tests.support.paths import ROOT
-from ticdc_source.cli.main import COMMANDS
+from ticdc_source.__main__ import COMMANDS
 
 _HELP = """
 import sys
-from ticdc_source.cli.main import main
+from ticdc_source.__main__ import main
 for command in sys.argv[1:]:
     try:
         main([command, "--help"])

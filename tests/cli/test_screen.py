@@ -120,14 +120,6 @@ def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_name_is_printed_as_it_is(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """What means something to rich, such as markup and names of emojis, is text."""
-    for text in [*texts(seed), ":warning:", "[red]", "[/x]"]:
-        output().print(visible(text))
-        assert capsys.readouterr().out == f"{visible(text)}\n", f"seed {seed}: {text!r}"
-
-
-@pytest.mark.parametrize("seed", range(3))
 def test_rich_adds_colours_and_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With rich, without it and in a pipe, lines and tables have the same text."""
     generator = random.Random(seed)
@@ -218,7 +210,7 @@ def test_no_line_of_a_table_is_wider_than_the_screen(seed: int) -> None:
 def test_verbose_logs_the_kafka_client_alone() -> None:
     """Other libraries log secrets at level DEBUG: Py4J what Spark is given, clients of stores their headers."""
     program = (
-        "import logging, sys\nfrom ticdc_source.cli.main import main\nmain(['options', '--verbose'])\n"
+        "import logging, sys\nfrom ticdc_source.__main__ import main\nmain(['options', '--verbose'])\n"
         "for name in ('kafka.client', 'py4j.clientserver', 'urllib3', 'botocore'):\n"
         "    logging.getLogger(name).debug('logged by %s', name)\n"
     )

@@ -130,25 +130,6 @@ def test_a_kind_that_is_not_there(feed: str, tail: Callable[..., Done], argument
     assert done.err.strip() == f"No insert or ddl among 2 records of {feed} (--from says where tail begins)"
 
 
-def test_nothing_that_a_terminal_obeys(broker: Kafka, topic: Callable[..., str], tail: Callable[..., Done]) -> None:
-    """Control characters in names, values and statements are replaced."""
-    name = topic()
-    row = change("INSERT", 0, {"id": "1", "v": "\x1b[2J\x9b2J", "b": None}, table="t\x1b[2J")
-    ddl = canal("CREATE", isDdl=True, sql="create table `\x1b[2J` (id int)", _tidb={"commitTs": TSO})
-    produce(broker.bootstrap_servers, name, [(0, *row, [], None), (0, *ddl, [], None)])
-
-    done = tail(name)
-
-    assert len(done.out.splitlines()) == 2
-    assert all(character.isprintable() for character in done.out.replace("\n", ""))
-
-
-@pytest.mark.parametrize("arguments", [("--kind", "inserts"), ("--from", "yesterday"), ("--from=-x",)])
-def test_wrong_arguments(tail: Callable[..., Done], arguments: tuple[str, ...]) -> None:
-    """A kind or a place that does not exist is exit code 2."""
-    assert tail("t", *arguments).code == 2
-
-
 def test_tables_given_twice(tail: Callable[..., Done]) -> None:
     """--tables and --conf tables=… contradict each other."""
     assert tail("t", "--tables", "a.b", "--conf", "tables=c.d").code == 2

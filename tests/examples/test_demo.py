@@ -1,6 +1,5 @@
 """The demo runs as a newcomer starts it: in its own process, with the broker of the tests."""
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -12,8 +11,6 @@ import pytest
 from kafka import KafkaAdminClient
 
 from examples.data import PROTOCOLS, read_truth
-from examples.data.bundle import write_truth
-from examples.demo.run import about_the_path, protocol_to_fill
 from examples.local_kafka.broker import BOOTSTRAP_VARIABLE
 from tests.fixtures import Kafka
 from tests.support.paths import ROOT
@@ -73,25 +70,6 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path) -> 
 
 @pytest.mark.long("a JVM of its own")
 @OWN_JVM
-def test_one_wrong_value_is_found(broker: Kafka, tmp_path: Path) -> None:
-    """If one value of the truth is wrong, the demo fails and shows the value."""
-    truths = read_truth()
-    orders = truths["shop.orders"]
-    wrong = [list(row) for row in orders.rows]
-    wrong[7][list(orders.columns).index("status")] = "stolen"
-    truths["shop.orders"] = dataclasses.replace(orders, rows=wrong)
-    path = write_truth(truths, tmp_path / "wrong.jsonl.xz")
-    demo = start(broker, tmp_path, "--protocol", "canal-json", "--truth", str(path))
-    out, err = demo.communicate(timeout=SECONDS)
-    assert demo.returncode == 1, out + err
-    rows = sum(len(truth.rows) for truth in truths.values())
-    assert f"canal-json     {rows:,} rows compared, {rows - 1:,} rows equal" in out
-    assert "stolen" in out
-    assert "\nNot everything is equal" in out
-
-
-@pytest.mark.long("a JVM of its own")
-@OWN_JVM
 def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
     """Interrupted while Spark reads, the demo deletes its topics and shows no traceback."""
     before = topics(broker)
@@ -107,22 +85,6 @@ def test_ctrl_c_leaves_nothing_behind(broker: Kafka, tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert topics(broker) == before
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_demo_says_why_the_native_path_is_not_there() -> None:
-    """Without the native path the demo names the reason, with brackets in it too, and what builds it."""
-    text = about_the_path("No module named 'ticdc_source.kernels._native' [here]")
-
-    assert "No module named 'ticdc_source.kernels._native' \\[here]" in text
-    assert "`make native`" in text
-
-
-def test_the_demo_names_the_broker_that_readme_names() -> None:
-    """What to try next has README's protocol, unless the demo was asked for others only."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-
-    assert f"-m examples.local_kafka --fill {protocol_to_fill(PROTOCOLS)} " in readme
-    assert protocol_to_fill(["debezium"]) == "debezium"
 
 
 @pytest.mark.slow("a process of its own")

@@ -2,31 +2,18 @@
 
 import dataclasses
 import json
-from collections import Counter
-from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DecimalType, StructField, StructType
 
-from examples.data import FOLDER, PROTOCOLS, Message, TableTruth, read_messages, read_truth
+from examples.data import PROTOCOLS, Message, TableTruth, read_messages, read_truth
 from examples.data.make_data import SCENARIOS, _message, _read
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import WHOLE_ROW, Difference, compare
-from examples.demo.screen import Screen
-from examples.demo.story import about_decimals
-from ticdc_source.protocols import PROTOCOLS as DECODERS
-from ticdc_source.schema.model import ColumnFacts
-from ticdc_source.schema.mysql_ddl.statements import Create, Describe, steps
-from ticdc_source.sources.chunk import Chunk
-
-MOST_BYTES = 3_000_000
-Change: TypeAlias = tuple[str, str, int]  # table, operation, commit-ts
-DEBEZIUM_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
 
 
 @pytest.fixture(scope="module")
@@ -39,77 +26,6 @@ def streams() -> dict[str, list[Message]]:
 def truths() -> dict[str, TableTruth]:
     """The final rows in SQL."""
     return read_truth()
-
-
-def frames(data: bytes) -> Iterator[bytes]:
-    """Yield the frames of open-protocol: each follows its length."""
-    while data:
-        end = 8 + int.from_bytes(data[:8], "big")
-        yield data[8:end]
-        data = data[end:]
-
-
-def changes_of(protocol: str, message: Message) -> Iterator[Change]:
-    """Yield the row changes of a message."""
-    assert message.value is not None
-    if protocol == "open-protocol":
-        assert message.key is not None
-        for key_frame, value_frame in zip(frames(message.key[8:]), frames(message.value), strict=True):
-            key = json.loads(key_frame)
-            if key["t"] == 1:
-                value = json.loads(value_frame)
-                operation = "delete" if "d" in value else "update" if "p" in value else "insert"
-                yield f"{key['scm']}.{key['tbl']}", operation, key["ts"]
-        return
-    value = json.loads(message.value)
-    if protocol == "canal-json":
-        if value["type"] in {"INSERT", "UPDATE", "DELETE"}:
-            yield f"{value['database']}.{value['table']}", value["type"].lower(), value["_tidb"]["commitTs"]
-    elif value["payload"].get("op") in DEBEZIUM_OPERATIONS:
-        source = value["payload"]["source"]
-        operation = DEBEZIUM_OPERATIONS[value["payload"]["op"]]
-        yield f"{source['db']}.{source['table']}", operation, source["commit_ts"]
-
-
-def test_the_files_are_small() -> None:
-    """The data stays below 3 MB, so that the repository is quick to clone."""
-    assert sum(path.stat().st_size for path in FOLDER.iterdir() if path.is_file()) < MOST_BYTES
-
-
-def test_all_protocols_hold_the_same_transactions(
-    streams: dict[str, list[Message]], truths: dict[str, TableTruth]
-) -> None:
-    """Each protocol has the same changes, each as often."""
-    contents = {
-        protocol: Counter(change for message in messages for change in changes_of(protocol, message))
-        for protocol, messages in streams.items()
-    }
-    assert contents["canal-json"] == contents["open-protocol"] == contents["debezium"]
-    counted = Counter[tuple[str, str]]()
-    for (table, operation, _), count in contents["canal-json"].items():
-        counted[table, operation] += count
-    expected = {
-        (name, operation): count for name, truth in truths.items() for operation, count in truth.changes.items()
-    }
-    assert counted == Counter(expected)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_messages_can_be_split(protocol: str, streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:
-    """The source splits all messages into events: as many row events as SQL made, and watermarks."""
-    rows = Counter[str]()
-    watermarks = 0
-    for partition in range(3):
-        messages = [message for message in streams[protocol] if message.partition == partition]
-        count = len(messages)
-        keys, values = [message.key for message in messages], [message.value for message in messages]
-        split = DECODERS[protocol].split(Chunk("demo", partition, list(range(count)), [-1] * count, keys, values))
-        assert split.corrupt == []
-        watermarks += len(split.watermarks)
-        for table, table_events in split.tables.items():
-            rows[str(table)] += len(table_events)
-    assert rows == {name: sum(truth.changes.values()) for name, truth in truths.items()}
-    assert watermarks > 100
 
 
 def test_the_truth_is_what_the_messages_come_to(
@@ -151,51 +67,6 @@ def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[st
     """Both `ADD COLUMN` statements are found in the messages of each protocol."""
     found = [column[:3] for column in added_columns(protocol, streams[protocol])]
     assert found == [("shop.orders", "channel", "web"), ("shop.order_items", "warehouse_id", None)]
-
-
-@pytest.mark.parametrize(
-    ("spark", "said"),
-    [("decimal(12,2)", "precision that they have in TiDB"), ("decimal(38,2)", "total is decimal(38,2)")],
-)
-def test_what_the_demo_says_of_decimals_is_in_its_table(spark: str, said: str) -> None:
-    """The sentence comes from the types that the table shows."""
-    type_ = DecimalType(*map(int, spark[len("decimal(") : -1].split(",")))
-    schema = StructType([StructField("total", type_, metadata={"ticdc.mysql_type": "decimal(12,2)"})])
-    assert said in about_decimals([schema])
-
-
-def test_the_demos_chart_has_a_character_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bars are as long as their counts, and a curve peaks where its counts do."""
-    screen = Screen()
-    screen.bars({"a": {"insert": 1, "update": 1, "delete": 0}, "b": {"insert": 0, "update": 0, "delete": 4}})
-    begin = datetime(2026, 1, 1)  # noqa: DTZ001 (as Spark gives them)
-    screen.curves({"a": {begin + timedelta(seconds=second): 1 + 7 * (second == 3) for second in range(5)}})
-    first, second, _, _, curve, ends = capsys.readouterr().out.splitlines()
-    assert first.split() == ["a", "█" * 15 + "▒" * 15, "2"]
-    assert second.split() == ["b", "░" * 60, "4"]
-    assert curve == "a  ▂▂▂█▂ at most 8 in 1 s"
-    assert ends.split() == ["00:00:00", "committed", "00:00:04"]
-
-
-def test_what_the_demo_says_of_debezium_is_so(streams: dict[str, list[Message]], truths: dict[str, TableTruth]) -> None:
-    """No DECIMAL has more digits than a double keeps, and no column can be NULL and has a DEFAULT."""
-    for truth in truths.values():
-        for index, type_ in enumerate(truth.columns.values()):
-            if type_.startswith("decimal"):
-                assert all(len(Decimal(str(row[index])).as_tuple().digits) <= 15 for row in truth.rows)
-    queries = {
-        value["sql"] for message in streams["canal-json"] if (value := json.loads(message.value or b""))["isDdl"]
-    }
-    facts: list[ColumnFacts] = []
-    for query in queries:
-        for step in steps(query, ""):
-            match step:
-                case Create(facts=columns):
-                    facts += columns.values()
-                case Describe(facts=column):
-                    facts.append(column)
-    assert len(facts) > 20
-    assert all(column.nullable is False for column in facts if column.default is not None)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

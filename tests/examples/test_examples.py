@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from examples import stream_to_parquet
-from examples.data import PROTOCOLS, Message, read_messages, read_truth
+from examples.data import Message, read_messages, read_truth
 from examples.demo.added_columns import added_columns
 from examples.demo.compare import compare
 from examples.demo.pipeline import current_rows, fill_added_columns
@@ -118,25 +118,6 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     assert sum(counts[image] - once[image] for image in images) == truth.repeated > 0
     assert f"|          delete|  {once['delete']}|" in printed
     changes.check(current_rows(log))
-
-
-@COPIES
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        name if name == "canal-json" else pytest.param(name, marks=pytest.mark.long("the same with another protocol"))
-        for name in PROTOCOLS
-    ],
-)
-def test_a_copy_continues(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, protocol: str) -> None:
-    """A copy made in several runs, with an added column and repeated changes in between, has the rows of SQL."""
-    changes = feed(protocol)
-    changes.write(0.4)
-    assert "channel" not in copy(spark, changes, tmp_path).columns
-    changes.write()
-    changes.check(copy(spark, changes, tmp_path))
-    changes.repeat(0.4)
-    changes.check(copy(spark, changes, tmp_path))
 
 
 @COPIES

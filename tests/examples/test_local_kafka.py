@@ -1,13 +1,11 @@
 """The local broker works as the other tests, the demo and the benchmarks need it."""
 
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,13 +16,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from examples.local_kafka import (
-    ExternalKafka,
     KafkaStartError,
     LocalKafka,
     Record,
-    connect,
-    create_topic,
-    delete_topic,
     produce,
 )
 from examples.local_kafka.__main__ import run
@@ -86,42 +80,6 @@ def test_records_come_back(broker: Kafka, topic: Callable[..., str]) -> None:
     )
 
 
-def test_order(broker: Kafka, topic: Callable[..., str]) -> None:
-    """Many records of several partitions keep their order across slices and batches."""
-    name = topic(partitions=3)
-    records: list[Record] = [(n % 3, None, b"%d" % n, [], None) for n in range(5_000)]
-
-    produce(broker.bootstrap_servers, name, records, batch_bytes=4096)
-
-    got = _read(broker, name)
-    for partition in range(3):
-        assert [int(value) for at, _, _, value, *_ in got if at == partition] == list(range(partition, 5_000, 3))
-
-
-def test_large_record(broker: Kafka, topic: Callable[..., str]) -> None:
-    """A record of 16 MB can be written and read."""
-    _only_ours(broker, "takes records of 20 MB")
-    value = bytes(range(256)) * 2**16
-    name = topic()
-
-    produce(broker.bootstrap_servers, name, [(0, None, value, [], None)])
-
-    assert [row[3] for row in _read(broker, name)] == [value]
-
-
-@pytest.mark.parametrize(
-    ("codec", "library"), [("gzip", "gzip"), ("lz4", "lz4"), ("snappy", "snappy"), ("zstd", "zstandard")]
-)
-def test_compression(broker: Kafka, topic: Callable[..., str], codec: Any, library: str) -> None:
-    """Record batches are written with each of Kafka's codecs."""
-    pytest.importorskip(library, reason=f"kafka-python needs {library} for {codec}")
-    name = topic()
-
-    produce(broker.bootstrap_servers, name, [(0, None, b"x" * 1000, [], None)] * 10, compression_type=codec)
-
-    assert [row[3] for row in _read(broker, name)] == [b"x" * 1000] * 10
-
-
 def test_transactions(broker: Kafka, topic: Callable[..., str]) -> None:
     """Records of a committed transaction are read; those of an aborted one only as uncommitted records."""
     name = topic()
@@ -134,66 +92,6 @@ def test_transactions(broker: Kafka, topic: Callable[..., str]) -> None:
 
     assert committed == [(0, b"good"), (4, b"plain")]
     assert uncommitted == [(0, b"good"), (2, b"bad"), (4, b"plain")]
-
-
-def test_old_records_expire(broker: Kafka, topic: Callable[..., str]) -> None:
-    """A topic with a short retention loses its old records within seconds."""
-    _only_ours(broker, "looks for old records twice a second")
-    name = topic(config={"retention.ms": 1000, "segment.ms": 100})
-    produce(broker.bootstrap_servers, name, [(0, None, b"old", [], 1)])
-
-    with _consumer(broker.bootstrap_servers) as consumer:
-        partition = TopicPartition(name, 0)
-        assert _within(20, lambda: consumer.beginning_offsets([partition])[partition] > 0)
-
-
-def test_delete_topic(broker: Kafka) -> None:
-    """A deleted topic is gone when the call returns; deleting a missing topic is no error."""
-    name = f"delete-{uuid.uuid4().hex}"
-    create_topic(broker.bootstrap_servers, name)
-    assert name in _topics(broker)
-
-    delete_topic(broker.bootstrap_servers, name)
-    assert name not in _topics(broker)
-    delete_topic(broker.bootstrap_servers, name)
-
-
-def test_asking_makes_topics(broker: Kafka) -> None:
-    """A client that asks for a topic creates it, so tests can show that a read does not ask."""
-    _only_ours(broker, "makes topics that are asked for")
-    name = f"asked-{uuid.uuid4().hex}"
-
-    with _consumer(broker.bootstrap_servers) as consumer:
-        consumer.end_offsets([TopicPartition(name, 0)])
-
-    assert name in _topics(broker)
-    delete_topic(broker.bootstrap_servers, name)
-
-
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
-def test_sasl(broker: Kafka, topic: Callable[..., str], mechanism: str) -> None:
-    """A login with the right password is accepted."""
-    name = topic()
-    with _consumer(**_sasl(broker, mechanism)) as consumer:
-        assert name in consumer.topics()
-
-
-@pytest.mark.slow("waits for two refusals")
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
-def test_sasl_wrong_password(broker: Kafka, mechanism: str) -> None:
-    """A login with a wrong password is refused."""
-    settings = {**_sasl(broker, mechanism), "sasl_plain_password": "wrong", "bootstrap_timeout_ms": 2000}
-
-    with pytest.raises(KafkaError):
-        KafkaConsumer(**settings)
-
-
-@pytest.mark.slow("a broker of its own")
-def test_outlives_its_thread(own: LocalKafka) -> None:
-    """A broker outlives the thread that started it, and has the given properties."""
-    produce(own.bootstrap_servers, "thread", [(2, None, b"made with three partitions", [], None)])
-
-    assert [row[0] for row in _read(own, "thread")] == [2]
 
 
 @pytest.mark.slow("restarts a broker")
@@ -210,13 +108,6 @@ def test_restart(own: LocalKafka) -> None:
 
     assert own.pid not in {None, pid}
     assert [row[3] for row in _read(own, "restart")] == [b"before", b"between"]
-
-
-@pytest.mark.slow("a broker of its own")
-def test_start_twice(own: LocalKafka) -> None:
-    """A broker that runs is not started again."""
-    with pytest.raises(RuntimeError, match="runs already"):
-        own.start()
 
 
 @pytest.mark.slow("a broker of its own")
@@ -252,21 +143,6 @@ def test_stop_leaves_nothing() -> None:
     assert not folder.exists()
     assert not _listens(kafka.bootstrap_servers)
     kafka.stop()
-
-
-@pytest.mark.slow("a broker of its own")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # it is, and the child does next to nothing
-def test_forked_child_stops_nothing(own: LocalKafka) -> None:
-    """A forked child that stops its copy of the broker does not stop the broker."""
-    child = os.fork()
-    if child == 0:
-        own.stop()
-        os._exit(0)
-    os.waitpid(child, 0)
-
-    assert _listens(own.bootstrap_servers)
-    assert own.folder
-    assert own.folder.exists()
 
 
 @pytest.mark.slow("a broker for each end")
@@ -324,19 +200,6 @@ def test_command_line() -> None:
     assert not _listens(address)
 
 
-def test_connect_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TICDC_TEST_BOOTSTRAP set, no broker is started, and the one there cannot be stopped."""
-    monkeypatch.setenv("TICDC_TEST_BOOTSTRAP", "kafka.invalid:9092")
-    with connect(sasl=True) as kafka:
-        assert isinstance(kafka, ExternalKafka)
-        assert kafka.bootstrap_servers == "kafka.invalid:9092"
-        assert kafka.sasl_bootstrap_servers is None
-        kafka.stop()
-        for harm in (kafka.halt, kafka.restart, kafka.pause, kafka.resume):
-            with pytest.raises(RuntimeError, match="not ours"):
-                harm()
-
-
 @contextmanager
 def _consumer(bootstrap_servers: str, **settings: Any) -> Iterator[Any]:
     settings.setdefault("enable_auto_commit", False)
@@ -358,28 +221,6 @@ def _read(kafka: Kafka, topic: str, **settings: Any) -> list[tuple[Any, ...]]:
             for records in consumer.poll(500).values():
                 rows += [(r.partition, r.offset, r.key, r.value, r.headers, r.timestamp) for r in records]
     return sorted(rows, key=lambda row: row[:2])
-
-
-def _only_ours(broker: Kafka, why: str) -> None:
-    if not broker.owned:
-        pytest.skip(f"only a broker of ours surely {why}")
-
-
-def _topics(kafka: Kafka) -> list[str]:
-    with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
-        return list(admin.list_topics())
-
-
-def _sasl(broker: Kafka, mechanism: str) -> dict[str, Any]:
-    if broker.sasl_bootstrap_servers is None:
-        pytest.skip("the broker of TICDC_TEST_BOOTSTRAP has no SASL listener that is known here")
-    return {
-        "bootstrap_servers": broker.sasl_bootstrap_servers,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": broker.user,
-        "sasl_plain_password": broker.password,
-    }
 
 
 def _within(seconds: float, true: Callable[[], bool]) -> bool:

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from examples.plot_lag import Moment, moments, read_lines
-from tests.inspection.monitoring.test_lag import NOW, ts
-from tests.inspection.monitoring.test_progress import Query, line
+from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
-from ticdc_source.inspection.monitoring.prometheus import EXPORTED
+from ticdc_source.inspection.monitoring.progress import EXPORTED
 from ticdc_source.pipeline.metric_files import MetricFiles
 
 RULES = ROOT / "examples" / "prometheus-rules.yml"

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 from ticdc_source.errors import OptionError
 from ticdc_source.options import hints
 from ticdc_source.options.hints import parse_hint_type, parse_hints
-from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, VECTOR
+from ticdc_source.schema.types import TIME, VECTOR
 from ticdc_source.spark.schema import to_arrow
 
 
@@ -37,22 +37,6 @@ def test_hints_are_names_and_types() -> None:
 def test_sparks_ddl_is_read_however_it_is_written(text: str, found: dict[str, pa.DataType]) -> None:
     """Colons, backticks, comments, line breaks and blanks have the same meaning as in Spark."""
     assert parse_hints(text) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "arrow"),
-    [
-        ("decimal", pa.decimal128(10, 0)),
-        ("dec(5)", pa.decimal128(5, 0)),
-        ("NUMERIC(38,38)", pa.decimal128(38, 38)),
-        ("timestamp", TIMESTAMP),
-        ("timestamp_ltz", TIMESTAMP),
-        ("timestamp_ntz", TIMESTAMP_NTZ),
-    ],
-)
-def test_types_mean_what_they_mean_in_spark(text: str, arrow: pa.DataType) -> None:
-    """Defaults and synonyms are Spark's."""
-    assert parse_hint_type(text, "schemaHints") == arrow
 
 
 @pytest.mark.usefixtures("spark")
@@ -89,9 +73,3 @@ def test_what_is_not_ddl_is_refused(text: str, expected: str) -> None:
 
     assert str(caught.value).startswith("Option 'schemaHints': ")
     assert expected in str(caught.value)
-
-
-def test_the_error_names_the_option_that_has_the_type() -> None:
-    """The same parser reads `unspecifiedDecimal`; its errors name that option."""
-    with pytest.raises(OptionError, match="Option 'unspecifiedDecimal': unknown type 'money'"):
-        parse_hint_type("money", "unspecifiedDecimal")

@@ -8,13 +8,12 @@ import pytest
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import (
     EndpointLogin,
     KerberosLogin,
     LoginTimes,
     MSKLogin,
-    PasswordLogin,
     TLSSettings,
 )
 
@@ -209,33 +208,6 @@ def test_kerberos_that_cannot_be(jaas: str, message: str) -> None:
         config("GSSAPI", jaas, sasl_kerberos_service_name="kafka")
 
     assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("servers", "jaas", "user"),
-    [
-        (
-            "ns.servicebus.windows.net:9093",
-            (
-                'org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" '
-                'password="Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=a+b/c==";'
-            ),
-            "$ConnectionString",
-        ),
-        (
-            "pkc-1.eu-west-1.aws.confluent.cloud:9092",
-            "org.apache.kafka.common.security.plain.PlainLoginModule required username='KEY123' password='Ab/c+d==';",
-            "KEY123",
-        ),
-    ],
-)
-def test_the_forms_of_cloud_services(servers: str, jaas: str, user: str) -> None:
-    """Event Hubs' connection string and Confluent Cloud's API key are PLAIN, as these services document them."""
-    settings = config("PLAIN", jaas, bootstrap_servers=servers)
-
-    quote = jaas[-2]
-    password = jaas.split(f"password={quote}")[1].rstrip(f"{quote};")
-    assert settings.login == PasswordLogin(mechanism="PLAIN", username=user, password=Secret(password))
 
 
 @pytest.mark.parametrize("settings", [oauth(GOOD), config("AWS_MSK_IAM", f"{IAM};"), config("GSSAPI")])

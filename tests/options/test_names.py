@@ -6,7 +6,7 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import SETTINGS
-from ticdc_source.options.names import edit_distance, refuse_misspelt, warn_of_unknown
+from ticdc_source.options.names import applies_to, edit_distance, is_of_messages, refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
 
 REQUIRED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
@@ -137,6 +137,37 @@ def test_a_name_without_effect_is_never_an_error() -> None:
 def test_what_spark_adds_itself_causes_no_warning() -> None:
     """The properties of CREATE TABLE are silent, also with `strictOptions`."""
     assert shown({"owner": "root", "provider": "ticdc", "option.subscribe": "t", "strictOptions": "true"}) == []
+
+
+LINES = {
+    "terminator": "|",
+    "csv.delimiter": "|",
+    "csv.quote": "|",
+    "csv.null": "|",
+    "csv.includeCommitTs": "true",
+    "csv.outputOldValue": "true",
+    "csv.binaryEncodingMethod": "hex",
+}
+
+
+@pytest.mark.parametrize("name", ["tableDDL", "inferSchema.maxRecords", *LINES])
+def test_lag_does_not_take_what_only_columns_or_files_need(name: str) -> None:
+    """They say how messages are parsed, and `lag` reads commit-ts from topics only."""
+    assert not applies_to("lag", name)
+    assert applies_to("tail", name) == (name not in LINES)
+    assert is_of_messages(name)
+    assert is_of_messages("protocol")
+    assert not is_of_messages("tables")
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_topics_refuse_options_of_files(name: str) -> None:
+    """How lines of files are cut has no effect on topics; with `path`, and for frames, it is taken."""
+    given = {name: LINES[name]}
+    with pytest.raises(OptionError, match=f"'{name}' is for files of a storage sink"):
+        Options.of({**REQUIRED, **given})
+    Options.of({"path": "/x", **given})
+    Options.of(given, from_kafka=False)
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,6 @@ def test_min_partitions_is_about_reached(seed: int) -> None:
     assert abs(len(split_ranges(ranges, min_partitions)) - min_partitions) <= len(ranges)
 
 
-def test_pieces_of_one_range_differ_by_one_at_most() -> None:
-    """A range is split evenly."""
-    sizes = {piece.size for piece in split_ranges([OffsetRange("t", 0, 5, 108)], 10)}
-    assert sizes == {10, 11}
-
-
 def test_one_small_and_one_big_range_as_in_spark() -> None:
     """The proportions leave out small ranges (Spark's KafkaOffsetRangeCalculatorSuite)."""
     ranges = [OffsetRange("t", 1, 0, 1), OffsetRange("t", 2, 0, 100)]
@@ -167,10 +161,3 @@ def test_json_layout_is_sparks() -> None:
     """Partitions are text keys in numerical order, under topics in lexical order."""
     offsets = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     assert json.dumps(to_json_dict(offsets)) == '{"a": {"0": 3}, "b": {"9": 2, "10": 1}}'
-
-
-def test_ranges_print_as_kafka_does() -> None:
-    """Partitions and ranges print in a form that users can search for."""
-    assert str(T1) == "t-1"
-    assert str(OffsetRange("t", 1, 3, 9)) == "t-1 [3, 9)"
-    assert OffsetRange("t", 1, 9, 3).size == 0

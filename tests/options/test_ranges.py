@@ -73,20 +73,6 @@ def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
-        ({"endingOffsetsByTimestamp": {"t": {"0": 1}}}, "ending timestamp not valid in streaming queries"),
-        ({"endingTimestamp": "1"}, "ending timestamp not valid in streaming queries"),
-    ],
-)
-def test_streams_have_no_end(given: dict[str, Any], message: str) -> None:
-    """An end is an error in a stream, even if it is the default of a batch read."""
-    with pytest.raises(OptionError, match=message):
-        validate(options(**given), streaming=True)
-
-
-@pytest.mark.parametrize(
     "value",
     [
         {"t": [0]},

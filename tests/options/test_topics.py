@@ -1,7 +1,5 @@
 """Which topics to read: the three options that choose them, and Java's patterns in Python."""
 
-import json
-
 import pytest
 
 from ticdc_source.errors import OptionError
@@ -66,13 +64,6 @@ def test_naming_nothing_is_refused_in_sparks_words(given: dict[str, str], messag
     """An option that chooses nothing is an error, not an empty read."""
     with pytest.raises(OptionError, match=message):
         choice(**given)
-
-
-@pytest.mark.parametrize("value", [{"t": 0}, {"t": {"0": 1}}, {"t": ["0"]}, {"t": [True]}, {"t": [-1]}])
-def test_assign_of_another_form_is_refused(value: object) -> None:
-    """Partitions are a list of whole numbers."""
-    with pytest.raises(OptionError, match=r"'assign': Expected e\.g\."):
-        choice(assign=json.dumps(value))
 
 
 @pytest.mark.parametrize(

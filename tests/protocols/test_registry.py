@@ -15,8 +15,8 @@ from tests.support.captured import make_options
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.options.secret import Secret
 from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import DECODERS, PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.protocols.base import Decoder

@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -37,8 +38,7 @@ from tests.fixtures import PRELOAD, QUICK_JAVA
 from tests.soak.changes import DATABASE, PARTITIONS, READ, Feed, feeds
 from tests.soak.checks import SLACK, completed, flat_faults, row_faults, rows_of, table_faults, topic_of, types_of
 from tests.soak.producer import Producer
-from tests.soak.report import Report
-from tests.soak.sampler import WORKER, Sampler, born, connections_to, processes_of, sockets_of
+from tests.soak.sampler import WORKER, Sample, Sampler, born, connections_to, processes_of, sockets_of
 from tests.spark.restarts import ROOT, Child, Query, State, offset_of
 from tests.support.captured import Captured
 
@@ -55,17 +55,52 @@ DRIFTED = ("onSchemaDrift", "column=quantity")  # a new column, and a value of a
 OVERLOADED = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 SHORTEST_GAP, LONGEST_GAP = 9.0, 40.0  # seconds between two faults
 MINUTES_A_LIFE = 7
+FAULTS = (
+    "broker killed", "broker restarted", "worker killed", "driver killed",
+    "column added", "column widened", "stream restarted",
+)  # fmt: skip
+
+
+@dataclass
+class Report:
+    """What a run says.
+
+    Attributes:
+        happened: (second, what) of everything that was done to the program.
+        facts: lines about what was compared.
+        broken: promises that do not hold.
+    """
+
+    seed: int
+    minutes: float
+    happened: list[tuple[float, str]] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+    def print(self, console: Console) -> None:
+        """Print it."""
+
+        def line(text: str = "") -> None:
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+        line(
+            f"soak: {self.minutes:g} minutes, seed {self.seed}; "
+            f'again: make soak ARGS="--minutes {self.minutes:g} --seed {self.seed}"'
+        )
+        line()
+        counts = {what: sum(each == what for _, each in self.happened) for what in FAULTS}
+        line("what was done: " + ", ".join(f"{count} {what}" for what, count in counts.items() if count))
+        for fact in self.facts:
+            line(fact)
+        line()
+        for broken in self.broken:
+            line(f"BROKEN: {broken}")
+        line(f"{len(self.broken)} promises broken" if self.broken else "all promises held")
 
 
 class Soak:
-    """A run.
-
-    Args:
-        report: takes what happens.
-        folder: for all files.
-        cluster: the brokers.
-        console: shows what happens.
-    """
+    """A run."""
 
     def __init__(self, report: Report, folder: Path, cluster: LocalKafkaCluster, console: Console) -> None:
         self._report, self._folder, self._cluster, self._console = report, folder, cluster, console

@@ -30,12 +30,7 @@ _INT = 2**31
 
 
 class TableChanges(Changes):
-    """Changes of one table with a primary key.
-
-    Args:
-        seed: of all randomness.
-        name: the table's name.
-    """
+    """Changes of one table with a primary key."""
 
     def __init__(self, seed: int, name: str) -> None:
         super().__init__(seed, defaults=False)
@@ -123,12 +118,7 @@ class TableChanges(Changes):
 
 @dataclass(frozen=True)
 class Message:
-    """A message to write.
-
-    Attributes:
-        partition: where.
-        key, value: its bytes.
-    """
+    """A message to write."""
 
     partition: int
     key: bytes | None
@@ -136,11 +126,7 @@ class Message:
 
 
 class Truths:
-    """What each message says, kept in a file.
-
-    Args:
-        file: the file.
-    """
+    """What each message says, kept in a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("w+b")
@@ -175,18 +161,7 @@ def _digest(key: bytes | None, value: bytes) -> bytes:
 
 @dataclass
 class Feed:
-    """A changefeed: the messages of two tables in one topic.
-
-    Attributes:
-        topic: the topic's name.
-        protocol: its protocol.
-        encoder: writes the messages.
-        batch: rows in a message at most.
-        ddl_partitions: how many partitions get a DDL or watermark event.
-        truths: what was written.
-        tables: the tables, the one that is read first.
-        declared: every version of them, as the header of a capture has it.
-    """
+    """A changefeed: the messages of two tables in one topic."""
 
     topic: str
     protocol: str

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from tests.corpus.test_corpus import differences
 from tests.soak.changes import DATABASE, PARTITIONS, READ, Truths
-from tests.soak.sampler import JVM, WORKER, Process, Sample
+from tests.soak.sampler import JVM, WORKER, Sample
 from tests.spark.streams import written_files
 from tests.support.captured import Captured, Record
 from tests.support.truth import expected, is_left, true_rows
@@ -92,12 +92,7 @@ def _unrescued(value: Any, type_name: str) -> Any:
 
 
 def row_faults(captured: Captured, rows: Iterable[Row]) -> Iterator[str]:
-    """Compare rows with a topic: each of the topic's must be there once, with its values, and no other.
-
-    Args:
-        captured: the topic, with the truth of each record.
-        rows: the rows, with all columns.
-    """
+    """Compare rows with a topic: each of the topic's must be there once, with its values, and no other."""
     found: dict[tuple[int, int, int, str], Row] = {}
     for row in rows:
         sequence = row["_sequence"]
@@ -120,13 +115,7 @@ def row_faults(captured: Captured, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def table_faults(header: Mapping[str, Any], rows: Iterable[Row], current: Mapping[str, Row]) -> Iterator[str]:
-    """Reduce rows to the newest of each key by `_sequence`, and compare that table with the true one.
-
-    Args:
-        header: the header of the topic.
-        rows: the rows, with all columns.
-        current: the true rows by key.
-    """
+    """Reduce rows to the newest of each key by `_sequence`, and compare that table with the true one."""
     newest: dict[str, tuple[tuple[int, ...], Row]] = {}
     for row in rows:
         order = tuple(row["_sequence"][name] for name in ("commit_ts", "rank", "partition", "offset", "index"))
@@ -191,8 +180,3 @@ def flat_faults(samples: Sequence[Sample]) -> tuple[int, list[str]]:
         if (rise := rising(points, SLACK[what] + JVM_POOLS * (what == "threads" and who.startswith(JVM)))) is not None
     ]
     return len(judged), faults
-
-
-def total(processes: Iterable[Process], kind: str, what: str) -> int:
-    """Return the memory, files or threads of all processes of a kind."""
-    return sum(getattr(process, what) for process in processes if process.kind == kind)

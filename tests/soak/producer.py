@@ -21,13 +21,7 @@ _WATERMARK = 2.0  # seconds between two
 
 @dataclass
 class Counts:
-    """What was written.
-
-    Attributes:
-        messages: messages that Kafka has acknowledged, repetitions included.
-        repeated: messages that were sent again on purpose.
-        failed: messages that Kafka did not acknowledge, and that were sent again with all that came after them.
-    """
+    """What was written."""
 
     messages: int = 0
     repeated: int = 0
@@ -36,18 +30,7 @@ class Counts:
 
 @dataclass
 class Producer:
-    """Writes changefeeds in a thread of its own.
-
-    Attributes:
-        servers: the brokers.
-        feeds: what it writes.
-        rate: transactions a second, of each changefeed.
-        chance: of its choices.
-        pauses: returns whether to write nothing for now.
-        counts: what it has written.
-        ends: the end of each partition, as far as it knows.
-        error: what ended the thread.
-    """
+    """Writes changefeeds in a thread of its own."""
 
     servers: str
     feeds: Sequence[Feed]

@@ -15,16 +15,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Process:
-    """A process at one moment.
-
-    Attributes:
-        pid: its id.
-        kind: what it is.
-        parent: the id of its parent.
-        memory: its resident memory in bytes.
-        files: its open file descriptors.
-        threads: its threads.
-    """
+    """A process at one moment."""
 
     pid: int
     kind: str
@@ -36,16 +27,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Sample:
-    """A moment of a run.
-
-    Attributes:
-        second: since the start.
-        life: the number of the program's life.
-        processes: its processes.
-        heap: what the JVM's last full collection has left; 0 until one has run.
-        done: records that committed micro-batches have read, by topic.
-        backlog: records that have been written and not been read, by topic.
-    """
+    """A moment of a run."""
 
     second: float
     life: int
@@ -131,13 +113,7 @@ def connections_to(ports: set[int]) -> dict[str, str]:
 
 @dataclass
 class Sampler:
-    """Takes a sample each second, in a thread of its own.
-
-    Attributes:
-        progress: returns the records done and the backlog, by topic.
-        samples: what it has taken.
-        seen: when each process started that it has seen, by its id.
-    """
+    """Takes a sample each second, in a thread of its own."""
 
     progress: Callable[[], tuple[Mapping[str, int], Mapping[str, int]]]
     samples: list[Sample] = field(default_factory=list)

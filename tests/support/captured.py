@@ -61,13 +61,7 @@ class Record:
 
 @dataclass
 class Captured:
-    """Messages by topic partition, and the header of their file.
-
-    Attributes:
-        header: scenario, config and tables; empty for messages made by a test.
-        partitions: records by topic partition; a record's index is its offset.
-        files: the files in claim-check storage, by name.
-    """
+    """Messages by topic partition, and the header of their file."""
 
     header: Mapping[str, Any]
     partitions: dict[int, list[Record]]
@@ -212,7 +206,8 @@ def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[d
 def make_options(**given: str) -> Options:
     """Return options with a broker that is never asked."""
     names = {name.replace("__", "."): value for name, value in given.items()}
-    return Options.of({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **names})
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **names}
+    return Options.of(given, from_kafka=False)  # records may come from files too
 
 
 @lru_cache(maxsize=4)

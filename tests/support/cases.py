@@ -20,22 +20,7 @@ _EXPECTED = ("row", "ddl", "watermark", "error", "warning")
 
 @dataclass
 class Case:
-    """A golden case.
-
-    Attributes:
-        path: its file.
-        truth: what it proves, in a sentence.
-        source: where TiCDC or its documentation says so.
-        messages: where the records come from.
-        options: options of the read.
-        captured: the records.
-        types: Spark types of columns.
-        mysql_types: MySQL types of columns, from the schema's metadata.
-        metadata: of columns, what the schema's metadata must have; null for a key that it must not have.
-        keys: the columns that the schema marks as the handle key; None if the case does not say.
-        columns: the table columns of the schema; None if the case does not say.
-        expected: what a read must return, by name: `row`, `ddl`, `watermark`, `error`, `warning`.
-    """
+    """A golden case."""
 
     path: Path
     truth: str = ""

@@ -41,11 +41,7 @@ class Line:
 
 @dataclass
 class Scenario:
-    """A file of the corpus: its header (encoder, config, tables) and its records in the order of delivery.
-
-    Attributes:
-        files: the files in claim-check storage, by base name.
-    """
+    """A file of the corpus: its header (encoder, config, tables) and its records in the order of delivery."""
 
     header: Json
     records: list[Line]

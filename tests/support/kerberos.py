@@ -29,13 +29,7 @@ def program(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Realm:
-    """A realm with a user and a service.
-
-    Attributes:
-        config: `krb5.conf`.
-        reader: the keytab of the user `READER`.
-        broker: the keytab of the service `kafka/localhost`.
-    """
+    """A realm with a user and a service."""
 
     config: Path
     reader: Path

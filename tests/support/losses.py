@@ -19,14 +19,7 @@ Column = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Lost:
-    """A row of the documentation's table.
-
-    Attributes:
-        protocol: the wire format.
-        name: a short name; for missing images the setting of TiCDC that leaves them out.
-        what: one sentence for the documentation.
-        source: where it happens.
-    """
+    """A row of the documentation's table."""
 
     protocol: str
     name: str
@@ -36,12 +29,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Loss(Lost):
-    """A loss that changes values.
-
-    Attributes:
-        applies: (column, true value) → whether the value is changed.
-        left: (column, true value) → what messages have instead, in the truth's canonical form.
-    """
+    """A loss that changes values."""
 
     applies: Callable[[Column, Any], bool]
     left: Callable[[Column, Any], Any]
@@ -49,12 +37,7 @@ class Loss(Lost):
 
 @dataclass(frozen=True)
 class MissingImages(Lost):
-    """Row images that a setting of TiCDC leaves out.
-
-    Attributes:
-        update: the change types of the images that an update still has.
-        applies: whether a changefeed leaves them out, given its configuration.
-    """
+    """Row images that a setting of TiCDC leaves out."""
 
     update: tuple[str, ...]
     applies: Callable[[Mapping[str, Any]], bool]

@@ -73,15 +73,7 @@ def simple(type_: str = "INSERT", data: Any = None, old: Any = None, version: in
 def simple_definition(
     type_: str, columns: dict[str, dict[str, Any]], version: int = 0, table: str = "t", **more: Any
 ) -> Message:
-    """Make a DDL message, or with `BOOTSTRAP` another one that defines test.t.
-
-    Args:
-        type_: its type.
-        columns: the `dataType` of each column; the first is the primary key.
-        version: the version of the table.
-        table: the table.
-        more: replaces or adds members.
-    """
+    """Make a DDL message, or with `BOOTSTRAP` another one that defines test.t."""
     names = list(columns)
     schema = {
         "schema": "test", "table": table, "tableID": 7, "version": version or TSO - 9,

@@ -18,16 +18,7 @@ FETCH = 1  # the API key of a fetch request
 
 @dataclass(eq=False)
 class Connection:
-    """A client's connection, and the one to the broker behind it.
-
-    Attributes:
-        client: the client's socket.
-        broker: the broker's socket.
-        name: the client's id; empty before its first request.
-        answered: how many bytes the client has been sent.
-        is_held: whether answers to it are held back.
-        is_open: whether neither end has closed it.
-    """
+    """A client's connection, and the one to the broker behind it."""
 
     client: socket.socket
     broker: socket.socket
@@ -47,15 +38,7 @@ class Hold:
 
 
 class CountingProxy:
-    """Forwards connections to a port, and counts requests and clients.
-
-    Attributes:
-        target: the port that connections are forwarded to.
-        port: the port that clients connect to.
-        requests: how often each request was sent, by its API key and the client's id.
-        connections: the client id of each connection, in the order of their first requests.
-        rate: how many bytes a second each connection passes on to its client, None for any number.
-    """
+    """Forwards connections to a port, and counts requests and clients."""
 
     def __init__(self, target: int = 0) -> None:
         self.target = target
@@ -90,13 +73,7 @@ class CountingProxy:
 
     @contextmanager
     def holding(self, client_id: str, *, after: int, most: int = 1_000_000) -> Iterator[None]:
-        """Hold back the answers to a client while the block runs, and send them then.
-
-        Args:
-            client_id: the client's id.
-            after: how many bytes of answers each connection still gets.
-            most: how many connections are held at a time: if one of them is closed, another one takes its place.
-        """
+        """Hold back the answers to a client while the block runs, and send them then."""
         with self._lock:
             self._hold = Hold(client_id, after, most)
             for one in self._all:

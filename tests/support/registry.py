@@ -15,12 +15,7 @@ Json = dict[str, Any]
 
 
 class SchemaServer(ThreadingHTTPServer):
-    """Answers `GET /schemas/ids/{id}`, and AWS Glue's `GetSchemaVersion`.
-
-    Attributes:
-        schemas: the schemas, by id or by UUID.
-        asked: what was asked for, in order.
-    """
+    """Answers `GET /schemas/ids/{id}`, and AWS Glue's `GetSchemaVersion`."""
 
     daemon_threads = True
 

@@ -14,16 +14,7 @@ KEY_PASSWORD, STORE_PASSWORD = "k3y-s3cr3t", "st0re-s3cr3t"
 
 @dataclass(frozen=True)
 class SecureKafka:
-    """Where clients connect, and a login.
-
-    Attributes:
-        bootstrap_servers: without TLS and login.
-        ssl: with TLS and a client's certificate.
-        sasl_ssl: with TLS and a login.
-        sasl: with a login, without TLS.
-        user: the user, for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN.
-        password: the user's password.
-    """
+    """Where clients connect, and a login."""
 
     bootstrap_servers: str
     ssl: str
@@ -129,14 +120,7 @@ def secure_kafka(certificates: Path, *, restricted: bool = False) -> Iterator[Se
 
 @dataclass(frozen=True)
 class OAuthKafka:
-    """Where clients connect, without a login and with OAUTHBEARER.
-
-    Attributes:
-        bootstrap_servers: without a login.
-        sasl: with a login.
-        short: with a login that must be repeated after `SHORT_SECONDS`.
-        folder: the folder with the broker's log.
-    """
+    """Where clients connect, without a login and with OAUTHBEARER."""
 
     bootstrap_servers: str
     sasl: str

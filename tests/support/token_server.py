@@ -24,16 +24,7 @@ def _base64(data: bytes) -> str:
 
 
 class TokenServer:
-    """What it answers, and what it was asked.
-
-    Attributes:
-        url: where tokens are.
-        jwks_url: where the keys are.
-        seconds: how long a new token is valid.
-        answer: what to answer instead of a token, as status and bytes; None for tokens.
-        requests: the forms of the requests, with the header `Authorization` decoded.
-        tokens: the tokens that were given out.
-    """
+    """What it answers, and what it was asked."""
 
     def __init__(self, *, tls: SSLContext | None = None) -> None:
         self.seconds = 3600.0

@@ -55,14 +55,7 @@ def events(captured: Captured, name: tuple[str, str], op: str) -> Iterator[Mappi
 
 @dataclass
 class Matrix:
-    """The type matrix in TiDB.
-
-    Attributes:
-        captured: the messages that TiCDC wrote of it.
-        states: after the inserts, the updates and the deletes: the TSO, and of each table the true rows, by the first
-            column.
-        events: the row events of table `t_all`, with the commit-ts that they have in this TiDB.
-    """
+    """The type matrix in TiDB."""
 
     captured: Captured
     states: list[tuple[int, dict[tuple[str, str], dict[str, Mapping[str, Any]]]]] = field(default_factory=list)

@@ -75,11 +75,7 @@ EVERY_VALUE = {
 
 
 class Scenario:
-    """What must hold, with a broker, a Spark session and a folder.
-
-    Attributes:
-        largest: rows of the largest micro-batch in the first run of the first stream.
-    """
+    """What must hold, with a broker, a Spark session and a folder."""
 
     def __init__(self, bootstrap: str, spark: SparkSession, folder: Path) -> None:
         self.bootstrap = bootstrap

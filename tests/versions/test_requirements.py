@@ -1,16 +1,12 @@
 """What pyproject.toml asks for: extras, and that the lowest version of each requirement is enough."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-from examples.data import read_messages
-from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.support.paths import ROOT
 from tests.versions.environments import dependencies, environment, extras, listed, lowest, run_module
@@ -63,13 +59,6 @@ def test_every_requirement_has_a_lowest_version() -> None:
     assert len(lowest([*dependencies(), *optional])) == len(dependencies()) + len(optional)
 
 
-@pytest.mark.parametrize("requirement", ["numpy", "numpy<3", "numpy>=1,==2"])
-def test_a_requirement_without_a_lowest_version_is_an_error(requirement: str) -> None:
-    """A requirement without `>=`, or with two of them, has no lowest version."""
-    with pytest.raises(ValueError, match="has no lowest version"):
-        lowest([requirement])
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("pyspark", marked("3.5.0"))
 def test_the_lowest_versions_decode(tmp_path: Path, pyspark: str) -> None:
@@ -94,34 +83,6 @@ def test_the_lowest_versions_read(broker: Kafka, tmp_path: Path, pyspark: str) -
     )
 
     assert report["pyspark"] == pyspark
-
-
-@pytest.mark.parametrize("pyspark", marked(FIRST_WITH_THE_FORMAT))
-def test_the_lowest_versions_inspect(broker: Kafka, topic: Callable[..., str], pyspark: str) -> None:
-    """With the lowest versions, `inspect` reads a topic without Spark, reports the same tables, and draws them."""
-    name = topic(3)
-    produce(broker.bootstrap_servers, name, [(*message, [], None) for message in read_messages("canal-json")])
-    tools = [text for text in listed("dev") if text.startswith(TOOLS)]
-
-    def inspect(python: Path, *options: str) -> str:
-        command = ["-m", "ticdc_source", "inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name]
-        done = run_here([str(python), *command, *options])
-        assert done.returncode in {0, 1}, done.stdout + done.stderr  # 1: it has something to say
-        return done.stdout
-
-    lowest_one = lowest_environment(pyspark, *tools)
-    found, expected = (json.loads(inspect(python, "--json")) for python in (lowest_one, Path(sys.executable)))
-
-    tables = [
-        messages["tables"]
-        for report in (found, expected)
-        for topic_report in report["topics"]
-        for messages in topic_report["protocols"]
-    ]
-    assert len(tables) == 2
-    assert tables[0] == tables[1]
-    assert len(tables[0]) == 3
-    assert "shop.order_items" in inspect(lowest_one)
 
 
 @pytest.mark.parametrize("pyspark", marked(FIRST_WITH_THE_FORMAT))

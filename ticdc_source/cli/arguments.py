@@ -17,7 +17,7 @@ from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
 from ticdc_source.options.names import HIDDEN, applies_to, is_option, refuse_unknown, without_secrets
 from ticdc_source.options.option import Use
-from ticdc_source.options.parsers import LARGEST_LONG, ParseError
+from ticdc_source.options.parsers import ParseError
 
 __all__ = [
     "WRONG_ARGUMENTS",
@@ -70,12 +70,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable[[str], Value]:
-    """Return a parser for argparse.
-
-    Args:
-        parse: turns text into the value, or raises `ParseError`.
-        secret: whether the text may be secret, so that the error does not repeat it.
-    """
+    """Return a parser for argparse; its error does not repeat a text that may be secret."""
 
     def parsed(text: str) -> Value:
         try:
@@ -134,7 +129,7 @@ def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
     return parse
 
 
-count = parsers.whole_number(1, LARGEST_LONG)
+count = parsers.whole_number(1)
 
 
 def _name_and_value(text: str) -> tuple[str, str]:

@@ -72,11 +72,7 @@ def _summary(results: Sequence[str]) -> tuple[str, str]:
 
 
 def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
-    """Return what the executors found.
-
-    Raises:
-        OptionError: PySpark is not installed here.
-    """
+    """Return what the executors found."""
     try:
         from ticdc_source.inspection.executors import diagnose_executors  # noqa: PLC0415 (it imports pyspark)
     except ImportError as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
 from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_bar, visible
 from ticdc_source.errors import counted
-from ticdc_source.inspection.inspect import Limits, ScanProgress, inspect
+from ticdc_source.inspection.inspect import inspect
 from ticdc_source.inspection.report import (
     Finding,
     Inspection,
@@ -45,13 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Inspect topics; return 1 if there is something that a person should know."""
     given = options_of(arguments)
-    limits = Limits(max_records=arguments.max_records, timeout=arguments.timeout)
     with progress_bar() as bar:
-
-        def on_progress(progress: ScanProgress) -> None:
-            bar(progress.doing, progress.done, progress.total)
-
-        inspection = inspect(given, limits, on_progress)
+        inspection = inspect(given, bar, max_records=arguments.max_records, timeout=arguments.timeout)
     inspection.options = without_secrets(given_by_user(given))
     if arguments.json:
         print_json(inspection.as_json())
@@ -61,13 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(inspection: Inspection, screen: Screen, *, everything: bool = False) -> None:
-    """Print a report for people.
-
-    Args:
-        inspection: the report.
-        screen: where to print it.
-        everything: whether to show all tables, all DDL events and each finding.
-    """
+    """Print a report for people."""
     for topic in inspection.topics:
         _show_topic(topic, inspection, screen, everything=everything)
     if inspection.findings:
@@ -79,12 +68,7 @@ def show(inspection: Inspection, screen: Screen, *, everything: bool = False) ->
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the code and the text of each finding. What one topic has of a kind for several tables is one text.
-
-    Args:
-        findings: the findings.
-        everything: whether each has its own text.
-    """
+    """Yield the code and the text of each finding. What one topic has of a kind for several tables is one text."""
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = everything or finding.table is None

@@ -34,12 +34,7 @@ def command_line(
 ) -> argparse.ArgumentParser:
     """Return the parser of a command line.
 
-    Args:
-        name: what is typed first, such as `ticdc-source`.
-        version: what `--version` prints behind it.
-        description: what it is for.
-        commands: by name, modules with SUMMARY, `add_arguments(parser)` and `run(arguments)`, which returns the exit
-            code.
+    A command is a module with SUMMARY, `add_arguments(parser)` and `run(arguments)`, which returns the exit code.
     """
     # A shortened name may come to mean another argument; and argparse's error about one repeats its value.
     whole = ArgumentParser(prog=name, description=description, allow_abbrev=False)
@@ -55,12 +50,7 @@ def command_line(
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code.
-
-    Args:
-        parser: a parser that `command_line` has made.
-        arguments: what follows its name; that of this process by default.
-    """
+    """Run a command; return the exit code."""
     parsed = _parsed(parser, arguments)
     # The Kafka client logs each attempt to connect; the error says what came of them.
     log = logging.StreamHandler(sys.stderr)

@@ -68,13 +68,7 @@ def _in_json(character: str) -> str:
 
 
 def visible(text: str, *, keep: str = "", escaped: Callable[[str], str] = _in_python) -> str:
-    r"""Return a text with an escape such as `\x1b` in place of each character that is not printable.
-
-    Args:
-        text: the text.
-        keep: characters that stay, such as ends of lines.
-        escaped: returns the escape of a character; by default the one of Python's strings.
-    """
+    r"""Return a text with an escape such as `\x1b` in place of each character that is not printable."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in keep else escaped(each) for each in text)
@@ -94,13 +88,7 @@ class LogFormat(logging.Formatter):
 
 
 class Table:
-    """A table whose columns are as wide as what they hold, and wrapped where the screen is narrower.
-
-    Args:
-        columns: the headings.
-        right: the headings of columns that are aligned to the right.
-        title: what it is about.
-    """
+    """A table whose columns are as wide as what they hold, and wrapped where the screen is narrower."""
 
     def __init__(self, *columns: str, right: tuple[str, ...] = (), title: str | None = None) -> None:
         self._right = [column in right for column in columns]
@@ -180,13 +168,7 @@ def _pieces(word: str, width: int) -> Iterator[str]:
 
 
 class Screen:
-    """Prints lines and tables: in colours on a terminal, if rich is installed.
-
-    Args:
-        stream: where to print.
-        width: of tables, in columns; that of the terminal by default.
-        is_terminal: whether the stream takes colours; by default it is asked.
-    """
+    """Prints lines and tables: in colours on a terminal, if rich is installed."""
 
     def __init__(self, stream: TextIO, width: int | None = None, *, is_terminal: bool | None = None) -> None:
         self._stream = stream
@@ -255,13 +237,7 @@ def _printable(line: Line) -> list[tuple[str, str]]:
 
 
 class Bars:
-    """A bar for each of several things on a terminal.
-
-    Args:
-        console: of the terminal.
-        unit: what is counted, such as rows.
-        transient: whether the bars go away at the end, and show how long they are there and not how long it will take.
-    """
+    """A bar for each of several things on a terminal."""
 
     def __init__(self, console: Console, unit: str, *, transient: bool) -> None:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
@@ -304,13 +280,7 @@ def errors() -> Screen:
 
 
 def print_json(value: object, *, indent: int | None = 2, default: Callable[[object], object] | None = None) -> None:
-    """Print JSON for scripts.
-
-    Args:
-        value: the value.
-        indent: how far members are indented; None for one line.
-        default: returns a value of JSON for what is none.
-    """
+    """Print JSON for scripts."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)
     sys.stdout.write(visible(text, keep="\n", escaped=_in_json) + "\n")
     sys.stdout.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -64,11 +63,7 @@ def diagnose(
 ) -> Diagnosis:
     """Try every step from the options to the first record, and look at what is installed.
 
-    Args:
-        given: the options, as `spark.read.format("ticdc")` takes them.
-        on_check: called after each step.
-        now: the clock to compare, in seconds since the epoch.
-        in_worker: whether this is a worker of Spark: then Java and its Python need not be looked for.
+    In a worker of Spark, Java and its Python need not be looked for. `now` is in seconds since the epoch.
     """
     doctor = _Doctor(given, on_check, now)
     doctor.look_at_connection()
@@ -86,26 +81,19 @@ class _Doctor:
         self._now = now
         self._blocked = ""  # by the step that failed
 
-    def _step(self, name: str, subject: str, work: Callable[[], Outcome], *, needed: bool = True) -> Outcome:
-        """Take a step. If it fails and is needed, those after it are skipped."""
+    def _step(self, name: str, subject: str, work: Callable[[], Outcome]) -> None:
+        """Take a step. If it fails, those after it are skipped."""
         began = time.monotonic()
         try:
             outcome = Outcome("skipped", f"because the step {self._blocked} failed") if self._blocked else work()
         except TiCDCSourceError as error:
-            outcome = Outcome.failed(str(error))
-        check = Check(
-            step=name,
-            subject=subject,
-            result=outcome.result,
-            message=outcome.message,
-            mend=outcome.mend,
-            seconds=round(time.monotonic() - began, 3),
-        )
+            outcome = Outcome("failed", str(error))
+        took = round(time.monotonic() - began, 3)
+        check = Check(step=name, subject=subject, **outcome._asdict(), seconds=took)
         self.diagnosis.checks.append(check)
         self._on_check(check)
-        if outcome.result == "failed" and needed:
+        if outcome.result == "failed":
             self._blocked = name
-        return outcome
 
     def look_at_connection(self) -> None:
         """Take the steps from the options to the first record."""
@@ -113,8 +101,8 @@ class _Doctor:
 
         def parse() -> Outcome:
             connection.append(_Connection(self._given, self._now))
-            return Outcome.ok(
-                f"{counted(len(self._given), 'option')}, kafka.security.protocol={connection[0].protocol}"
+            return Outcome(
+                "ok", f"{counted(len(self._given), 'option')}, kafka.security.protocol={connection[0].protocol}"
             )
 
         self._step("options", "", parse)
@@ -131,7 +119,7 @@ class _Doctor:
     def _look_at_servers(self, connection: _Connection) -> None:
         """Look at each bootstrap server. One that answers is enough to go on."""
         if not connection.servers:
-            self._step("network", "", lambda: Outcome.ok("not looked at: kafka.proxy_url stands between"))
+            self._step("network", "", lambda: Outcome("ok", "not looked at: kafka.proxy_url stands between"))
             return
         blocked = []
         for server in connection.servers:
@@ -143,23 +131,14 @@ class _Doctor:
 
     def look_at_environment(self, *, in_worker: bool) -> None:
         """Look at what is installed here; see `diagnose`."""
-        version = ".".join(map(str, sys.version_info[:3]))
-        self._step("python", "", lambda: Outcome.ok(f"{version}, {sys.executable}"), needed=False)
-        for package in environment.PACKAGES:
-            self._step("package", package.name, partial(environment.check_package, package), needed=False)
         native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
-        self._step("native", "", partial(environment.check_native, native_code), needed=False)
-        if not in_worker:
-            self._step("java", "", environment.check_java, needed=False)
-            self._step("worker", "", environment.check_worker, needed=False)
+        for name, subject, look in environment.steps(native_code, in_worker=in_worker):
+            self._step(name, subject, look)
+            self._blocked = ""
 
 
 class _Connection(AbstractContextManager["_Connection"]):
     """What the steps on the network share.
-
-    Args:
-        given: the options.
-        now: the clock.
 
     Raises:
         OptionError: an option is wrong, or a certificate cannot be loaded.
@@ -199,19 +178,19 @@ def _resolve(_: _Connection, server: str) -> Outcome:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         mend = "correct kafka.bootstrap.servers, or let this machine's DNS (or /etc/hosts) know the name"
-        return Outcome.failed(f"{host} is not resolved: {error.strerror or error}", mend)
-    return Outcome.ok(", ".join(dict.fromkeys(str(address[0]) for *_, address in addresses)))
+        return Outcome("failed", f"{host} is not resolved: {error.strerror or error}", mend)
+    return Outcome("ok", ", ".join(dict.fromkeys(str(address[0]) for *_, address in addresses)))
 
 
 def _reach(_: _Connection, server: str) -> Outcome:
     try:
         with probe(*_address(server)):
-            return Outcome.ok("something listens")
+            return Outcome("ok", "something listens")
     except ConnectionRefusedError:
-        return Outcome.failed("nothing listens there", "correct host and port in kafka.bootstrap.servers")
+        return Outcome("failed", "nothing listens there", "correct host and port in kafka.bootstrap.servers")
     except OSError as error:
         mend = "let firewalls and security groups between this machine and the broker pass this port"
-        return Outcome.failed(f"no connection: {_reason(error)}", mend)
+        return Outcome("failed", f"no connection: {_reason(error)}", mend)
 
 
 def _shake_hands(connection: _Connection, server: str) -> Outcome:
@@ -222,8 +201,8 @@ def _shake_hands(connection: _Connection, server: str) -> Outcome:
             spoken = plain.spoken()
         if spoken is Spoken.TLS or (spoken is Spoken.NOTHING and speaks_tls(host, port)):
             text = f"the port speaks TLS, and kafka.security.protocol={connection.protocol} does not"
-            return Outcome.failed(text, f"set kafka.security.protocol={_TLS_OF[connection.protocol]}")
-        return Outcome.ok(f"none, as kafka.security.protocol={connection.protocol} says")
+            return Outcome("failed", text, f"set kafka.security.protocol={_TLS_OF[connection.protocol]}")
+        return Outcome("ok", f"none, as kafka.security.protocol={connection.protocol} says")
     try:
         with connection.to(server) as made:
             return _judged(made, connection.now())
@@ -233,12 +212,12 @@ def _shake_hands(connection: _Connection, server: str) -> Outcome:
         with probe(host, port) as plain:
             if plain.spoken() is Spoken.KAFKA:
                 text = f"the port speaks Kafka without TLS, and kafka.security.protocol={connection.protocol} has it"
-                return Outcome.failed(text, f"set kafka.security.protocol={_PLAIN_OF[connection.protocol]}")
+                return Outcome("failed", text, f"set kafka.security.protocol={_PLAIN_OF[connection.protocol]}")
         if isinstance(error, ssl.SSLError) and error.reason in _REFUSES_CERTIFICATE:
             mend = "set kafka.ssl.keystore.location (or .key and .certificate.chain) to a certificate that it accepts"
-            return Outcome.failed(f"the broker refuses this client's certificate: {_reason(error)}", mend)
+            return Outcome("failed", f"the broker refuses this client's certificate: {_reason(error)}", mend)
         mend = "is this the port of a Kafka listener? Correct kafka.bootstrap.servers"
-        return Outcome.failed(f"no TLS: {_reason(error)}", mend)
+        return Outcome("failed", f"no TLS: {_reason(error)}", mend)
 
 
 def _judged(made: Probe, now: float) -> Outcome:
@@ -246,15 +225,15 @@ def _judged(made: Probe, now: float) -> Outcome:
     expires = str(made.certificate.get("notAfter", ""))
     text = f"{made.tls_version}, certificate for {', '.join(names) or 'no name'}, until {expires}"
     if expires and ssl.cert_time_to_seconds(expires) - now < _EXPIRES_SOON_S:
-        return Outcome.warning(text, "renew the broker's certificate: it expires within 30 days")
-    return Outcome.ok(text)
+        return Outcome("warning", text, "renew the broker's certificate: it expires within 30 days")
+    return Outcome("ok", text)
 
 
 def _untrusted(error: ssl.SSLCertVerificationError, context: ssl.SSLContext, host: str, port: int) -> Outcome:
     """Say why a certificate is not trusted: its name, or who signed it."""
     if error.verify_code not in _IS_OF_ANOTHER_NAME:
         mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it (PEM)"
-        return Outcome.failed(f"the broker's certificate is not trusted: {error.verify_message}", mend)
+        return Outcome("failed", f"the broker's certificate is not trusted: {error.verify_message}", mend)
     checks, context.check_hostname = context.check_hostname, False
     names: list[str] = []
     try:
@@ -266,7 +245,7 @@ def _untrusted(error: ssl.SSLCertVerificationError, context: ssl.SSLContext, hos
         context.check_hostname = checks
     text = f"the broker's certificate is for {', '.join(names) or 'another name'}, not for {host}"
     mend = "name the broker in kafka.bootstrap.servers as its certificate does; or, if the network is safe, set "
-    return Outcome.failed(text, mend + "kafka.ssl.endpoint.identification.algorithm to nothing")
+    return Outcome("failed", text, mend + "kafka.ssl.endpoint.identification.algorithm to nothing")
 
 
 def _greet(connection: _Connection, server: str) -> Outcome:
@@ -275,49 +254,49 @@ def _greet(connection: _Connection, server: str) -> Outcome:
         mechanisms = made.mechanisms() if spoken is Spoken.KAFKA else None
     if spoken is not Spoken.KAFKA:
         mend = "is this the port of a Kafka listener? Correct kafka.bootstrap.servers"
-        return Outcome.failed(f"{spoken.value} answers to a request of Kafka", mend)
+        return Outcome("failed", f"{spoken.value} answers to a request of Kafka", mend)
     wants_login = connection.protocol.startswith("SASL")
     if mechanisms and not wants_login:
         text = f"the listener wants a login ({', '.join(mechanisms)}), and kafka.security.protocol has none"
         mend = f"set kafka.security.protocol={_WITH_LOGIN[connection.protocol]}, kafka.sasl.mechanism and "
-        return Outcome.failed(text, mend + "kafka.sasl.jaas.config")
+        return Outcome("failed", text, mend + "kafka.sasl.jaas.config")
     if wants_login and mechanisms and connection.mechanism not in mechanisms:
         text = f"the listener takes {', '.join(mechanisms)}, and not kafka.sasl.mechanism={connection.mechanism}"
-        return Outcome.failed(text, f"set kafka.sasl.mechanism={mechanisms[0]}, with a user of that mechanism")
-    return Outcome.ok(f"Kafka answers{', and takes logins by ' + ', '.join(mechanisms) if mechanisms else ''}")
+        return Outcome("failed", text, f"set kafka.sasl.mechanism={mechanisms[0]}, with a user of that mechanism")
+    return Outcome("ok", f"Kafka answers{', and takes logins by ' + ', '.join(mechanisms) if mechanisms else ''}")
 
 
 def _log_in(connection: _Connection) -> Outcome:
     try:
         connection.cluster.brokers()
     except AccessRefusedError as error:
-        return Outcome.failed(str(error), "correct user, password and mechanism (kafka.sasl.*)")
+        return Outcome("failed", str(error), "correct user, password and mechanism (kafka.sasl.*)")
     if connection.protocol.startswith("SASL"):
-        return Outcome.ok(f"accepted, by {connection.mechanism}")
-    return Outcome.ok("none needed")
+        return Outcome("ok", f"accepted, by {connection.mechanism}")
+    return Outcome("ok", "none needed")
 
 
 def _version(connection: _Connection) -> Outcome:
     version = connection.cluster.brokers().version
-    return Outcome.ok("not known" if version is None else f"Kafka {version}, or newer")
+    return Outcome("ok", "not known" if version is None else f"Kafka {version}, or newer")
 
 
 def _advertised(connection: _Connection) -> Outcome:
     """Connect to every broker at the address that it tells to clients: all records come from there."""
     addresses = connection.cluster.brokers().addresses
     if not connection.servers or not addresses:
-        return Outcome.ok("not looked at")
+        return Outcome("ok", "not looked at")
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         failures = [failure for failure in pool.map(_failure_at, addresses) if failure]
     if not failures:
-        return Outcome.ok(", ".join(f"{host}:{port}" for host, port in addresses))
+        return Outcome("ok", ", ".join(f"{host}:{port}" for host, port in addresses))
     text = f"the brokers name addresses that cannot be reached from here: {'; '.join(failures)}"
     mend = (
         "bootstrap servers only name the brokers; records come from these addresses. Set the brokers' "
         "advertised.listeners to names and ports that this machine and all executors reach, or connect to the listener "
         "that is made for them; a tunnel to the bootstrap server alone is not enough"
     )
-    return Outcome.failed(text, mend)
+    return Outcome("failed", text, mend)
 
 
 def _failure_at(address: tuple[str, int]) -> str | None:
@@ -335,24 +314,26 @@ def _find(connection: _Connection) -> Outcome:
         connection.ranges = connection.cluster.everything()
     except OptionError as error:
         mend = "correct --topic, or let the user Describe it (kafka-acls --add --operation Describe --topic …)"
-        return Outcome.failed(str(error), mend)
+        return Outcome("failed", str(error), mend)
     records = sum(each.size for each in connection.ranges)
-    return Outcome.ok(f"{counted(len(connection.ranges), 'partition')} with about {counted(records, 'record')}")
+    return Outcome("ok", f"{counted(len(connection.ranges), 'partition')} with about {counted(records, 'record')}")
 
 
 def _read(connection: _Connection) -> Outcome:
     """Read the newest record."""
     waiting = [each for each in connection.ranges if each.size]
     if not waiting:
-        return Outcome.warning("not tried: the topic has no record", "wait for the first change")
+        return Outcome("warning", "not tried: the topic has no record", "wait for the first change")
     last = waiting[0]._replace(start=waiting[0].end - 1)
     try:
         with driver_fetcher(connection.options) as fetcher:
             for chunk in fetcher.fetch(last):
                 connection.newest = chunk
     except OptionError as error:
-        return Outcome.failed(str(error), "let the user Read the topic (kafka-acls --add --operation Read --topic …)")
-    return Outcome.ok(f"offset {last.start} of {last.topic_partition}")
+        return Outcome(
+            "failed", str(error), "let the user Read the topic (kafka-acls --add --operation Read --topic …)"
+        )
+    return Outcome("ok", f"offset {last.start} of {last.topic_partition}")
 
 
 def _recognise(connection: _Connection) -> Outcome:
@@ -364,13 +345,13 @@ def _recognise(connection: _Connection) -> Outcome:
             protocol = find_protocol(connection.ranges, fetcher.fetch, connection.options)
         except OptionError as error:
             mend = "does TiCDC write to this topic, in a protocol that is read? ticdc-source inspect shows more"
-            return Outcome.failed(str(error), mend)
+            return Outcome("failed", str(error), mend)
     try:
         decoder_of(protocol or "", connection.options).split(connection.newest)
     except SchemaRegistryUnavailableError as error:
         mend = "the driver and all executors ask the registry, so it must answer each of them"
-        return Outcome.failed(str(error), mend)
-    return Outcome.ok(str(protocol))
+        return Outcome("failed", str(error), mend)
+    return Outcome("ok", str(protocol))
 
 
 def _compare_clocks(connection: _Connection) -> Outcome:
@@ -381,8 +362,8 @@ def _compare_clocks(connection: _Connection) -> Outcome:
     ahead = max(stamps) / 1000 - connection.now()
     if ahead > _CLOCK_S:
         mend = "set the clocks by NTP: lags in seconds are too small by as much"
-        return Outcome.warning(f"a record's timestamp is {ahead:.1f} s ahead of this machine's clock", mend)
-    return Outcome.ok("no record of the future")
+        return Outcome("warning", f"a record's timestamp is {ahead:.1f} s ahead of this machine's clock", mend)
+    return Outcome("ok", "no record of the future")
 
 
 def _address(server: str) -> tuple[str, int]:

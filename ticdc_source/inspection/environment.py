@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from ticdc_source.inspection.report import Outcome
 from ticdc_source.kernels.native import why_general
 from ticdc_source.sources.kafka.kafka_python.connect import installed
 
-__all__ = ["PACKAGES", "check_java", "check_native", "check_package", "check_worker"]
+__all__ = ["Package", "check_java", "check_package", "check_worker", "steps"]
 
 _SECONDS = 30.0  # for a Python to start
 _LEAST_JAVA = 17  # of Spark 4
@@ -39,8 +40,6 @@ class Package(NamedTuple):
     """A package.
 
     Attributes:
-        name: its name on the package index.
-        use: what it is for.
         extra: the extra of ticdc-source that installs it; None if every read needs it.
     """
 
@@ -50,7 +49,7 @@ class Package(NamedTuple):
 
 
 # The packages to look at.
-PACKAGES = (
+_PACKAGES = (
     Package("pyspark", "jobs"),
     Package("kafka-python", "reads"),
     Package("pyarrow", "reads"),
@@ -63,6 +62,17 @@ PACKAGES = (
 )
 
 
+def steps(native_code: str, *, in_worker: bool) -> Iterator[tuple[str, str, Callable[[], Outcome]]]:
+    """Yield the name of each step, what it looks at, and the function that looks; see `doctor.diagnose`."""
+    yield "python", "", lambda: Outcome("ok", f"{platform.python_version()}, {sys.executable}")
+    for package in _PACKAGES:
+        yield "package", package.name, partial(check_package, package)
+    yield "native", "", partial(_check_native, native_code)
+    if not in_worker:
+        yield "java", "", check_java
+        yield "worker", "", check_worker
+
+
 def check_package(package: Package) -> Outcome:
     """Return whether a package is there; only kafka-python is imported.
 
@@ -70,33 +80,32 @@ def check_package(package: Package) -> Outcome:
         OptionError: reads do not work with this kafka-python.
     """
     if package.name == "kafka-python":
-        return Outcome.ok(installed())
+        return Outcome("ok", installed())
     try:
         version = importlib.metadata.version(package.name)
     except importlib.metadata.PackageNotFoundError:
         if package.extra is not None:
             text = f'not installed; only for {package.use}: pip install "ticdc-source[{package.extra}]"'
-            return Outcome.ok(text)
+            return Outcome("ok", text)
         if package.name == "pyspark":  # clusters bring their own
-            return Outcome.warning(
-                "not installed here: jobs need it, the commands do not", 'pip install "ticdc-source[spark]"'
+            return Outcome(
+                "warning", "not installed here: jobs need it, the commands do not", 'pip install "ticdc-source[spark]"'
             )
-        return Outcome.failed(f"not installed; for {package.use}", f"pip install {package.name}")
+        return Outcome("failed", f"not installed; for {package.use}", f"pip install {package.name}")
     if package.name == "pyspark" and tuple(map(int, version.split(".")[:2])) < _LEAST_PYSPARK:
         text = f'{version}: decode() works, format("ticdc") needs 4.0'
-        return Outcome.warning(text, "install PySpark 4.0 or newer, or read with decode()")
-    return Outcome.ok(version)
+        return Outcome("warning", text, "install PySpark 4.0 or newer, or read with decode()")
+    return Outcome("ok", version)
 
 
-def check_native(native_code: str) -> Outcome:
-    """Return whether the native path is there."""
+def _check_native(native_code: str) -> Outcome:
     missing = why_general(native_code)
     if missing is None:
-        return Outcome.ok("the native path is there")
+        return Outcome("ok", "the native path is there")
     if native_code == "off":
-        return Outcome.ok("not used: nativeCode=off")
+        return Outcome("ok", "not used: nativeCode=off")
     mend = "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors"
-    return Outcome.warning(f"reads take the general path, which is slower: {missing}", mend)
+    return Outcome("warning", f"reads take the general path, which is slower: {missing}", mend)
 
 
 def check_java() -> Outcome:
@@ -116,35 +125,35 @@ def check_java() -> Outcome:
         where = (
             f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set, and there is no java on the PATH"
         )
-        return Outcome.failed(f"Spark needs Java, and {where}", mend)
+        return Outcome("failed", f"Spark needs Java, and {where}", mend)
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Outcome.failed(f"{java} does not run: {error}", mend)
+        return Outcome("failed", f"{java} does not run: {error}", mend)
     said = (done.stderr + done.stdout).strip()
     version = _JAVA_VERSION.search(said)
     if version is None:
-        return Outcome.failed(
-            f"{java} does not tell a version of Java: {said.partition(chr(10))[0] or 'nothing'}", mend
+        return Outcome(
+            "failed", f"{java} does not tell a version of Java: {said.partition(chr(10))[0] or 'nothing'}", mend
         )
     if int(version[1]) < _LEAST_JAVA:
-        return Outcome.failed(f"{java} is Java {version[1]}, and Spark 4 needs {_LEAST_JAVA} or newer", mend)
-    return Outcome.ok(f"Java {version[1]}, {java}")
+        return Outcome("failed", f"{java} is Java {version[1]}, and Spark 4 needs {_LEAST_JAVA} or newer", mend)
+    return Outcome("ok", f"Java {version[1]}, {java}")
 
 
 def check_worker() -> Outcome:
     """Return whether the Python that Spark starts as a worker on this machine can import this package."""
     if "PYSPARK_PYTHON" in os.environ:
-        return _worker("PYSPARK_PYTHON", os.environ["PYSPARK_PYTHON"], Outcome.failed)
+        return _worker("PYSPARK_PYTHON", os.environ["PYSPARK_PYTHON"], "failed")
     # Whatever starts the job may set it.
-    return _worker("PYSPARK_PYTHON is not set:", "python3", Outcome.warning)
+    return _worker("PYSPARK_PYTHON is not set:", "python3", "warning")
 
 
-def _worker(named: str, wanted: str, bad: Callable[[str, str], Outcome]) -> Outcome:
+def _worker(named: str, wanted: str, bad: str) -> Outcome:
     mend = f"install ticdc-source there, or set PYSPARK_PYTHON={sys.executable}"
     python = shutil.which(wanted)
     if python is None:
-        return bad(f"{named} {wanted} is not there", mend)
+        return Outcome(bad, f"{named} {wanted} is not there", mend)
     with tempfile.TemporaryDirectory() as elsewhere:  # not where a clone would be found
         try:
             done = subprocess.run(
@@ -156,16 +165,16 @@ def _worker(named: str, wanted: str, bad: Callable[[str, str], Outcome]) -> Outc
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return bad(f"{named} {python} does not run: {error}", mend)
+            return Outcome(bad, f"{named} {python} does not run: {error}", mend)
     said = done.stdout.split()
     own_version = ".".join(platform.python_version_tuple()[:2])
     if not said:
-        return bad(f"{named} {python} is no Python", mend)
+        return Outcome(bad, f"{named} {python} is no Python", mend)
     if said[0] != own_version:
         mend = "set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the same version of Python"
-        return bad(f"{named} {python} is Python {said[0]}, and this one is {own_version}", mend)
+        return Outcome(bad, f"{named} {python} is Python {said[0]}, and this one is {own_version}", mend)
     if len(said) == 1:
         reason = (done.stderr.strip().splitlines() or ["it ended"])[-1]
-        return bad(f"{named} {python} cannot import ticdc_source: {reason}", mend)
+        return Outcome(bad, f"{named} {python} cannot import ticdc_source: {reason}", mend)
     same = "this Python" if Path(python).samefile(sys.executable) else f"Python {said[0]}"
-    return Outcome.ok(f"{named} {python} ({same}) has ticdc-source {said[1]}")
+    return Outcome("ok", f"{named} {python} ({same}) has ticdc-source {said[1]}")

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ticdc_source.inspection.report import ChangefeedSetting
 from ticdc_source.options.registry import RegistrySettings
@@ -30,7 +29,7 @@ from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import MALFORMED
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Dispatched", "Evidence", "shift_of"]
+__all__ = ["COMMIT_TS", "PARTITION", "Dispatched", "Evidence", "shift_of"]
 
 _QUARTER_S = 900
 _NEAR_S = 120.0  # a row is written so long before it is committed, at most; clocks may differ as well
@@ -51,25 +50,19 @@ class Shift(NamedTuple):
     """By how much a column is shifted.
 
     Attributes:
-        offset: the offset of the time zone to try, such as `+08:00`.
         zones: names of time zones that have this offset at the time of the rows.
-        rows: the number of rows that show it.
         seconds: the shift against the time zone of the read; 0 if that is right.
     """
 
     offset: str
     zones: tuple[str, ...]
-    rows: int
     seconds: int
 
 
 def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | None:
     """Return by how much the values of a column are beside the commit times; None if most are not, or not clearly.
 
-    Args:
-        values: the column, a timestamp with time zone, read in `time_zone`.
-        commit_ms: the commit time of each value, in milliseconds since the epoch.
-        time_zone: a name, or an offset such as `+08:00`.
+    The values were read in `time_zone`; `commit_ms` is the commit time of each, in milliseconds since the epoch.
     """
     pairs = [
         (value / 1e6, commit / 1e3)
@@ -92,7 +85,7 @@ def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | N
     offset = _offset_of(time_zone, moment) + timedelta(seconds=quarter * _QUARTER_S)
     if quarter and offset / timedelta(seconds=_QUARTER_S) not in _OFFSETS:
         return None
-    return Shift(_text(offset), tuple(_names(offset, moment)), rows, quarter * _QUARTER_S)
+    return Shift(_text(offset), tuple(_names(offset, moment)), quarter * _QUARTER_S)
 
 
 def _offset_of(time_zone: str, moment: datetime) -> timedelta:
@@ -123,6 +116,8 @@ def _text(offset: timedelta) -> str:
 
 
 _DISPATCHER = "dispatcher-partition"
+# Columns beside those of a table, by names that no table of MySQL has: they end in a space.
+PARTITION, COMMIT_TS = "partition ", "commit_ts "
 # So many rows that could have been elsewhere are no accident.
 _LEAST_ROWS, _LEAST_KEYS, _LEAST_REPEATED = 8, 8, 3
 _HASHED = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_decimal, pa.types.is_date)
@@ -130,11 +125,7 @@ _HASHED = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types
 
 @dataclass(slots=True)
 class Dispatched:
-    """Counts in which partitions rows are, over all tables of a topic.
-
-    Attributes:
-        partitions: the number of partitions of the topic.
-    """
+    """Counts in which partitions rows are, over all tables of a topic."""
 
     partitions: int
     _rows: int = 0
@@ -147,26 +138,28 @@ class Dispatched:
     _repeated: int = 0
     _scattered: int = 0
 
-    def add(self, partitions: pa.Array, commit_ts: pa.Array, keys: list[pa.Array]) -> None:
+    def add(self, rows: pa.Table) -> None:
         """Add the rows of a table: the partition, the commit-ts and the columns of the handle key of each."""
-        if not len(partitions):
+        if not rows.num_rows:
             return
+        partitions, commit_ts = rows[PARTITION].to_pylist(), rows[COMMIT_TS].to_pylist()
         self._rows += len(partitions)
-        self._used.update(partitions.unique().to_pylist())
-        expected = [None if ts is None else ts % self.partitions for ts in commit_ts.to_pylist()]
-        self._by_ts += pc.sum(pc.equal(partitions, pa.array(expected, partitions.type)).cast(pa.int32())).as_py() or 0
+        self._used.update(partitions)
+        self._by_ts += sum(
+            ts is not None and ts % self.partitions == partition
+            for partition, ts in zip(partitions, commit_ts, strict=True)
+        )
         self._tables += 1
-        alone = len(partitions.unique()) == 1
+        alone = len(set(partitions)) == 1
         self._one_partition += alone
-        if not keys or not all(any(is_type(key.type) for is_type in _HASHED) for key in keys):
+        names = [name for name in rows.column_names if name not in (PARTITION, COMMIT_TS)]
+        if not names or not all(any(is_type(rows[name].type) for is_type in _HASHED) for name in names):
             return
-        names = [f"key{number}" for number in range(len(keys))]
-        rows = pa.table([*keys, partitions, commit_ts], names=[*names, "partition", "commit_ts"])
-        by_key = rows.group_by(names).aggregate([("partition", "count_distinct"), ("commit_ts", "count_distinct")])
+        by_key = rows.group_by(names).aggregate([(PARTITION, "count_distinct"), (COMMIT_TS, "count_distinct")])
         self._chances += len(by_key) - 1
         self._keyed += not alone
-        self._repeated += pc.greater(by_key["commit_ts_count_distinct"], 1).to_pylist().count(True)
-        self._scattered += pc.greater(by_key["partition_count_distinct"], 1).to_pylist().count(True)
+        self._repeated += sum(count > 1 for count in by_key[f"{COMMIT_TS}_count_distinct"].to_pylist())
+        self._scattered += sum(count > 1 for count in by_key[f"{PARTITION}_count_distinct"].to_pylist())
 
     def settings(self) -> list[ChangefeedSetting]:
         """Return the dispatcher, if the rows show it."""
@@ -194,11 +187,7 @@ class Evidence:
     """Counts what the messages of one protocol have and lack.
 
     Attributes:
-        facts: those of the protocol.
-        registry: where schemas are.
-        rows: the number of row messages that can be read.
         placed: how many of them have no commit-ts of their own (`Decoded.placed`).
-        updates, old_rows: the number of updates, and of their old rows.
         rewritten: the number of rows that were inserted again, and not deleted in between.
     """
 

@@ -22,9 +22,6 @@ _GUESSED_CORES = 8
 def diagnose_executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
     """Take every step of a read on the executors of the active Spark session, or of a new session.
 
-    Args:
-        given: the options, as `spark.read.format("ticdc")` takes them.
-
     Returns:
         The steps by host and Python of the workers. Executors that share both are one entry, with the steps of the task
         that has the most failures. Where this package cannot be imported, there is one step, which has failed.

@@ -8,10 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from ticdc_source.inspection.evidence import Dispatched, Evidence
-from ticdc_source.inspection.findings import findings_of
 from ticdc_source.inspection.report import (
     BadRecords,
     DDLReport,
@@ -20,12 +18,13 @@ from ticdc_source.inspection.report import (
     PartitionReport,
     ProtocolReport,
     TopicReport,
+    findings_of,
 )
 from ticdc_source.inspection.table_report import inspect_table
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import Fetch, Sample, Sampler
 from ticdc_source.planning.load import batch_options
@@ -36,133 +35,77 @@ from ticdc_source.schema.ddl import ddl_types_of_tables
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.tso import seconds, utc
+from ticdc_source.schema.tso import age, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
 
-__all__ = ["Limits", "ScanProgress", "inspect", "inspect_chunks", "scan"]
+__all__ = ["inspect", "inspect_chunks", "scan"]
 
 _MOST_BYTES = 256 << 20  # of keys and values, which stay in memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How far an inspection looks.
-
-    Attributes:
-        max_records: the number of records to read, of all topics together; some more may be read.
-        timeout: the time in seconds after which no more records are asked for.
-    """
-
-    max_records: int = 100_000
-    timeout: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ScanProgress:
-    """How far a scan is.
-
-    Attributes:
-        doing: what is done, in one word.
-        done: the number of records so far.
-        total: the number of records that will be looked at.
-    """
-
-    doing: str
-    done: int
-    total: int
-
-
-class Scan(NamedTuple):
-    """The records that were read.
-
-    Attributes:
-        chunks: the chunks, in offset order within each topic partition; between two of them records may be left out.
-        whole: whether all records of the ranges were read.
-    """
-
-    chunks: list[Chunk]
-    whole: bool
-
-
-OnProgress = Callable[[ScanProgress], object]
+# Called now and then with what is done, in one word, the number of records so far, and of all.
+OnProgress = Callable[[str, int, int], object]
 
 
 def inspect(
     given: Mapping[str, str],
-    limits: Limits | None = None,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnProgress = lambda *_: None,
     now: Callable[[], float] = time.time,
+    *,
+    max_records: int = 100_000,
+    timeout: float = 30.0,
 ) -> Inspection:
-    """Look at the records of topics.
-
-    Args:
-        given: the options, as `spark.read.format("ticdc")` takes them; `tables` narrows what is looked at.
-        limits: how far to look.
-        on_progress: called now and then.
-        now: the clock that lags refer to, in seconds since the epoch.
+    """Look at the records of topics: at about so many in all, and for about so many seconds.
 
     Raises:
         TiCDCSourceError: an option is wrong, or the brokers do not answer, or refuse.
     """
     options = batch_options(given)
-    limits = limits or Limits()
     with KafkaCluster(options) as cluster:
         ranges = cluster.resolve_ranges()
     with driver_fetcher(options) as fetcher:
-        records = scan(ranges, fetcher.fetch, limits, on_progress)
-    topics = []
-    for topic in sorted({offset_range.topic for offset_range in ranges}):
-        partitions = [
-            PartitionReport(partition=each.partition, start=each.start, end=each.end)
-            for each in ranges
-            if each.topic == topic
-        ]
-        topics.append(TopicReport(topic=topic, partitions=partitions))
-    return inspect_chunks(records.chunks, topics, options, whole=records.whole, on_progress=on_progress, now=now())
+        chunks, whole = scan(ranges, fetcher.fetch, on_progress, max_records=max_records, timeout=timeout)
+    topics: dict[str, TopicReport] = {}
+    for each in sorted(ranges):
+        topic = topics.setdefault(each.topic, TopicReport(topic=each.topic))
+        topic.partitions.append(PartitionReport(partition=each.partition, start=each.start, end=each.end))
+    return inspect_chunks(chunks, list(topics.values()), options, whole=whole, on_progress=on_progress, now=now())
 
 
 def scan(
-    ranges: Sequence[OffsetRange], fetch: Fetch, limits: Limits, on_progress: Callable[[ScanProgress], object]
-) -> Scan:
+    ranges: Sequence[OffsetRange], fetch: Fetch, on_progress: OnProgress, *, max_records: int, timeout: float = 30.0
+) -> tuple[list[Chunk], bool]:
     """Read both ends of offset ranges, and then on from the start, until everything is read or a limit is reached.
 
-    Args:
-        ranges: the offset ranges.
-        fetch: yields the records of a range.
-        limits: how far to read.
-        on_progress: called for each chunk.
-
-    Raises:
-        TiCDCSourceError: as `sources.kafka.Fetcher.fetch`.
+    Returns:
+        The chunks, in offset order within each topic partition, between which records may be left out; and whether
+        these are all records.
     """
     non_empty = [offset_range for offset_range in ranges if offset_range.size]
-    total = min(limits.max_records, sum(offset_range.size for offset_range in non_empty))
-    deadline = time.monotonic() + limits.timeout
+    total = min(max_records, sum(offset_range.size for offset_range in non_empty))
+    deadline = time.monotonic() + timeout
     sampler = Sampler(non_empty, fetch, deadline)
-    heads: list[Chunk] = []
-    tails: list[Chunk] = []
+    kept: list[Chunk] = []
     done = size = 0
 
-    def keep(chunk: Chunk, kept: list[Chunk]) -> bool:
+    def keep(chunks: Iterable[Chunk]) -> bool:
         nonlocal done, size
-        kept.append(chunk)
-        done += len(chunk)
-        size += sum(map(len, filter(None, (*chunk.keys, *chunk.values))))
-        on_progress(ScanProgress("read", min(done, total), total))
-        return done < limits.max_records and size < _MOST_BYTES
+        for chunk in chunks:  # all of them: the sampler does not read them again
+            kept.append(chunk)
+            done += len(chunk)
+            size += sum(map(len, filter(None, (*chunk.keys, *chunk.values))))
+            on_progress("read", min(done, total), total)
+        return done < max_records and size < _MOST_BYTES
 
-    window = max(1, limits.max_records // max(1, 2 * len(non_empty)))
-    for first, last in sampler.first_windows(window):
-        more = all([keep(chunk, heads) for chunk in first] + [keep(chunk, tails) for chunk in last])
+    more = True
+    for first, last in sampler.first_windows(max(1, max_records // max(1, 2 * len(non_empty)))):
+        more = keep([*first, *last])
         if not more:
             break
-    while sampler and done < limits.max_records and size < _MOST_BYTES and time.monotonic() < deadline:
-        window = max(1, (limits.max_records - done) // len(non_empty))
-        for chunk in sampler.forward(window):  # all of it: the sampler does not read it again
-            keep(chunk, heads)
-    chunks = sorted((*heads, *tails), key=lambda chunk: (chunk.topic, chunk.partition, chunk.offsets[0]))
-    return Scan(chunks, whole=not sampler)
+    while more and sampler and time.monotonic() < deadline:
+        more = keep(sampler.forward(max(1, (max_records - done) // len(non_empty))))
+    return sorted(kept, key=lambda chunk: (chunk.topic, chunk.partition, chunk.offsets[0])), not sampler
 
 
 def inspect_chunks(
@@ -171,18 +114,12 @@ def inspect_chunks(
     options: Options,
     *,
     whole: bool,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnProgress = lambda *_: None,
     now: float,
 ) -> Inspection:
-    """Report on records.
+    """Report on records, which are in offset order within each topic partition.
 
-    Args:
-        chunks: the records, in offset order within each topic partition.
-        topics: the topics, with the offset ranges of their partitions.
-        options: the options.
-        whole: whether these are all records of the ranges.
-        on_progress: called for each chunk.
-        now: seconds since the epoch.
+    `whole` says whether they are all records of the ranges; `now` is in seconds since the epoch.
     """
     total = sum(map(len, chunks))
     inspection = Inspection(topics=list(topics), scanned=total, whole=whole)
@@ -193,7 +130,7 @@ def inspect_chunks(
             if chunk.topic == topic.topic:
                 content.add(chunk)
                 done += len(chunk)
-                on_progress(ScanProgress("decode", done, total))
+                on_progress("decode", done, total)
         inspection.findings += content.finish(now)
     inspection.findings += findings_of(inspection)
     return inspection
@@ -211,13 +148,7 @@ class _Messages:
 
 
 class _Topic:
-    """Collects what the chunks of one topic have.
-
-    Args:
-        report: the report of the topic, which it completes.
-        options: the options.
-        whole: whether all records of the topic are among the chunks.
-    """
+    """Collects what the chunks of one topic have."""
 
     def __init__(self, report: TopicReport, options: Options, *, whole: bool) -> None:
         self._report = report
@@ -323,7 +254,7 @@ class _Topic:
         lowest = min((mark or 0 for mark in marks), default=0)
         if lowest:
             self._report.watermark, self._report.watermark_time = lowest, utc(lowest)
-            self._report.watermark_lag_s = _lag_s(lowest, now)
+            self._report.watermark_lag_s = age(lowest, now)
         return [replace(finding, topic=self._report.topic) for finding in findings]
 
     def _report_unknown(self) -> None:
@@ -347,7 +278,7 @@ class _Topic:
             is_in_zone |= inspected.is_in_zone
             for corrupt in inspected.failed:
                 self._add_bad(protocol, corrupt.error.reason, str(corrupt.error.address))
-            dispatched.add(inspected.partitions, inspected.commit_ts, inspected.keys)
+            dispatched.add(inspected.rows)
             for number, (first, last) in inspected.commit_range_of_partitions().items():
                 _widen(self._partitions[number], first, last)
         report.by_ticdc = evidence.by_ticdc(report.watermarks)
@@ -403,10 +334,4 @@ def _widen(partition: PartitionReport, first: int | None, last: int | None) -> N
 
 def _complete_times(partition: PartitionReport, now: float) -> None:
     partition.first_time, partition.last_time = utc(partition.first_commit_ts), utc(partition.last_commit_ts)
-    partition.watermark_time = utc(partition.watermark)
-    if partition.watermark is not None:
-        partition.watermark_lag_s = _lag_s(partition.watermark, now)
-
-
-def _lag_s(watermark: int, now: float) -> float:
-    return round(max(0.0, now - seconds(watermark)), 3)
+    partition.watermark_time, partition.watermark_lag_s = utc(partition.watermark), age(partition.watermark, now)

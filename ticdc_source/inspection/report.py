@@ -1,12 +1,17 @@
-"""What an inspection and a diagnosis report, as data.
+"""What an inspection and a diagnosis report, as data, and what a person should know of it.
 
 The classes are JSON with the same names: `Inspection.as_json`, `Diagnosis.as_json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from ticdc_source.options.topics import listed
+from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.tso import duration
 
 __all__ = [
     "FINDINGS",
@@ -23,8 +28,10 @@ __all__ = [
     "ProtocolReport",
     "TableReport",
     "TopicReport",
+    "findings_of",
 ]
 
+_LATE_S = 600.0  # TiCDC writes watermarks every second; a restart of it takes minutes
 # What a person should know before reading a topic, by the code that scripts look for.
 FINDINGS: Mapping[str, str] = {
     "empty": "the offset range of a topic has no record",
@@ -53,10 +60,6 @@ class Finding:
 
     Attributes:
         code: one of `FINDINGS`.
-        message: what was found, and what to do about it.
-        topic: the topic.
-        table: the table; None if it is about the topic.
-        columns: the columns, if it is about some.
     """
 
     code: str
@@ -71,12 +74,8 @@ class PartitionReport:
     """A topic partition.
 
     Attributes:
-        partition: its number.
         start, end: the offset range that was asked for; by default all that Kafka has. `end` is exclusive.
-        scanned: the number of records that were read.
         first_commit_ts, last_commit_ts: the smallest and the largest commit-ts of rows and DDL; None without any.
-        first_time, last_time: their times.
-        watermark, watermark_time: the largest watermark; None without any.
         watermark_lag_s: how many seconds it is behind this machine's clock.
     """
 
@@ -98,10 +97,7 @@ class ColumnReport:
     """A column.
 
     Attributes:
-        name: its name.
         mysql_type: its type in TiDB, as far as messages and DDL tell; None if they do not.
-        spark_type: the type that Spark gets.
-        key: whether it is part of the handle key.
         uncertain: whether the messages do not fully say the type.
     """
 
@@ -118,12 +114,8 @@ class TableReport:
 
     Attributes:
         table: its name, as the option `tables` takes it.
-        insert, update, delete: the number of row events of each kind.
         sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
             0 if no key is known.
-        first_commit_ts, last_commit_ts, first_time, last_time: as in `PartitionReport`.
-        keys: the columns of the handle key, if the messages or DDL tell.
-        columns: its columns; empty if no row can be read.
         schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
         options: the options that read it.
     """
@@ -153,12 +145,8 @@ class DDLReport:
     """A DDL event. Of the copies in several partitions, the one in the lowest partition counts.
 
     Attributes:
-        commit_ts, time: when it took effect.
         table: the table, or the database.
         kind: what it does, in one word.
-        query: the SQL text.
-        removes_rows: whether it removes rows without delete events.
-        partition, offset: where it is.
     """
 
     commit_ts: int | None
@@ -176,8 +164,6 @@ class BadRecords:
     """Records or events that cannot be read for one reason.
 
     Attributes:
-        reason: why.
-        count: how many.
         first: the address of the first one.
     """
 
@@ -191,7 +177,6 @@ class ChangefeedSetting:
     """A setting of the changefeed that messages prove.
 
     Attributes:
-        name: as TiCDC's configuration names it.
         value: as TiCDC's configuration writes it; `mixed` if messages prove two values.
         because: what in the messages shows it.
     """
@@ -206,15 +191,7 @@ class ProtocolReport:
     """The messages of one protocol in a topic.
 
     Attributes:
-        protocol: its name.
-        records: the number of records.
         by_ticdc: whether TiCDC wrote the messages, and not another program that the wire format comes from.
-        settings: the settings of the changefeed that the messages show.
-        tables: the tables with rows.
-        ddl: the DDL history, by commit-ts.
-        watermarks: the number of watermarks.
-        bad: the records that cannot be read.
-        no_commit_ts: the number of row messages without a commit-ts.
         no_old_rows: the number of updates without their old rows, if none has it.
     """
 
@@ -235,9 +212,6 @@ class TopicReport:
     """A topic.
 
     Attributes:
-        topic: its name.
-        partitions: its partitions.
-        protocols: the protocols of its messages: one, unless something is wrong.
         others: the tables that have rows and that the option `tables` leaves out.
         unknown: the number of records that no protocol recognizes.
         bad: these records, and those that could not be taken out of their record batch.
@@ -261,11 +235,8 @@ class Inspection:
     """What is in some topics.
 
     Attributes:
-        topics: the topics.
-        scanned: the number of records that were read.
         whole: whether these are all records of the ranges.
         options: the options that were given, without secrets.
-        findings: what a person should know.
     """
 
     topics: list[TopicReport] = field(default_factory=list)
@@ -279,34 +250,121 @@ class Inspection:
         return {"version": 1, **asdict(self)}
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a step has found.
+def findings_of(inspection: Inspection) -> list[Finding]:
+    """Return what the reports of topics show; single tables report for themselves."""
+    findings = [finding for topic in inspection.topics for finding in _of_topic(topic)]
+    if not inspection.whole:
+        message = (
+            f"Only {inspection.scanned:,} records were read, from both ends: counts are not those of the whole topic, "
+            "and DDL in between is not known. Raise --max-records or --timeout to read more"
+        )
+        findings.append(Finding(code="not-whole", message=message))
+    return findings
 
-    Attributes:
-        result: `ok`, `warning`, `failed` or `skipped`.
-        message: what was found.
-        mend: what to do about it; empty if there is nothing to do.
-    """
+
+def _of_topic(topic: TopicReport) -> Iterator[Finding]:
+    name = topic.topic
+    if not any(partition.scanned for partition in topic.partitions):
+        yield Finding(code="empty", message=f"{name} has no record in the range", topic=name)
+        return
+    if len(topic.protocols) > 1:
+        protocols = ", ".join(f"{each.protocol} (records: {each.records:,})" for each in topic.protocols)
+        message = (
+            f"{name} has messages of several protocols: {protocols}. A read takes one: give it with 'protocol', and "
+            "start behind the last message of the other (startingOffsets)"
+        )
+        yield Finding(code="several-protocols", message=message, topic=name)
+    yield from _of_bad(name, topic.bad)
+    if topic.others and not any(messages.tables for messages in topic.protocols):
+        message = f"No row of {name} is of a table that 'tables' names; the tables there are: {', '.join(topic.others)}"
+        yield Finding(code="no-such-table", message=message, topic=name)
+    if topic.watermark_lag_s is not None and topic.watermark_lag_s > _LATE_S:
+        message = (
+            f"The watermark of {name} is {duration(topic.watermark_lag_s)} behind this machine's clock: is the "
+            "changefeed running?"
+        )
+        yield Finding(code="late", message=message, topic=name)
+    if topic.unknown:
+        message = f"Records of {name} that are of no protocol that is read: {topic.unknown:,}"
+        yield Finding(code="unknown-protocol", message=message, topic=name)
+    for messages in topic.protocols:
+        yield from _of_protocol(name, messages)
+        without = [each.partition for each in topic.partitions if each.scanned and each.watermark is None]
+        if without and messages.tables:
+            message = (
+                f"No watermark in partition {listed(without)} of {name}: endingCommitTs=resolved and "
+                f"consistency=resolved do not work, and lag is not known; {_mend_of_watermarks(messages)}"
+            )
+            yield Finding(code="no-watermarks", message=message, topic=name)
+
+
+def _mend_of_watermarks(messages: ProtocolReport) -> str:
+    need = PROTOCOLS[messages.protocol].facts.watermarks_need
+    if not messages.by_ticdc:
+        return "only TiCDC sends them"
+    extended = any(setting.name == "enable-tidb-extension" and setting.value == "true" for setting in messages.settings)
+    if need is None or messages.watermarks or (extended and need == "enable-tidb-extension=true"):
+        return "wait for the first ones, or look whether the changefeed is running"
+    return f"TiCDC sends them with {need}"
+
+
+def _of_bad(topic: str, bad: Iterable[BadRecords]) -> Iterator[Finding]:
+    for each in bad:
+        message = f"Records or events that cannot be read: {each.count:,}. {each.reason} (first: {each.first})"
+        yield Finding(code="bad-records", message=message, topic=topic)
+
+
+def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
+    settings = {setting.name: setting.value for setting in messages.settings}
+    yield from _of_bad(topic, messages.bad)
+    if messages.no_commit_ts:
+        adds = "; enable-tidb-extension=true adds it" if settings.get("enable-tidb-extension") == "false" else ""
+        message = (
+            f"Row messages of {topic} without a commit-ts: {messages.no_commit_ts:,}. The event's time stands in for "
+            f"it, and changes of one time have the order of the topic: by partition, then offset{adds}"
+        )
+        yield Finding(code="no-commit-ts", message=message, topic=topic)
+    large = settings.get("large-message-handle-option")
+    if large in ("handle-key-only", "mixed"):
+        message = (
+            f"Messages of {topic} that were too large have their key columns only: reads fail, unless "
+            "onHandleKeyOnly=null reads the other columns as NULL; TiCDC's large-message-handle-option=claim-check "
+            "loses nothing"
+        )
+        yield Finding(code="handle-key-only", message=message, topic=topic)
+    if large in ("claim-check", "mixed"):
+        message = f"Messages of {topic} that were too large lie in claim-check storage: set claimCheckLocation"
+        yield Finding(code="claim-check", message=message, topic=topic)
+    need = PROTOCOLS[messages.protocol].facts.old_rows_need
+    if messages.no_old_rows and messages.by_ticdc:
+        message = (
+            f"The changefeed of {topic} sends no old rows: updates have no update_preimage, or look like inserts. "
+            f"TiCDC sends them with {need}"
+        )
+        yield Finding(code="no-old-rows", message=message, topic=topic)
+    for event in messages.ddl:
+        if event.removes_rows:
+            message = (
+                f"{event.kind} of {event.table} at {event.time} removed rows, and no delete events tell which "
+                f"(onDestructiveDDL): {event.query[:200]}"
+            )
+            yield Finding(code="destructive-ddl", message=message, topic=topic, table=event.table)
+    for table in messages.tables:
+        if table.columns and not table.keys:
+            message = (
+                f"The messages of {table.table} name no key: changes cannot be merged by key. If it has a unique key "
+                "of NOT NULL columns, set tableDDL to its SHOW CREATE TABLE; otherwise give the table a primary key, "
+                "or append its changes to a log"
+            )
+            yield Finding(code="no-key", message=message, topic=topic, table=table.table)
+
+
+class Outcome(NamedTuple):
+    """What a step has found: `ok`, `warning`, `failed` or `skipped`, and what to do about it if there is something."""
 
     result: str
     message: str
     mend: str = ""
-
-    @classmethod
-    def ok(cls, message: str) -> Outcome:
-        """Return a good outcome."""
-        return cls("ok", message)
-
-    @classmethod
-    def warning(cls, message: str, mend: str = "") -> Outcome:
-        """Return an outcome with which reads work, but not as well as they could."""
-        return cls("warning", message, mend)
-
-    @classmethod
-    def failed(cls, message: str, mend: str = "") -> Outcome:
-        """Return an outcome with which reads fail."""
-        return cls("failed", message, mend)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,10 +372,7 @@ class Check:
     """A step.
 
     Attributes:
-        step: its name, for scripts.
         subject: what was looked at, such as a server or a topic; empty if the step says it.
-        result, message, mend: as in `Outcome`.
-        seconds: how long it took.
     """
 
     step: str
@@ -330,11 +385,7 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class Diagnosis:
-    """All steps.
-
-    Attributes:
-        checks: the steps, in order.
-    """
+    """All steps."""
 
     checks: list[Check] = field(default_factory=list)
 

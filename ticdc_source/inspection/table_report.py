@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, TiCDCSourceError
-from ticdc_source.inspection.evidence import Evidence, shift_of
+from ticdc_source.inspection.evidence import COMMIT_TS, PARTITION, Evidence, shift_of
 from ticdc_source.inspection.report import ColumnReport, Finding, TableReport
 from ticdc_source.options.hints import hint_of, spark_name
 from ticdc_source.options.options import Options
@@ -37,41 +37,30 @@ __all__ = ["InspectedTable", "inspect_table"]
 _ENDS = 50  # chunks from each end whose rows are described
 _OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
 # Columns beside those of the table, by names that no table of MySQL has: they end in a space.
-_CHANGE_TYPE, _PARTITION, _COMMIT_TS, _RUN = "change_type ", "partition ", "commit_ts ", "run "
+_CHANGE_TYPE, _RUN = "change_type ", "run "
 _EVERY_OPERATION = frozenset({"insert", "update", "delete"})
 
 
-@dataclass(slots=True, kw_only=True)
-class InspectedTable:
+class InspectedTable(NamedTuple):
     """What was found of a table.
 
     Attributes:
-        report: for people and scripts.
-        partitions: the topic partition of each new row, and of each deleted one; int32.
-        commit_ts: the commit-ts of each of these rows; int64.
-        keys: the handle-key columns of these rows.
+        rows: each new row and each deleted one, with its topic partition, its commit-ts and the columns of the key.
         failed: the events that cannot be read; their errors have the addresses.
         is_in_zone: whether a TIMESTAMP column lies beside the commit times without a shift.
-        findings: what a person should know.
     """
 
     report: TableReport
-    partitions: pa.Array
-    commit_ts: pa.Array
-    keys: list[pa.Array] = field(default_factory=list)
-    failed: list[Corrupt] = field(default_factory=list)
-    is_in_zone: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    rows: pa.Table
+    failed: list[Corrupt]
+    findings: list[Finding]
+    is_in_zone: bool
 
     def commit_range_of_partitions(self) -> dict[int, tuple[int, int]]:
         """Return the smallest and the largest commit-ts of each topic partition."""
-        rows = pa.table([self.partitions, self.commit_ts], names=["partition", "commit_ts"])
-        bounds = rows.group_by("partition").aggregate([("commit_ts", "min"), ("commit_ts", "max")])
-        return {
-            row["partition"]: (row["commit_ts_min"], row["commit_ts_max"])
-            for row in bounds.to_pylist()
-            if row["commit_ts_min"] is not None
-        }
+        bounds = self.rows.group_by(PARTITION).aggregate([(COMMIT_TS, "min"), (COMMIT_TS, "max")])
+        first, last = f"{COMMIT_TS}_min", f"{COMMIT_TS}_max"
+        return {row[PARTITION]: (row[first], row[last]) for row in bounds.to_pylist() if row[first] is not None}
 
 
 def inspect_table(
@@ -84,13 +73,7 @@ def inspect_table(
 ) -> InspectedTable:
     """Describe a table, and decode all its events.
 
-    Args:
-        table: the table.
-        parts: its row events, one topic partition after the other, in offset order.
-        sample: the sample that has them, and all DDL events.
-        options: the options that the user gave.
-        declared: the types that DDL texts give its columns.
-        evidence: counts what the events show of the changefeed.
+    The events are in offset order, one topic partition after the other; `declared` has the types that DDL texts give.
     """
     decoder = sample.decoder
     load = _load_schema(parts, sample, declared, options)
@@ -106,7 +89,7 @@ def inspect_table(
     rows, failed = _decoded(parts, _plan(load), sample, evidence)
     kinds = Counter(rows[_CHANGE_TYPE].to_pylist())
     report.insert, report.update, report.delete = kinds[INSERT], kinds[UPDATE_POSTIMAGE], kinds[DELETE]
-    bounds = pc.min_max(rows[_COMMIT_TS])
+    bounds = pc.min_max(rows[COMMIT_TS])
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = utc(report.first_commit_ts), utc(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
@@ -126,22 +109,15 @@ def inspect_table(
     if not decoder.facts.zoned_timestamps:
         shifted, is_in_zone = _shifted(table, changed, options)
         findings += shifted
-    return InspectedTable(
-        report=report,
-        partitions=changed[_PARTITION].combine_chunks(),
-        commit_ts=changed[_COMMIT_TS].combine_chunks(),
-        keys=[changed[name].combine_chunks() for name in report.keys if name in changed.column_names],
-        failed=failed,
-        is_in_zone=is_in_zone,
-        findings=findings,
-    )
+    there = [name for name in report.keys if name in changed.column_names]
+    return InspectedTable(report, changed.select([PARTITION, COMMIT_TS, *there]), failed, findings, is_in_zone)
 
 
 def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
     """Return how many changes have the kind, key and commit-ts of another one before them."""
     if not keys:
         return 0
-    return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *keys]).aggregate([]).num_rows)
+    return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, COMMIT_TS, *keys]).aggregate([]).num_rows)
 
 
 def _rewritten(rows: pa.Table, keys: Sequence[str]) -> int:
@@ -152,7 +128,7 @@ def _rewritten(rows: pa.Table, keys: Sequence[str]) -> int:
     if not keys:
         return 0
     is_insert, is_delete = (pc.equal(rows[_CHANGE_TYPE], kind) for kind in (INSERT, DELETE))
-    inserted = pc.if_else(is_insert, rows[_COMMIT_TS], pa.scalar(None, pa.int64()))
+    inserted = pc.if_else(is_insert, rows[COMMIT_TS], pa.scalar(None, pa.int64()))
     columns = [*map(rows.column, keys), rows[_RUN], inserted, is_delete.cast(pa.int32())]
     events = pa.table(columns, names=[*keys, _RUN, "in ", "out "])
     by_run = events.group_by([*keys, _RUN]).aggregate([("in ", "count_distinct"), ("out ", "sum")])
@@ -286,8 +262,8 @@ def _decoded(
         count = len(decoded.change_types)
         columns = {
             _CHANGE_TYPE: decoded.change_types,
-            _PARTITION: pa.repeat(pa.scalar(events.chunk.partition, pa.int32()), count),
-            _COMMIT_TS: decoded.commit_ts.take(decoded.events),
+            PARTITION: pa.repeat(pa.scalar(events.chunk.partition, pa.int32()), count),
+            COMMIT_TS: decoded.commit_ts.take(decoded.events),
             _RUN: pa.repeat(run, count),
         }
         evidence.add_events(events, decoded)
@@ -307,7 +283,7 @@ def _follows(chunk: Chunk, last: Chunk) -> bool:
 def _shifted(table: TableName, rows: pa.Table, options: Options) -> tuple[list[Finding], bool]:
     """Say which TIMESTAMP columns differ from the commit times like time zones, and whether one does not differ."""
     new = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], DELETE))
-    commit_ms = physical_ms_each(new[_COMMIT_TS])
+    commit_ms = physical_ms_each(new[COMMIT_TS])
     shifts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     is_in_zone = False
     for name in new.column_names:

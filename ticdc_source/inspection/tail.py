@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import counted, warn
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
@@ -43,7 +42,6 @@ class Start:
     Attributes:
         back: so many records before the end of each topic partition.
         at_ms: the first record at or after this time, in milliseconds since 1970.
-        earliest: whether at the first record.
     """
 
     back: int = 0
@@ -54,15 +52,9 @@ class Start:
 class Tail(AbstractContextManager["Tail"]):
     """Reads the events of topics, those of each topic partition in order, and all nearly in the order of commits.
 
-    Args:
-        given: the options, as `spark.read.format("ticdc")` takes them, without those that say what is returned.
-
     Attributes:
         binary: the names of the binary columns of each table, as far as messages tell: JSON has base64 of them.
         scanned: the number of records that it has read.
-
-    Raises:
-        OptionError: an option is wrong.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -85,16 +77,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._cluster.close()
 
     def events(self, start: Start, *, follow: bool, pause: Callable[[float], object] = time.sleep) -> Iterator[Event]:
-        """Yield events.
-
-        Args:
-            start: where to start.
-            follow: whether to wait for new records at the end, for ever.
-            pause: waits for some seconds.
-
-        Raises:
-            TiCDCSourceError: as reads do.
-        """
+        """Yield events."""
         positions = self._starts(start)
         end = self._cluster.latest(positions)
         while True:

@@ -50,11 +50,6 @@ _HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+not\s+nu
 def parse_hint_type(text: str, option: str, column: str | None = None) -> pa.DataType:
     """Parse a type of Spark's DDL.
 
-    Args:
-        text: The type, such as `decimal(10,2)`.
-        option: The option that has the type; for error messages.
-        column: The column that the option gives the type, if it names one; for error messages.
-
     Raises:
         OptionError: The text is not a type, or no TiDB column can be read as this type.
     """
@@ -123,12 +118,7 @@ def hint_of(column: str, arrow: pa.DataType) -> str:
 
 
 def string_hint(column: str, *, user_schema: bool = False) -> str:
-    """Return advice for error messages: how to read a column as text, whatever its type is.
-
-    Args:
-        column: its name.
-        user_schema: whether the user gave the schema, where hints have no effect.
-    """
+    """Return advice for error messages: how to read a column as text, whatever its type is."""
     hint = hint_of(column, pa.string())
     if user_schema:
         return f"{hint} in .schema(…) reads its text"

@@ -15,7 +15,7 @@ from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
 from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 
 __all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
@@ -47,35 +47,33 @@ class ClientSettings:
         "isolation.level", parsers.one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
     )
     check_crcs: bool = setting("check.crcs", parsers.boolean, default=True)
-    fetch_min_bytes: int | None = setting("fetch.min.bytes", parsers.whole_number(0))
-    fetch_max_wait_ms: int = setting("fetch.max.wait.ms", parsers.whole_number(0), default=500)
-    fetch_max_bytes: int | None = setting("fetch.max.bytes", parsers.whole_number(1))
+    fetch_min_bytes: int | None = setting("fetch.min.bytes", parsers.int32(0))
+    fetch_max_wait_ms: int = setting("fetch.max.wait.ms", parsers.int32(0), default=500)
+    fetch_max_bytes: int | None = setting("fetch.max.bytes", parsers.int32(1))
     # A client reads one partition at a time. A response is a few chunks, and the client fetches the next one meanwhile.
     # Each response costs kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more memory of a
     # worker than 2 or 3.
-    max_partition_fetch_bytes: int = setting("max.partition.fetch.bytes", parsers.whole_number(1), default=3 << 20)
-    max_poll_records: int | None = setting("max.poll.records", parsers.whole_number(1))
-    request_timeout_ms: int = setting("request.timeout.ms", parsers.whole_number(1), default=30_000)
-    default_api_timeout_ms: int = setting("default.api.timeout.ms", parsers.whole_number(1), default=30_000)
-    bootstrap_timeout_ms: int = setting("bootstrap.timeout.ms", parsers.whole_number(1), default=30_000)
+    max_partition_fetch_bytes: int = setting("max.partition.fetch.bytes", parsers.int32(1), default=3 << 20)
+    max_poll_records: int | None = setting("max.poll.records", parsers.int32(1))
+    request_timeout_ms: int = setting("request.timeout.ms", parsers.int32(1), default=30_000)
+    default_api_timeout_ms: int = setting("default.api.timeout.ms", parsers.int32(1), default=30_000)
+    bootstrap_timeout_ms: int = setting("bootstrap.timeout.ms", parsers.int32(1), default=30_000)
     socket_connection_setup_timeout_ms: int | None = setting(
-        "socket.connection.setup.timeout.ms", parsers.whole_number(1, parsers.LARGEST_LONG)
+        "socket.connection.setup.timeout.ms", parsers.whole_number(1)
     )
     socket_connection_setup_timeout_max_ms: int | None = setting(
-        "socket.connection.setup.timeout.max.ms", parsers.whole_number(1, parsers.LARGEST_LONG)
+        "socket.connection.setup.timeout.max.ms", parsers.whole_number(1)
     )
-    retry_backoff_ms: int | None = setting("retry.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG))
-    reconnect_backoff_ms: int | None = setting("reconnect.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG))
+    retry_backoff_ms: int | None = setting("retry.backoff.ms", parsers.whole_number(0))
+    reconnect_backoff_ms: int | None = setting("reconnect.backoff.ms", parsers.whole_number(0))
     reconnect_backoff_max_ms: int = setting(  # find a restarted broker again soon
-        "reconnect.backoff.max.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=1_000
+        "reconnect.backoff.max.ms", parsers.whole_number(0), default=1_000
     )
-    connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", parsers.whole_number(1, parsers.LARGEST_LONG), default=9 * 60_000
-    )
-    metadata_max_age_ms: int | None = setting("metadata.max.age.ms", parsers.whole_number(1, parsers.LARGEST_LONG))
+    connections_max_idle_ms: int = setting("connections.max.idle.ms", parsers.whole_number(1), default=9 * 60_000)
+    metadata_max_age_ms: int | None = setting("metadata.max.age.ms", parsers.whole_number(1))
     receive_buffer_bytes: int | None = setting("receive.buffer.bytes", parsers.buffer_bytes)
     send_buffer_bytes: int | None = setting("send.buffer.bytes", parsers.buffer_bytes)
-    receive_message_max_bytes: int | None = setting(None, parsers.whole_number(1))
+    receive_message_max_bytes: int | None = setting(None, parsers.int32(1))
     api_version: tuple[int, ...] | None = setting(None, parsers.broker_version)
     proxy_url: Secret | None = setting(None, proxy_url, secret=True)
     security_protocol: SecurityProtocol = setting(
@@ -171,12 +169,7 @@ _GROUP_ID_WARNING = (
 
 
 def client_settings(options: Options, *, driver: bool) -> ClientSettings:
-    """Return the settings of the client.
-
-    Args:
-        options: The options of the read.
-        driver: Whether the client runs on the driver, where it looks up offsets, or on an executor, where it fetches
-            and does not repeat the driver's warnings.
+    """Return the settings of the client, on the driver or on an executor, which does not repeat the warnings.
 
     Raises:
         OptionError: A setting is refused or malformed. No message holds the value of a setting that may be secret.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from ticdc_source.errors import OptionError, nearest, warn
 from ticdc_source.options.kafka_client import SETTINGS_BY_NAME
 from ticdc_source.options.option import Option, Use
-from ticdc_source.options.options import MESSAGES, OPTIONS, Options
+from ticdc_source.options.options import OPTIONS, Options
 
 __all__ = [
     "HIDDEN",
@@ -71,7 +71,7 @@ def applies_to_records(name: str) -> bool:
 def is_of_messages(name: str) -> bool:
     """Return whether an option, in any case, says how messages are parsed, whatever their table."""
     row = _ROWS.get(name.lower())
-    return row is not None and row.scope == MESSAGES
+    return row is not None and row.scope.is_of_messages
 
 
 def refuse_misspelt(given: Iterable[str]) -> None:

@@ -60,11 +60,6 @@ def ranges_between(
 ) -> list[OffsetRange]:
     """Pair resolved starts and ends; return ranges ordered by topic and partition.
 
-    Args:
-        starts: the start of each topic partition.
-        ends: the end of each.
-        hint: what to say behind the error, such as `ranges.time_hint`.
-
     Raises:
         OptionError: A start is greater than its end.
     """

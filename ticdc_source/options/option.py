@@ -75,11 +75,7 @@ class Option:
         return (self.name, _KAFKA + self.field) if self.name.startswith(_KAFKA) else (self.name,)
 
     def value_of(self, text: str, name: str | None = None) -> object:
-        """Return the value that a text stands for.
-
-        Args:
-            text: What was given. No error repeats that of a setting of the client.
-            name: What an error calls the option, if not by its documented name.
+        """Return the value that a text stands for; an error calls the option by `name`, if given.
 
         Raises:
             OptionError: The text is not a value of this option.
@@ -100,10 +96,12 @@ class Scope(NamedTuple):
     Attributes:
         uses: Who has them; the others refuse them, or warn that they have no effect.
         outputs: The values of `outputFormat` that they apply to; with the others they are refused.
+        is_of_messages: Whether they say how messages are parsed, whatever their table.
     """
 
     uses: frozenset[Use]
     outputs: tuple[Output, ...] = ALL_OUTPUTS
+    is_of_messages: bool = False
 
     def option(
         self, name: str, parse: Callable[[str], Value], meaning: str, *, default: str, only: OneKind | None = None
@@ -139,11 +137,7 @@ def setting(
 ) -> Value | None:
     """Declare a setting of the client as a field, whose name is kafka-python's.
 
-    Args:
-        java: Java's name without `kafka.`; None if only kafka-python has the setting.
-        parse: Turns text into the value.
-        default: The value if it is not given; None leaves it to the client.
-        secret: Whether the text may be secret.
+    `java` is Java's name without `kafka.`, None if only kafka-python has it. Without a default the client decides.
     """
     row = Option(name="" if java is None else _KAFKA + java, parse=parse, scope=CLIENT, secret=secret)
     return dataclasses.field(default=default, metadata={"option": row})

@@ -14,7 +14,6 @@ from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ticdc_source.errors import nearest
-from ticdc_source.options.secret import Secret
 from ticdc_source.schema.json_text import loads
 
 Word = TypeVar("Word", bound=str)
@@ -26,7 +25,6 @@ LARGEST_INT = (1 << 31) - 1  # of Java, Kafka's messages and Arrow alike
 LARGEST_LONG = (1 << 63) - 1
 
 _INTEGER = re.compile(r"-?[0-9]{1,1000}")  # Python converts no more digits than 4300
-_NO_INTEGER = "Expected a single long value"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DURATION = re.compile(r"([0-9]{1,19})\s*(ms|s|m|min|h|d)?")
 _LONGEST_MS = LARGEST_LONG // 1_000_000  # 292 years: clocks count nanoseconds
@@ -44,11 +42,33 @@ _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
 
 
+class Secret:
+    """A text that `repr`, `str` and formats never show; no dataclass, as `dataclasses.asdict` would show that."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the text, for the code that sends it."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        """Hide the text; `str` and formats use this method too."""
+        return "Secret(***)"
+
+
 class ParseError(ValueError):
     """A text is not a value of its option; printed as what was expected.
 
     Args:
-        expected: what was expected.
         part: the part of the text that `expected` repeats, if it does.
         meant: the word that was probably meant, if there is one.
     """
@@ -64,28 +84,12 @@ class ParseError(ValueError):
         return self.expected + self._hint()
 
     def of(self, option: str, text: str | None) -> str:
-        """Return the sentence for the user.
-
-        Args:
-            option: the name of the option.
-            text: what was given; None if it may be secret.
-        """
+        """Return the sentence for the user; the text that was given is None if it may be secret."""
         got = "" if text is None or text == self.part else f", got '{text}'"
         return f"Option '{option}': {self.expected}{got}{self._hint()}"
 
     def _hint(self) -> str:
         return "" if self.meant is None else f"; did you mean {self.meant}?"
-
-
-class NotPositiveError(ParseError):
-    """A number is below 1."""
-
-    def __init__(self) -> None:
-        super().__init__("must be positive")
-
-    def of(self, option: str, text: str | None) -> str:
-        """Return Spark's sentence."""
-        return f"{option} must be positive, got {text}"
 
 
 def _refuse_if(is_wrong: bool, expected: str) -> None:  # noqa: FBT001 (the condition of an `if`)
@@ -154,33 +158,31 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
 # Numbers
 
 
-def integer(minimum: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are at least `minimum`; the errors are in Spark's words."""
+def whole_number(minimum: int, maximum: int = LARGEST_LONG) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `minimum` to `maximum`."""
 
     def parse(value: str) -> int:
-        if not _INTEGER.fullmatch(value.strip()) or int(value) > LARGEST_LONG:
-            raise ParseError(_NO_INTEGER)
-        number = int(value)
-        if number < minimum:
-            raise NotPositiveError if minimum == 1 else ParseError(f"must be at least {minimum}")
-        return number
+        is_number = _INTEGER.fullmatch(value.strip()) is not None
+        _refuse_if(not is_number or int(value) < minimum, f"expected a whole number, at least {minimum}")
+        _refuse_if(int(value) > maximum, f"expected a whole number, at most {maximum}")
+        return int(value)
 
     return parse
 
 
-def resolved_or_integer(value: str) -> int | Literal["resolved"]:
+def resolved_or_number(value: str) -> int | Literal["resolved"]:
     """Parse `resolved`, or a positive whole number."""
     if value.strip().lower() == "resolved":
         return "resolved"
-    _refuse_if(not _INTEGER.fullmatch(value.strip()), f"{_NO_INTEGER}, or 'resolved'")
-    return integer(1)(value)
+    _refuse_if(not _INTEGER.fullmatch(value.strip()), "expected a whole number, or 'resolved'")
+    return whole_number(1)(value)
 
 
 def time_ms(value: str) -> int:
     """Parse milliseconds since the epoch. The error for a time in ISO 8601 has the right number."""
     if re.fullmatch(r"-?[0-9]+", value.strip()):
-        return integer(0)(value)
-    msg = f"{_NO_INTEGER}: milliseconds since the epoch"
+        return whole_number(0)(value)
+    msg = "expected a whole number: milliseconds since the epoch"
     raise ParseError(msg, meant=_ms_of_iso(value.strip()))
 
 
@@ -199,10 +201,8 @@ def _ms_of_iso(value: str) -> str | None:
 def duration_ms(value: str) -> int:
     """Parse a duration such as 500ms, 30s or 15m; return milliseconds. A bare number is milliseconds."""
     match = _DURATION.fullmatch(value.strip().lower())
-    milliseconds = None if match is None else int(match[1]) * _DURATION_MS[match[2]]
-    if milliseconds is None or milliseconds > _LONGEST_MS:
-        msg = "expected a duration such as 500ms, 30s or 15m"
-        raise ParseError(msg)
+    milliseconds = -1 if match is None else int(match[1]) * _DURATION_MS[match[2]]
+    _refuse_if(not 0 <= milliseconds <= _LONGEST_MS, "expected a duration such as 500ms, 30s or 15m")
     return milliseconds
 
 
@@ -210,9 +210,7 @@ def size_bytes(value: str) -> int:
     """Parse a size such as 512k, 32m or 1g; return bytes. A bare number is bytes."""
     match = _SIZE.fullmatch(value.strip().lower())
     size = 0 if match is None else int(match[1]) * _SIZE_BYTES[match[2]]
-    if match is None or not 0 < size <= LARGEST_LONG:
-        msg = "expected a size such as 512k, 32m or 1g"
-        raise ParseError(msg)
+    _refuse_if(not 0 < size <= LARGEST_LONG, "expected a size such as 512k, 32m or 1g")
     return size
 
 
@@ -288,10 +286,11 @@ def metrics_folder(value: str) -> str:
     """Check the path of a folder, or its URI, which may hold credentials: the error does not repeat it."""
     location = value.strip()
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", location)
-    if not location or (scheme is not None and scheme[1].lower() not in _STORES):
-        got = "none" if scheme is None else f"a URI of '{scheme[1]}:'"
-        msg = f"expected a path, or a URI of {', '.join(f'{each}:' for each in _STORES)}; got {got}"
-        raise ParseError(msg)
+    got = "none" if scheme is None else f"a URI of '{scheme[1]}:'"
+    _refuse_if(
+        not location or (scheme is not None and scheme[1].lower() not in _STORES),
+        f"expected a path, or a URI of {', '.join(f'{each}:' for each in _STORES)}; got {got}",
+    )
     return location
 
 
@@ -318,18 +317,14 @@ def escaped(value: str) -> str:
 
 def delimiter(value: str) -> str:
     """Return a text that is not empty, as `escaped` does."""
-    if not value:
-        msg = "expected a text that is not empty"
-        raise ParseError(msg)
+    _refuse_if(not value, "expected a text that is not empty")
     return escaped(value)
 
 
 def quote(value: str) -> str:
     """Return one character, or none, as `escaped` does."""
     text = escaped(value)
-    if len(text) > 1:
-        msg = "expected one character, or none"
-        raise ParseError(msg)
+    _refuse_if(len(text) > 1, "expected one character, or none")
     return text
 
 
@@ -409,21 +404,14 @@ def _unexpected_json(example: str) -> ParseError:
 # Settings of the Kafka client
 
 
-def whole_number(minimum: int, maximum: int = LARGEST_INT) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `minimum` to `maximum`."""
-
-    def parse(value: str) -> int:
-        is_number = _INTEGER.fullmatch(value.strip()) is not None
-        _refuse_if(not is_number or int(value) < minimum, f"expected a whole number, at least {minimum}")
-        _refuse_if(int(value) > maximum, f"expected a whole number, at most {maximum}")
-        return int(value)
-
-    return parse
+def int32(minimum: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that Java's `int` holds."""
+    return whole_number(minimum, LARGEST_INT)
 
 
 def buffer_bytes(value: str) -> int | None:
     """Parse the size of a socket buffer; return None for Java's -1, which leaves the size to the system."""
-    number = whole_number(-1)(value)
+    number = int32(-1)(value)
     return None if number == -1 else number
 
 
@@ -499,7 +487,7 @@ def user_info(value: str) -> Secret:
 
 
 def secret(value: str) -> Secret:
-    """Return a text that is never shown."""
+    """Parse a secret without the blanks around it."""
     return Secret(value.strip())
 
 

@@ -216,11 +216,6 @@ def by_partition(
 ) -> dict[TopicPartition, Position]:
     """Return what `spec` asks for in each partition.
 
-    Args:
-        spec: Where the read starts or ends.
-        partitions: All partitions of the read.
-        side: Which of the two `spec` is; for error messages.
-
     Raises:
         OptionError: `spec` does not name exactly these partitions.
     """

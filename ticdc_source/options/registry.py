@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ticdc_source.options.options import Options
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import TLSSettings
 
 __all__ = ["RegistrySettings"]
@@ -18,7 +18,6 @@ class RegistrySettings:
 
     Attributes:
         urls: those with Confluent's API, without user and password.
-        user_info: `user:password`, for basic authentication.
         proxy: its URL; None for that of the environment.
         region: that of AWS Glue; None if AWS's own configuration says it.
         endpoint: the URL of AWS Glue; None for that of the region.

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
 from ticdc_source.options.option import made, rows_of, setting
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 
 __all__ = [
     "EndpointLogin",
@@ -83,14 +83,10 @@ class LoginTimes:
     A name here and `sasl_login_` before it is the name of a setting. Kafka has no limit for requests unless one is set.
     """
 
-    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.whole_number(1), default=10_000)
-    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.whole_number(1), default=10_000)
-    retry_backoff_ms: int = setting(
-        "sasl.login.retry.backoff.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=100
-    )
-    retry_backoff_max_ms: int = setting(
-        "sasl.login.retry.backoff.max.ms", parsers.whole_number(0, parsers.LARGEST_LONG), default=10_000
-    )
+    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.int32(1), default=10_000)
+    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.int32(1), default=10_000)
+    retry_backoff_ms: int = setting("sasl.login.retry.backoff.ms", parsers.whole_number(0), default=100)
+    retry_backoff_max_ms: int = setting("sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default=10_000)
 
 
 _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")
@@ -270,11 +266,6 @@ _TLS_ENTRIES = {row.name.removeprefix("kafka."): row for row in rows_of(TLSSetti
 
 def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
     """Return the login that the settings say.
-
-    Args:
-        given: The settings.
-        times: How long to wait for a token.
-        protocol: The security protocol.
 
     Raises:
         OptionError: The settings are not a complete login.

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import each_from_one_frame
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.read import read

@@ -17,7 +17,7 @@ from ticdc_source.kernels.native import refuse_missing
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ColumnContext, ReadContext
 from ticdc_source.pipeline.metadata import Layout

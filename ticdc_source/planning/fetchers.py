@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
@@ -16,7 +15,7 @@ from ticdc_source.protocols import FORMATS, PROTOCOLS
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.choose import source_of
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher, RecordSource
 
 # The most records in a chunk while the protocol is unknown.

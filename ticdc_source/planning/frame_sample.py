@@ -19,7 +19,7 @@ from ticdc_source.kernels.native import warn_of_missing
 from ticdc_source.options.names import applies_to_frames, refuse_misspelt, warn_of_unknown
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import warn_of_implausible_times
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
 from ticdc_source.pipeline.metadata import metadata_columns
 from ticdc_source.pipeline.record_frames import RECORD, record_chunks

@@ -15,7 +15,7 @@ from ticdc_source.errors import DecodeError, OptionError, SchemaError, counted
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.planning.definition_search import DefinitionSearch
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol

@@ -12,8 +12,7 @@ import pyarrow as pa
 from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import TableFilter, parse_table
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition, parse_table
 from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source

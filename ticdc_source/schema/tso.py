@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["duration", "of_ms", "of_time", "physical_ms", "physical_ms_each", "seconds", "utc"]
+__all__ = ["age", "duration", "of_ms", "of_time", "physical_ms", "physical_ms_each", "seconds", "utc"]
 
 _LOGICAL_BITS = 18
 
@@ -39,6 +39,11 @@ def physical_ms_each(column: pa.Int64Array | pa.ChunkedArray) -> pa.Int64Array |
 def seconds(ts: int) -> float:
     """Return the time of a TSO, in seconds since 1970."""
     return physical_ms(ts) / 1000
+
+
+def age(ts: int | None, now: float) -> float | None:
+    """Return how many seconds before `now`, in seconds since 1970, a TSO was: in milliseconds, and never negative."""
+    return None if ts is None else round(max(0.0, now - seconds(ts)), 3)
 
 
 def utc(ts: int | None) -> str | None:

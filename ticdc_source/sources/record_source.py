@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ticdc_source.errors import DataLossError, warn
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.storage.file_format import FileFormat
 from ticdc_source.sources.stream_offsets import OffsetJSON, Offsets, StreamLimits
 

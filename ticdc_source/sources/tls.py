@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_source.errors import AccessRefusedError
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import TLSSettings
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from pyspark.sql import functions as sf
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from_one_frame, warn
 from ticdc_source.options.names import is_of_messages
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import parse_table
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TopicPartition, parse_table
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
 from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
 from ticdc_source.planning.watermarks import Progress

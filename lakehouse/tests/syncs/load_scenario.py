@@ -22,7 +22,7 @@ from ticdc_lakehouse import commits_of, resolved_ts_of
 from ticdc_lakehouse.snapshots.jdbc import snapshot
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.syncs.loading import COMPLETE, LoadProgress, load_tables
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
 
 OWN = ("_sequence", "_is_deleted", "_change", "_committed_at")

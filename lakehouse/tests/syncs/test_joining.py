@@ -19,7 +19,7 @@ from ticdc_lakehouse.syncs.steps import Failed, Loaded
 from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms
 

@@ -27,7 +27,7 @@ from tests.support.registry import registry_options
 from tests.support.storage_sink import StorageSink
 from tests.support.truth import is_true
 from tests.versions.environments import extras, interpreter
-from ticdc_source.options.table_filter import parse_table
+from ticdc_source.options.topics import parse_table
 from ticdc_source.schema.table_name import TableName
 
 KILLS = int(os.environ.get("TICDC_KILLS", "1"))

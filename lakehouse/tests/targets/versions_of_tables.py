@@ -19,7 +19,7 @@ from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_lakehouse.syncs.time_travel import as_of
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.options.table_filter import parse_table
+from ticdc_source.options.topics import parse_table
 
 
 def main(path: str) -> None:

@@ -10,7 +10,7 @@ from tests.tidb.server import TiDB
 from tests.tidb.sql import SAFE_POINT, Session, session
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.options.table_filter import TableFilter
+from ticdc_source.options.topics import TableFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,10 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from tests.inspection.monitoring.test_lag import NOW, ts
 from ticdc_source.inspection.monitoring.progress import Line, ProgressTracker, StreamProgress
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import Counters, metrics_line
+
+NOW = 1_700_000_000.0
+
+
+def ts(seconds: float) -> int:
+    """Return the TSO of a time in seconds since 1970, with a logical part."""
+    return (round(seconds * 1000) << 18) + 7
 
 
 def line(
@@ -85,6 +91,25 @@ def test_a_micro_batch_that_hangs_rises() -> None:
     assert [query.at(NOW + passed).commit_lag for passed in (10, 70)] == [0, 60]
     query.tracker.idle(NOW + 80)
     assert query.at(NOW + 200).commit_lag == 0
+
+
+def test_the_first_change_after_an_idle_time_is_not_late() -> None:
+    """What comes after an idle day is as late as the reader has not looked; before that, what it took counts."""
+    query = Query()
+    query.ran([9], [9], line(0, 0, 9, max_commit_ts=ts(NOW - 86_400)), took=2.5, now=NOW - 3)
+
+    assert [query.at(NOW + passed).commit_lag for passed in (0, 3600)] == [2.5, 2.5]
+    query.ran([9], [10], took=0, now=NOW)
+    assert query.at(NOW).commit_lag == 5.5
+
+
+def test_the_latest_partition_counts() -> None:
+    """A topic partition that falls behind is seen beside one that does not, and one of which nothing is known."""
+    query = Query()
+    lines = [line(0, 0, 9, max_commit_ts=ts(NOW - 500)), line(0, 0, 2, partition=1, max_commit_ts=ts(NOW - 40))]
+    query.ran([9, 2, 0], [9, 9, 9], *lines, took=1, now=NOW)
+
+    assert (query.at(NOW).commit_lag, query.at(NOW).offset_lag) == (40, 16)
 
 
 def test_a_replay_is_never_negative_and_moves_nothing_back() -> None:

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.inspection.monitoring.test_lag import NOW, ts
-from tests.inspection.monitoring.test_progress import Query, line
-from ticdc_source.inspection.monitoring.progress import StreamProgress
-from ticdc_source.inspection.monitoring.prometheus import EXPORTED, ProgressCollector
+from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
+from ticdc_source.inspection.monitoring.progress import EXPORTED, StreamProgress
+from ticdc_source.inspection.monitoring.prometheus import ProgressCollector
 
 prometheus_client = pytest.importorskip(
     "prometheus_client", reason="prometheus-client is not installed: pip install prometheus-client"
@@ -38,7 +37,7 @@ def time() -> Time:
 def registry(time: Time) -> Any:
     """A registry with the collector."""
     registry = prometheus_client.CollectorRegistry()
-    registry.register(ProgressCollector(time.reports))
+    registry.register(ProgressCollector(time.reports, EXPORTED))
     return registry
 
 

@@ -4,11 +4,10 @@ from collections.abc import Generator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
 from ticdc_source.sources.kafka.client import BrokerFacts, PartitionReader, Topic
 from ticdc_source.sources.kafka.patience import Patience

@@ -23,13 +23,12 @@ from tests.sources.kafka.reading import DEADLINE, fetch
 from tests.support.messages import canal
 from tests.support.record_batches import CODECS, changed, made, next_offset
 from ticdc_source.errors import DataLossError, DecodeError, KafkaUnavailableError, OptionError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, infer_schema, stream_options
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.sources.kafka.batches.record_batches import record_batches
 from ticdc_source.sources.kafka.kafka_python import slicing

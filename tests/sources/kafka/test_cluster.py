@@ -9,11 +9,10 @@ from contextlib import AbstractContextManager, closing, contextmanager
 import pytest
 
 from examples.local_kafka import LocalKafka, LocalKafkaCluster, create_topic, produce
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.options import Options
 from ticdc_source.planning.load import stream_options
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Limit, Patience

@@ -21,12 +21,11 @@ from ticdc_source.errors import (
     KafkaUnavailableError,
     TiCDCSourceError,
 )
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import fetch_settings
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
 from ticdc_source.sources.kafka.client import UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader

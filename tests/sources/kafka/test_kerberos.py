@@ -15,10 +15,10 @@ from examples.local_kafka import create_topic, produce
 from tests.sources.kafka.reading import DEADLINE
 from tests.support.kerberos import PROGRAMS, READER, Realm, kerberos_kafka, program, realm
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 
 pytestmark = [pytest.mark.broker, pytest.mark.long("a KDC and a broker of its own")]

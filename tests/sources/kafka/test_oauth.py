@@ -14,10 +14,10 @@ from tests.sources.kafka.reading import DEADLINE
 from tests.support.secure_kafka import OAuthKafka, oauth_kafka
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 
 pytestmark = pytest.mark.broker

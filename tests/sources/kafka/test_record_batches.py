@@ -32,9 +32,8 @@ from tests.support.record_batches import (
 )
 from tests.support.seeds import each_seed
 from ticdc_source.errors import DecodeError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.pipeline.read import read
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches import cut as cutting
 from ticdc_source.sources.kafka.batches.cut import chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import Fetched, record_batches

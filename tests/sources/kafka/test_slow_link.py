@@ -7,10 +7,10 @@ import pytest
 
 from examples.local_kafka import LocalKafka, create_topic, produce
 from tests.support.proxy import CountingProxy, counted_kafka
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka import KafkaFetcher
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow("a broker of its own behind a slow link")]

@@ -28,7 +28,7 @@ from tests.support.token_server import CLIENT, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.options.secret import Secret
+from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
 from ticdc_source.sources.kafka.kafka_python.consumers import login_settings
 from ticdc_source.sources.kafka.logins import RenewedToken, Token, TokenUnavailableError, fetch_token, token_of

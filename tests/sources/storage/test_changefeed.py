@@ -11,11 +11,11 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from ticdc_source.errors import DataLossError, OptionError, StorageUnavailableError, TiCDCSourceError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.load import batch_options, infer_schema, plan_batch, stream_options
 from ticdc_source.protocols import FORMATS
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
 from ticdc_source.sources.storage.fetch import FileFetcher
 from ticdc_source.sources.storage.file_format import FileSettings, LineCutter

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from ticdc_source.inspection.monitoring.progress import Line, ProgressTracker, StreamProgress
+from ticdc_source.inspection.monitoring.progress import EXPORTED, Line, ProgressTracker, StreamProgress
 from ticdc_source.inspection.monitoring.prometheus import ProgressCollector, Registry
 from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
 
@@ -86,7 +86,7 @@ class ProgressListener(StreamingQueryListener):
         self._said: dict[tuple[str, str | None], tuple[int | None, ...]] = {}  # the errors of each that were reported
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._collector = None if registry is None else ProgressCollector(self.reports)
+        self._collector = None if registry is None else ProgressCollector(self.reports, EXPORTED)
         if registry is not None:
             registry.register(self._collector)
 

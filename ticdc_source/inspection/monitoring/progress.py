@@ -7,32 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from ticdc_source.errors import CheckpointError
+from ticdc_source.inspection.monitoring.prometheus import Exported, Kind
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.tso import seconds
+from ticdc_source.schema.tso import age, seconds
 from ticdc_source.sources.stream_offsets import offsets_of
 
-__all__ = [
-    "Line",
-    "PartitionProgress",
-    "ProgressTracker",
-    "StreamProgress",
-    "commit_lag",
-    "offset_lag",
-    "watermark_lag",
-]
+__all__ = ["EXPORTED", "Line", "ProgressTracker", "StreamProgress"]
 
-# The members that are added up. `destructive_ddl` is inside `events`.
-_ADDED = ("rows", "decode_errors", "dropped")
+# Of a metrics line, beside what is counted.
 _MEMBERS = frozenset({
-    *_ADDED, "batch", "events", "lag", "max_commit_ts", "partition", "start", "table", "topic", "watermark"
+    "batch", "events", "lag", "max_commit_ts", "partition", "start", "table", "topic", "watermark"
 })  # fmt: skip
-_COUNTED = ("decode_errors", "dropped", "destructive_ddl")
 # A micro-batch may be repeated after a restart, and no older one: so long its lines are remembered.
 _REMEMBERED = 2
 
@@ -41,94 +32,8 @@ State: TypeAlias = Literal["running", "ended", "failed"]
 Line: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProgress:
-    """How far a topic partition has been read.
-
-    Attributes:
-        next_offset: the next offset to read; None if it is not known.
-        end: the end of the topic partition; None if it is not known.
-        commit_ts: the largest commit-ts that was read; None without one.
-        watermark: the largest watermark that was read; None without one.
-        up_to_date_at: the last time when nothing was left to read, in seconds since 1970; None for never.
-        delay: how late the reader was when it last found nothing left, in seconds.
-    """
-
-    next_offset: int | None = None
-    end: int | None = None
-    commit_ts: int | None = None
-    watermark: int | None = None
-    up_to_date_at: float | None = None
-    delay: float = 0.0
-
-    @property
-    def left(self) -> int | None:
-        """The number of offsets that are left to read; None if it is not known."""
-        if self.next_offset is None or self.end is None:
-            return None
-        return max(0, self.end - self.next_offset)
-
-    @property
-    def newest_read(self) -> float | None:
-        """The time of the newest change or watermark that was read, or of the last time when nothing was left.
-
-        In seconds since 1970; None if nothing is known.
-        """
-        times = [seconds(ts) for ts in (self.commit_ts, self.watermark) if ts is not None]
-        if self.up_to_date_at is not None:
-            times.append(self.up_to_date_at)
-        return max(times, default=None)
-
-    def noted(self, as_of: float, now: float) -> PartitionProgress:
-        """Return this progress at `now`. If nothing is left, everything up to the time `as_of` has been read."""
-        if self.left != 0:
-            return self
-        return replace(self, up_to_date_at=max(as_of, self.up_to_date_at or as_of), delay=max(0.0, now - as_of))
-
-    def lag(self, now: float, *, is_busy: bool = False) -> float | None:
-        """Return by how many seconds the reader is behind in this partition; None if nothing is known.
-
-        Args:
-            now: the time in seconds since 1970.
-            is_busy: as in `commit_lag`.
-        """
-        if self.left == 0 and not is_busy:
-            return self.delay
-        newest = self.newest_read
-        return None if newest is None else now - newest
-
-
-def offset_lag(partitions: Iterable[PartitionProgress]) -> int | None:
-    """Return how many offsets are left to read in the topic partitions where it is known; None if it is of none."""
-    left = [partition.left for partition in partitions if partition.left is not None]
-    return sum(left) if left else None
-
-
-def commit_lag(partitions: Iterable[PartitionProgress], now: float, *, is_busy: bool = False) -> float | None:
-    """Return by how many seconds a reader is behind Kafka: how old the newest that it has read is, if more is left.
-
-    Where nothing is left, it is the `delay`, so it does not grow while a topic is idle. It is never negative, whatever
-    the clocks say.
-
-    Args:
-        partitions: how far each topic partition has been read; the one that is furthest behind counts.
-        now: the time in seconds since 1970.
-        is_busy: whether the reader is known to be reading: partitions in which nothing is left count too.
-
-    Returns:
-        The seconds; None if of no partition anything is known.
-    """
-    each = [partition.lag(now, is_busy=is_busy) for partition in partitions]
-    lags = [lag for lag in each if lag is not None]
-    return max(0.0, *lags) if lags else None
-
-
-def watermark_lag(resolved_ts: int | None, now: float) -> float | None:
-    """Return how old the resolved ts is, in seconds: never negative, and None without one.
-
-    TiCDC writes watermarks while nothing changes too, so this grows only if TiCDC, Kafka or the reader is late.
-    """
-    return None if resolved_ts is None else max(0.0, now - seconds(resolved_ts))
+def _exported(name: str, kind: Kind, meaning: str) -> Mapping[str, str]:
+    return {"name": name, "kind": kind, "meaning": meaning}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +42,8 @@ class StreamProgress:
 
     Numbers of rows, errors and DDL are totals since the listener first heard of the query. None means not known.
     Without metric files only `rows`, `offset_lag` and, once the query has read everything, `commit_lag` are.
+
+    To add a number for Prometheus, add its field: a counter is a member of the metrics lines with the same name.
 
     Attributes:
         query: the name of the query, or its id if it has none.
@@ -162,15 +69,27 @@ class StreamProgress:
     batch: int | None
     at: float
     state: State
-    rows: int
-    offset_lag: int | None
-    commit_lag: float | None
-    watermark_lag: float | None
+    rows: int = field(metadata=_exported("ticdc_rows_total", "counter", "rows that were read"))
+    offset_lag: int | None = field(
+        metadata=_exported("ticdc_offset_lag_records", "gauge", "records in Kafka that have not been read")
+    )
+    commit_lag: float | None = field(
+        metadata=_exported("ticdc_commit_lag_seconds", "gauge", "by how much the query is behind the changes in Kafka")
+    )
+    watermark_lag: float | None = field(
+        metadata=_exported("ticdc_watermark_lag_seconds", "gauge", "age of the resolved ts")
+    )
     commit_ts: int | None
     resolved_ts: int | None
-    decode_errors: int | None
-    dropped: int | None
-    destructive_ddl: int | None
+    decode_errors: int | None = field(
+        metadata=_exported("ticdc_decode_errors_total", "counter", "records or events that could not be read")
+    )
+    dropped: int | None = field(
+        metadata=_exported("ticdc_dropped_total", "counter", "records or events that were dropped")
+    )
+    destructive_ddl: int | None = field(
+        metadata=_exported("ticdc_destructive_ddl_total", "counter", "DDL events that removed rows, without deletes")
+    )
 
     @property
     def is_up(self) -> bool | None:
@@ -189,6 +108,40 @@ class StreamProgress:
         return f"query {self.query}{table}, {batch}, {self.state}: {shown}"
 
 
+# Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
+EXPORTED = (
+    *(Exported(member=each.name, **each.metadata) for each in fields(StreamProgress) if each.metadata),
+    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
+)
+_COUNTED = tuple(each.member for each in EXPORTED if each.kind == "counter" and each.member != "rows")
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far a topic partition has been read.
+
+    Attributes:
+        up_to_date_at: the last time when nothing was left to read, in seconds since 1970; None for never.
+        delay: how late the reader was when it last found nothing left, in seconds.
+    """
+
+    next_offset: int
+    end: int
+    up_to_date_at: float | None = None
+    delay: float = 0.0
+
+    @property
+    def left(self) -> int:
+        """The number of offsets that are left to read."""
+        return max(0, self.end - self.next_offset)
+
+    def note(self, as_of: float, now: float) -> None:
+        """Note at `now`, if nothing is left, that everything up to the time `as_of` has been read."""
+        if not self.left:
+            self.up_to_date_at = max(as_of, self.up_to_date_at or as_of)
+            self.delay = max(0.0, now - as_of)
+
+
 @dataclass(slots=True)
 class _Table:
     """What the lines say of one table."""
@@ -204,24 +157,14 @@ class _Table:
             self.commits[partition] = max(commit_ts, self.commits.get(partition, commit_ts))
         self.progress = self.progress.after(line["batch"], [(partition, line["watermark"])], None)
         if counts:
-            self.counted.update({name: line[name] for name in _ADDED})
-            self.counted["destructive_ddl"] += line["events"]["destructive_ddl"]
+            self.counted.update({name: {**line["events"], **line}[name] for name in ("rows", *_COUNTED)})
 
 
 class ProgressTracker:
     """Follows one streaming query. The caller has the clock, and reads the metric files.
 
-    Args:
-        query_id: its id.
-        name: its name, if it has one.
-        has_lines: whether its metrics lines are read.
-
     Attributes:
-        query: its name, or its id if it has none.
-        batch: the last micro-batch that has ended; None before the first.
-        state: whether it runs.
         run: which of its runs that is; empty if its start was not heard of.
-        is_busy: whether it is known to be in a micro-batch.
     """
 
     def __init__(self, query_id: str, name: str | None, *, has_lines: bool) -> None:
@@ -233,7 +176,7 @@ class ProgressTracker:
         self.is_busy = False
         self._has_lines = has_lines
         self._input_rows = 0
-        self._partitions: dict[TopicPartition, PartitionProgress] = {}
+        self._partitions: dict[TopicPartition, _Position] = {}
         self._tables: dict[str | None, _Table] = {None: _Table()}
         self._seen: set[tuple[object, ...]] = set()
 
@@ -247,15 +190,9 @@ class ProgressTracker:
         as_of: float,
         now: float,
     ) -> None:
-        """Add a micro-batch that has ended.
+        """Add a micro-batch that has ended, and was planned at `as_of`: what came later is not known.
 
-        Args:
-            batch: its number.
-            rows: the rows that it has read, as Spark counts them.
-            sources: of each source, its end offset and the latest offset, as JSON; only Kafka's form counts.
-            lines: its metrics lines; repeated ones count once.
-            as_of: when it was planned, in seconds since 1970: what came later is not known.
-            now: the time, in seconds since 1970.
+        Of each source there are the end offset and the latest offset, as JSON; only Kafka's form counts.
         """
         self.batch, self.is_busy = batch, False
         self._input_rows += rows
@@ -263,19 +200,19 @@ class ProgressTracker:
         behind = {TopicPartition(line["topic"], line["partition"]): line["lag"] or 0 for line in complete}
         offsets: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
+        positions: dict[TopicPartition, _Position] = {}
         for end_text, latest_text in sources:
             latest = _offsets(latest_text)
             for partition, offset in _offsets(end_text).items():
                 # Before PySpark 4.2 Spark does not say where a topic ends; the planner does.
                 ends[partition] = latest.get(partition, offset + behind.get(partition, 0))
                 offsets[partition] = min(offset, offsets.get(partition, offset))  # of two sources, the slower
-        before = {partition: each.up_to_date_at for partition, each in self._partitions.items()}
-        self._partitions = {
-            partition: PartitionProgress(
-                next_offset=offset, end=ends[partition], up_to_date_at=before.get(partition)
-            ).noted(as_of, now)
-            for partition, offset in offsets.items()
-        }
+        for partition, offset in offsets.items():
+            before = self._partitions.get(partition)
+            position = _Position(offset, ends[partition], None if before is None else before.up_to_date_at)
+            position.note(as_of, now)
+            positions[partition] = position
+        self._partitions = positions
         self._add(complete, counts=True)
         self._seen = {what for what in self._seen if isinstance(what[0], int) and what[0] > batch - _REMEMBERED}
 
@@ -286,10 +223,9 @@ class ProgressTracker:
     def idle(self, now: float) -> None:
         """Note that Spark has found nothing more to read, at a time in seconds since 1970."""
         self.is_busy = False
-        self._partitions = {
-            partition: replace(each, end=each.next_offset).noted(now, now)
-            for partition, each in self._partitions.items()
-        }
+        for position in self._partitions.values():
+            position.end = position.next_offset
+            position.note(now, now)
 
     def reports(self, now: float) -> list[StreamProgress]:
         """Return the progress of each table at a time, in seconds since 1970."""
@@ -317,17 +253,14 @@ class ProgressTracker:
                 self._tables[name] = self._tables.pop(None)
         return self._tables.setdefault(name, _Table())
 
-    def _partitions_of(self, table: _Table) -> Mapping[TopicPartition, PartitionProgress]:
+    def _partitions_of(self, table: _Table) -> Mapping[TopicPartition, _Position]:
         if len(self._tables) == 1:
             return self._partitions
         topics = {partition.topic for partition in table.progress.watermarks}
         return {each: where for each, where in self._partitions.items() if each.topic in topics}
 
     def _report(self, name: str | None, table: _Table, now: float) -> StreamProgress:
-        positions = [
-            replace(each, commit_ts=table.commits.get(partition), watermark=table.progress.watermarks.get(partition))
-            for partition, each in self._partitions_of(table).items()
-        ]
+        left = [position.left for position in self._partitions_of(table).values()]
         runs = self.state == "running"
         return StreamProgress(
             query=self.query,
@@ -337,18 +270,38 @@ class ProgressTracker:
             at=now,
             state=self.state,
             rows=table.counted["rows"] if self._has_lines else self._input_rows,
-            offset_lag=offset_lag(positions),
-            commit_lag=commit_lag(positions, now, is_busy=self.is_busy) if runs else None,
-            watermark_lag=watermark_lag(table.progress.resolved_ts, now) if runs else None,
+            offset_lag=sum(left) if left else None,
+            commit_lag=self._commit_lag(table, now) if runs else None,
+            watermark_lag=age(table.progress.resolved_ts, now) if runs else None,
             commit_ts=max(table.commits.values(), default=None),
             resolved_ts=table.progress.resolved_ts,
             **{each: table.counted[each] if self._has_lines else None for each in _COUNTED},
         )
 
+    def _commit_lag(self, table: _Table, now: float) -> float | None:
+        """Return by how many seconds the query is behind Kafka: how old the newest it has read is, if more is left.
+
+        Where nothing is left, it is the `delay`, so it does not grow while a topic is idle; but while the query is in a
+        micro-batch, such partitions count too. The one that is furthest behind counts. It is never negative.
+        """
+        lags = []
+        for partition, position in self._partitions_of(table).items():
+            if not position.left and not self.is_busy:
+                lags.append(position.delay)
+                continue
+            read = (table.commits.get(partition), table.progress.watermarks.get(partition))
+            times = [seconds(ts) for ts in read if ts is not None]
+            if position.up_to_date_at is not None:
+                times.append(position.up_to_date_at)
+            if times:
+                lags.append(now - max(times))
+        return max(0.0, *lags) if lags else None
+
 
 def _complete(lines: Iterable[Line]) -> list[Line]:
     """Return the lines that have all members which are used here: another release may have written others."""
-    return [line for line in lines if line.keys() >= _MEMBERS]
+    members = _MEMBERS.union(("rows", *_COUNTED))
+    return [line for line in lines if {*line.keys(), *line.get("events", ())} >= members]
 
 
 def _offsets(text: str | None) -> dict[TopicPartition, int]:

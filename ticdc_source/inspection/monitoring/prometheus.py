@@ -1,4 +1,4 @@
-"""The table of Prometheus metrics, computed when Prometheus asks, so lags rise with time."""
+"""Prometheus metrics, computed when Prometheus asks, so lags rise with time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,9 @@ from typing import Any, Literal, Protocol
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["EXPORTED", "Exported", "ProgressCollector", "Registry", "Reported", "served"]
+__all__ = ["Exported", "Kind", "ProgressCollector", "Registry", "served"]
 
 Kind = Literal["counter", "gauge"]
-
-
-class Reported(Protocol):
-    """What is reported of a query and one of its tables; it has the members of the metrics."""
-
-    @property
-    def query(self) -> str:
-        """The name of the query."""
-
-    @property
-    def table(self) -> str | None:
-        """The table, if it is known."""
 
 
 class Registry(Protocol):
@@ -42,10 +30,7 @@ class Exported:
     """A metric of Prometheus.
 
     Attributes:
-        name: its name.
-        kind: its type.
         member: the member of `StreamProgress`, or of what else is reported, that it has.
-        meaning: one line.
     """
 
     name: str
@@ -54,34 +39,17 @@ class Exported:
     meaning: str
 
 
-# Each has the labels `query` and `table`. docs/reference/metrics.md is generated from them.
-EXPORTED = (
-    Exported("ticdc_rows_total", "counter", "rows", "rows that were read"),
-    Exported("ticdc_offset_lag_records", "gauge", "offset_lag", "records in Kafka that have not been read"),
-    Exported("ticdc_commit_lag_seconds", "gauge", "commit_lag", "by how much the query is behind the changes in Kafka"),
-    Exported("ticdc_watermark_lag_seconds", "gauge", "watermark_lag", "age of the resolved ts"),
-    Exported("ticdc_decode_errors_total", "counter", "decode_errors", "records or events that could not be read"),
-    Exported("ticdc_dropped_total", "counter", "dropped", "records or events that were dropped"),
-    Exported(
-        "ticdc_destructive_ddl_total", "counter", "destructive_ddl", "DDL events that removed rows, without deletes"
-    ),
-    Exported("ticdc_query_up", "gauge", "is_up", "1 while the query runs, 0 after it has failed"),
-)
 _LABELS = ("query", "table")
 
 
 class ProgressCollector:
-    """What a Prometheus registry asks.
-
-    Args:
-        reports: returns the progress of all queries at this moment.
-        metrics: the metrics.
+    """What a Prometheus registry asks. Each report has the labels and the members of the metrics.
 
     Raises:
         ImportError: `prometheus-client` is not installed.
     """
 
-    def __init__(self, reports: Callable[[], Iterable[Reported]], metrics: Sequence[Exported] = EXPORTED) -> None:
+    def __init__(self, reports: Callable[[], Iterable[object]], metrics: Sequence[Exported]) -> None:
         from prometheus_client import core  # noqa: PLC0415 (only those who use Prometheus need it)
 
         self._families: Mapping[Kind, Callable[..., object]] = {
@@ -97,23 +65,20 @@ class ProgressCollector:
 
     def collect(self) -> Iterator[object]:
         """Yield each metric, of all queries and tables of which it is known."""
-        reports = list(self._reports())
+        reports = [(report, [value or "" for value in attrgetter(*_LABELS)(report)]) for report in self._reports()]
         for exported in self._metrics:
             family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)
             member = attrgetter(exported.member)
-            for report in reports:
+            for report, labels in reports:
                 value = member(report)
                 if value is not None:
-                    family.add_metric((report.query, report.table or ""), float(value))  # type: ignore[attr-defined]
+                    family.add_metric(labels, float(value))  # type: ignore[attr-defined]
             yield family
 
 
 @contextmanager
 def served(port: int) -> Iterator[Registry]:
     """Serve a registry over HTTP while the block runs.
-
-    Args:
-        port: the port; 0 for any that is free.
 
     Raises:
         OptionError: `prometheus-client` is not installed, or the port is taken.

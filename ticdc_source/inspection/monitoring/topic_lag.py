@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from ticdc_source.inspection.monitoring.checkpoints import committed_in_checkpoint
-from ticdc_source.inspection.monitoring.progress import watermark_lag
+import pyarrow as pa
+from pyarrow import fs
+
+from ticdc_source.errors import CheckpointError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.fetchers import driver_fetcher
@@ -18,11 +21,13 @@ from ticdc_source.planning.resolved_ts import holds_no_larger_watermark, windows
 from ticdc_source.protocols import decoder_of, recognized
 from ticdc_source.protocols.base import Decoder, commit_versions_of, splits_of
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.tso import of_ms, utc
+from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.tso import age, of_ms, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
+from ticdc_source.sources.stream_offsets import offsets_of
 
-__all__ = ["LagReport", "LagWatch", "PartitionLag", "Reader"]
+__all__ = ["LagReport", "LagWatch", "PartitionLag", "Reader", "committed_in_checkpoint"]
 
 _FIRST_WINDOW = 64  # offsets to read first, from the end
 _ENOUGH = 4096  # records that are read back for a larger watermark than the one that was found
@@ -101,9 +106,6 @@ class LagReport:
     """One look.
 
     Attributes:
-        time: when, in ISO 8601, UTC.
-        protocol: the protocol of the messages; None if there are none.
-        partitions: the topic partitions.
         other_protocol: which protocol messages seem to have that the one of the options cannot read; None if there are
             none.
         no_position: why no topic partition has a position of the reader that was asked for; None if one has.
@@ -142,12 +144,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
     """Looks at topics again and again, on the same connections. After the first look, only new records are read.
 
     Args:
-        given: the options, as `spark.read.format("ticdc")` takes them.
-        reader: whose offsets are compared.
         now: the clock that lags refer to, in seconds since the epoch.
-
-    Raises:
-        OptionError: an option is wrong.
     """
 
     def __init__(
@@ -185,7 +182,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             lag = PartitionLag(topic=key.topic, partition=key.partition, start=offset_range.start, end=offset_range.end)
             lag.last_commit_ts, lag.watermark = newest.commit_ts, newest.watermark
             lag.last_time, lag.watermark_time = utc(newest.commit_ts), utc(newest.watermark)
-            lag.age_s, lag.watermark_lag_s = _seconds(newest.commit_ts, now), _seconds(newest.watermark, now)
+            lag.age_s, lag.watermark_lag_s = age(newest.commit_ts, now), age(newest.watermark, now)
             if key in positions:
                 self._add_reader(lag, offset_range, positions[key], now)
             report.partitions.append(lag)
@@ -260,7 +257,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             committed += _commits_of(chunk, self._decoder)
             arrived += [stamp for stamp in chunk.timestamps if stamp >= 0]
         if committed:
-            return _seconds(min(committed), now)
+            return age(min(committed), now)
         return round(max(0.0, now - min(arrived) / 1000), 3) if arrived else None
 
 
@@ -297,6 +294,70 @@ def _largest(*numbers: int | None) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-def _seconds(commit_ts: int | None, now: float) -> float | None:
-    lag = watermark_lag(commit_ts, now)
-    return None if lag is None else round(lag, 3)
+def committed_in_checkpoint(location: str, topics: Collection[str]) -> dict[TopicPartition, int]:
+    """Return the offsets up to which a stream has written its output; empty before its first micro-batch.
+
+    They are those of the newest file in `offsets` that is also in `commits` (Spark's OffsetSeqLog and CommitLog): a
+    micro-batch without its file in `commits` may have to be repeated. The location is a path, or a URI that pyarrow
+    knows. Sources of the same stream that read none of the topics are left out.
+
+    Raises:
+        CheckpointError: it cannot be read, it is no checkpoint, or no source of it reads one of the topics.
+    """
+    try:
+        system, folder = _opened(location)
+        offsets = _batches(system, f"{folder}/offsets")
+        newest = max(offsets & _batches(system, f"{folder}/commits"), default=None)
+        if newest is None:
+            return {}
+        with system.open_input_stream(f"{folder}/offsets/{newest}") as file:
+            lines = file.read().decode().splitlines()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        msg = f"The checkpoint {location} cannot be read: {error}"
+        raise CheckpointError(msg) from None
+    sources = [offsets for offsets in _sources(lines) if any(key.topic in topics for key in offsets)]
+    if not sources:
+        msg = f"No source of the checkpoint {location} reads {', '.join(sorted(topics))}"
+        raise CheckpointError(msg)
+    return sources[0]
+
+
+def _opened(location: str) -> tuple[fs.FileSystem, str]:
+    if "://" in location or location.startswith("file:"):
+        system, folder = fs.FileSystem.from_uri(location)
+    else:
+        system, folder = fs.LocalFileSystem(), str(Path(location).resolve())
+    if not _has_offsets(system, folder):
+        inner = sorted(
+            item.base_name
+            for item in system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+            if item.type == fs.FileType.Directory and _has_offsets(system, item.path)
+        )
+        meant = ", ".join(f"{location.rstrip('/')}/{name}" for name in inner)
+        hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give that of the stream" if inner else ""
+        if system.get_file_info(folder).type == fs.FileType.NotFound:
+            msg = "there is no such folder"
+        else:
+            msg = f"it has no folder 'offsets', as the checkpointLocation of a stream has{hint}"
+        raise ValueError(msg)
+    return system, folder.rstrip("/")
+
+
+def _has_offsets(system: fs.FileSystem, folder: str) -> bool:
+    return bool(system.get_file_info(f"{folder}/offsets").type == fs.FileType.Directory)
+
+
+def _batches(system: fs.FileSystem, folder: str) -> set[int]:
+    """Return the numbers of the micro-batches with a file in a folder. Other files are temporary, or checksums."""
+    files = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return {int(file.base_name) for file in files if file.base_name.isdigit()}
+
+
+def _sources(lines: list[str]) -> Iterator[dict[TopicPartition, int]]:
+    """Yield the offsets of each source that has offsets of Kafka: line 1 is the version, line 2 is Spark's."""
+    for line in lines[2:]:
+        try:
+            yield offsets_of(loads(line))
+        # "-": the source has no offset yet; or it is another kind of source
+        except (ValueError, CheckpointError):
+            continue

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ticdc_source.errors import KafkaUnavailableError, TiCDCSourceError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 __all__ = [

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ticdc_source.errors import Address, DecodeError, KafkaUnavailableError, TiCDCSourceError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import EARLIEST, LATEST
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches.cut import between
 from ticdc_source.sources.kafka.client import (
     Client,

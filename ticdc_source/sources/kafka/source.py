@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner

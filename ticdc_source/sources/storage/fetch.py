@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from ticdc_source.errors import DataLossError, warn
 from ticdc_source.kernels.arrays import Binaries
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.tso import physical_ms
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher
 from ticdc_source.sources.storage.changefeed import CHECKPOINT
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from ticdc_source.errors import warn
 from ticdc_source.options.offsets import OffsetRange, to_json_dict
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed, Look
 from ticdc_source.sources.storage.paths import directory_of, index_of, is_schema_file, order_of

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from ticdc_source.errors import OptionError, SchemaError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.table_filter import TableFilter
-from ticdc_source.options.topics import TopicPartition
+from ticdc_source.options.topics import TableFilter, TopicPartition
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.storage.changefeed import CHECKPOINT, Changefeed
 from ticdc_source.sources.storage.fetch import FileFetcher

@@ -12,8 +12,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
-from ticdc_source.options.fetching import FetchSettings
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches.decompress import Decompressed
 from ticdc_source.sources.kafka.batches.one_by_one import check_offset, cut_records, offset_of
 from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, Fetched, RecordBatch, visible

@@ -26,11 +26,11 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from kafka.protocol.metadata import MetadataRequest
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.ranges import LATEST
 from ticdc_source.options.topics import TopicPartition, listed
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times

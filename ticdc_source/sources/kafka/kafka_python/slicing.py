@@ -18,10 +18,9 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.record.legacy_records import LegacyRecordBatch
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.options.fetching import FetchSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches.cut import chunks_of
 from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction, Fetched, LegacyRecord, record_batches
 from ticdc_source.sources.kafka.kafka_python import library
