@@ -15,18 +15,6 @@ from ticdc_source.kernels.numbers import as_text, require, text_cells, text_wire
 from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire
 from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
-__all__ = [
-    "DATETIME_TEXT",
-    "DATE_TEXT",
-    "TIMESTAMP_TEXT",
-    "TIME_TEXT",
-    "date_text",
-    "dates_of_text",
-    "datetime_text",
-    "text_of",
-    "time_text",
-]
-
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[+-]\d{2}:\d{2})?)?")
 _TIME = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 _FIRST_DAY = {

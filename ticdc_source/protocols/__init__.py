@@ -10,7 +10,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.names import renamed_tables
+from ticdc_source.protocols.avro.row_schema import renamed_tables
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
@@ -101,10 +101,6 @@ def recognized(key: bytes | None, value: bytes | None) -> str | None:
 
 def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> str | None:
     """Detect the protocol by the first bytes of records.
-
-    Args:
-        chunks: the records.
-        skips_unknown: whether records that look like no known format say nothing, as an empty value does.
 
     Returns:
         The protocol's name; None if no record says it.

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from ticdc_source.options.registry import RegistrySettings
     from ticdc_source.sources.storage.file_format import FileFormat
 
-__all__ = [
-    "ORIGIN",
-    "Decoded",
-    "Decoder",
-    "Learned",
-    "LearnedPrefixes",
-    "LearnedTable",
-    "ProtocolFacts",
-    "commit_versions_of",
-    "splits_of",
-]
 
 Kept = TypeVar("Kept")
 
@@ -138,25 +127,6 @@ class LearnedTable:
         return kept
 
 
-@dataclass(slots=True)
-class LearnedPrefixes:
-    """What row messages begin with.
-
-    Attributes:
-        tables: the table by prefix.
-        shortest: the length of the shortest prefix in bytes, 0 if there is none.
-        native: whether the native path compares prefixes, if it is there.
-        kept: the prefixes in native code, None if there are none.
-        numbers: the number that a table has there.
-    """
-
-    tables: dict[bytes, TableName] = field(default_factory=dict)
-    shortest: int = 0
-    native: bool = True
-    kept: Prefixes | None = None
-    numbers: dict[TableName, int] = field(default_factory=dict)
-
-
 class Learned:
     """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
 
@@ -165,7 +135,9 @@ class Learned:
         definitions: the versions of tables that are known before the read.
 
     Attributes:
-        prefixes: what row messages begin with.
+        native: whether the native path may tell tables apart, if it is there.
+        prefixes: what row messages begin with, in native code; None if nothing was learned there.
+        numbers: the number that a table has there.
         definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
         search: looks elsewhere for a version that is not among them, and returns all that it has found; None if there
             is nowhere to look.
@@ -173,10 +145,12 @@ class Learned:
             returns that; None if there is nowhere to look.
     """
 
-    __slots__ = ("_last", "_tables", "definitions", "prefixes", "previous", "search")
+    __slots__ = ("_last", "_tables", "definitions", "native", "numbers", "prefixes", "previous", "search")
 
     def __init__(self, *, native: bool = True, definitions: Definitions | None = None) -> None:
-        self.prefixes = LearnedPrefixes(native=native)
+        self.native = native
+        self.prefixes: Prefixes | None = None
+        self.numbers: dict[TableName, int] = {}
         self.definitions: Definitions = dict(definitions or {})
         self.search: Callable[[TableName, int], Definitions] | None = None
         self.previous: Callable[[TableName, Place, int], int | None] | None = None

@@ -14,9 +14,6 @@ from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Corrupt", "EventKey", "Split", "TableEvents", "WatermarkEvent", "merged"]
-
-
 # What splitting learned of one event, for the decoder of the same protocol alone: for some, the parsed JSON of its key.
 EventKey: TypeAlias = Any
 
@@ -27,7 +24,6 @@ class TableEvents:
 
     Attributes:
         chunk: the records that hold the events.
-        table: the table.
         positions: the position of each event's record in the chunk; a range if each record is one of these events.
         indexes: the index of each event in its message, from 0.
         payloads: the bytes of each event; `Binaries` if each is the whole value of a record.
@@ -42,7 +38,6 @@ class TableEvents:
     event_keys: Sequence[EventKey] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.payloads)
 
     @classmethod
@@ -57,30 +52,16 @@ class TableEvents:
 
     def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
         """Append one event."""
-        positions, payloads, event_keys = self._lists()
-        positions.append(position)
-        self.indexes.append(index)
-        payloads.append(payload)
-        event_keys.append(event_key)
-
-    def extend(self, position: int, payloads: Sequence[bytes], event_keys: Sequence[EventKey]) -> None:
-        """Append all events of one record."""
-        count = len(payloads)
-        own_positions, own_payloads, own_keys = self._lists()
-        own_positions += [position] * count
-        self.indexes += range(count)
-        own_payloads += payloads
-        own_keys += event_keys
-
-    def _lists(self) -> tuple[list[int], list[bytes], list[EventKey]]:
-        """Return positions, payloads and event keys as lists, and keep them as lists from now on."""
         if not isinstance(self.event_keys, list):
             self.event_keys = list(self.event_keys)
         if isinstance(self.positions, range):
             self.positions = list(self.positions)
         if isinstance(self.payloads, Binaries):
             self.payloads = list(self.payloads)
-        return self.positions, self.payloads, self.event_keys
+        self.positions.append(position)
+        self.indexes.append(index)
+        self.payloads.append(payload)
+        self.event_keys.append(event_key)
 
     def picked(self, wanted: Sequence[int]) -> TableEvents:
         """Return the events at some rising indexes among these."""

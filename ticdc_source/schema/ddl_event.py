@@ -9,9 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ticdc_source.schema.table_name import TableName
 
-__all__ = ["START", "DDLEvent", "Moment", "TableChanges"]
-
-
 _BEHIND = 1 << 31  # every partition
 
 
@@ -22,7 +19,6 @@ class Moment(NamedTuple):
     schema before it (docs/wire.md, item 31). Where a time stands for the commit-ts, the place decides.
 
     Attributes:
-        commit_ts: the commit-ts.
         partition, offset: the place.
     """
 

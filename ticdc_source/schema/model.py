@@ -15,35 +15,6 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types, parse_type
 
-__all__ = [
-    "COMMENT",
-    "DEFINITIONS",
-    "FIELD_METADATA",
-    "KEY",
-    "MYSQL_TYPE",
-    "NO_FACTS",
-    "PROTOCOL",
-    "TABLE",
-    "UNDECIDED",
-    "UNSTATED_PRECISION",
-    "VERSIONS",
-    "Column",
-    "ColumnFacts",
-    "Definitions",
-    "Key",
-    "ReadField",
-    "TableSchema",
-    "TypeVersions",
-    "check_names",
-    "definitions_as_json",
-    "definitions_of_json",
-    "handle_key",
-    "merge_schemas",
-    "versions_as_json",
-    "versions_of_json",
-    "without_key",
-]
-
 # Keys of the field metadata in the inferred schema. Spark hands the schema back to the reader, so what the driver has
 # inferred (labels, precision, the table, the protocol) reaches the workers this way.
 MYSQL_TYPE = "ticdc.mysql_type"

@@ -1,11 +1,12 @@
 """A schema of the registry → the table, its columns, and which fields are TiCDC's own.
 
-Source: pingcap/ticdc pkg/sink/codec/avro/arvo.go, `value2AvroSchema`, `columnToAvroSchema` (docs/wire.md, items 122
-to 124).
+TiCDC sanitizes names for Avro; `tableDDL` has the original ones. Source: pingcap/ticdc pkg/sink/codec/avro/arvo.go,
+`value2AvroSchema`, `columnToAvroSchema` (docs/wire.md, items 122 to 124).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,15 +14,101 @@ from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro.names import original_columns, original_table
 from ticdc_source.protocols.images import Row
-from ticdc_source.protocols.registry_framing import AvroSchema, schema_of
+from ticdc_source.protocols.registry_framing import AvroSchema, labels_of, schema_of, type_of_field
+from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column, ColumnFacts
+from ticdc_source.schema.mysql_ddl.statements import Create
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.schema.types import TYPES, ColumnType, parse_type
 from ticdc_source.sources.registries.lookup import SchemaId
 
-__all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of"]
+_REPLACED = re.compile("[^A-Za-z0-9_]")
+
+
+def sanitized(name: str) -> str:
+    """Return a name as TiCDC sanitizes it."""
+    replaced = _REPLACED.sub("_", name)
+    return f"_{replaced}" if replaced[:1].isdigit() else replaced
+
+
+def original_table(table: TableName, table_ddl: str | None) -> TableName:
+    """Return the original name of a table.
+
+    It is the sanitized name if `tableDDL` declares no table, or several, that have it.
+    """
+    declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
+    if len(declared) != 1:
+        return table
+    (original,) = declared
+    return TableName(
+        _original(table.database, original.database) if original.database else table.database,
+        _original(table.table, original.table),
+    )
+
+
+def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | None) -> dict[str, str]:
+    """Map the sanitized names of columns to the original ones, where they differ and are not ambiguous."""
+    by_name: dict[str, list[str]] = {}
+    place = sanitized(table.database).lower(), sanitized(table.table).lower()
+    if len(_declared(place, table_ddl)) > 1:
+        return {}  # the columns may be those of another table
+    for original in column_order(table, table_ddl):
+        by_name.setdefault(sanitized(original).lower(), []).append(original)
+    declared = {name: by_name.get(name.lower(), []) for name in columns}
+    return {
+        name: _original(name, originals[0])
+        for name, originals in declared.items()
+        if len(originals) == 1 and originals[0] != name.lower()
+    }
+
+
+def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
+    """Return the original names of a table's columns, in lower case and in the order of the table.
+
+    There are none if `tableDDL` does not declare the table.
+    """
+    for name, created in _tables(table_ddl).items():
+        if name.table.lower() == table.table.lower() and name.database.lower() in ("", table.database.lower()):
+            return tuple(created.columns)
+    return ()
+
+
+def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
+    """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
+    originals = {
+        TableName(sanitized(name.database), sanitized(name.table)): name
+        for name in _tables(table_ddl)
+        if len(_declared((sanitized(name.database).lower(), sanitized(name.table).lower()), table_ddl)) == 1
+    }
+    return {short: name for short, name in originals.items() if short != name}
+
+
+def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
+    """Return the tables with a sanitized name, which is in lower case. `tableDDL` may name no database."""
+    by_name = _by_sanitized_name(table_ddl)
+    return by_name.get(sanitized_name) or by_name.get(("", sanitized_name[1])) or frozenset()
+
+
+def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
+    return declared_tables(table_ddl) if table_ddl else {}
+
+
+@lru_cache(maxsize=64)
+def _by_sanitized_name(table_ddl: str | None) -> Mapping[tuple[str, str], frozenset[TableName]]:
+    """Return the tables that `tableDDL` declares by their sanitized names, in lower case."""
+    by_name: dict[tuple[str, str], frozenset[TableName]] = {}
+    for name in _tables(table_ddl):
+        place = sanitized(name.database).lower(), sanitized(name.table).lower()
+        by_name[place] = by_name.get(place, frozenset()) | {name}
+    return by_name
+
+
+def _original(name: str, declared: str) -> str:
+    """Restore the characters that TiCDC replaced. The others keep the case of the sanitized name."""
+    kept = name[-len(declared) :]  # without the `_` before a leading digit
+    return "".join(old if _REPLACED.match(old) else new for old, new in zip(declared, kept, strict=True))
+
 
 OP, COMMIT_TS, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
 CHECKSUM, CORRUPTED = "_tidb_row_level_checksum", "_tidb_corrupted"
@@ -36,27 +123,8 @@ _OWN = {
     "_tidb_checksum_version": "int",
 }
 
-# What `tidb_type` says → the MySQL type, and whether messages leave open which one of its family it is.
-_TYPES: Mapping[str, tuple[str, bool]] = {
-    "INT": ("int", True),
-    "BIGINT": ("bigint", False),
-    "FLOAT": ("float", False),
-    "DOUBLE": ("double", False),
-    "DECIMAL": ("decimal", False),
-    "BIT": ("bit", False),
-    "TEXT": ("text", True),
-    "BLOB": ("blob", True),
-    "ENUM": ("enum", False),
-    "SET": ("set", False),
-    "DATE": ("date", False),
-    "DATETIME": ("datetime", False),
-    "TIMESTAMP": ("timestamp", False),
-    "TIME": ("time", False),
-    "YEAR": ("year", False),
-    "JSON": ("json", False),
-    "TiDBVECTORFloat32": ("vector", False),
-}
-_UNSIGNED = " UNSIGNED"
+# Messages leave open which integer, text or binary type it is; `tidb_type` has one word for each of these families.
+_VAGUE = frozenset({"int", "text", "blob"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +132,6 @@ class RowSchema:
     """What the schema of a key or a value says.
 
     Attributes:
-        schema: the schema.
-        table: the table.
         columns: the columns, in the order of the fields.
         own: the names of TiCDC's own fields.
         renamed: the names of columns by those of their fields, where they differ.
@@ -86,11 +152,6 @@ class RowSchema:
 @lru_cache(maxsize=4096)
 def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: str | None = None) -> RowSchema:
     """Return what the schema says that an id names.
-
-    Args:
-        settings: where the schema is.
-        schema_id: the id.
-        table_ddl: the option `tableDDL`, which may know names that Avro cannot spell.
 
     Raises:
         DecodeError: the registry has no such schema, or TiCDC did not make it.
@@ -125,17 +186,17 @@ def _is_own(field: Mapping[str, Any]) -> bool:
 
 
 def _column(field: Mapping[str, Any]) -> Column:
-    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    (type_,) = [each for each in branches if each != "null"]
+    type_ = type_of_field(field)
     parameters = type_["connect.parameters"]
-    said = parameters["tidb_type"]
-    name, is_vague = _TYPES[said.removesuffix(_UNSIGNED)]
+    said = parse_type(parameters["tidb_type"])
+    if said.name not in TYPES:
+        raise KeyError(said.name)
     return Column(
         field["name"],
-        _exact(ColumnType(name, unsigned=said.endswith(_UNSIGNED)), type_, parameters),
+        _exact(said, type_, parameters),
         wire=type_["type"],
-        vague=is_vague,
-        facts=ColumnFacts(nullable="null" in branches),
+        vague=said.name in _VAGUE,
+        facts=ColumnFacts(nullable="null" in field["type"]),
     )
 
 
@@ -151,21 +212,6 @@ def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, 
         case "bit":
             return ColumnType("bit", length=int(parameters["length"]))
         case "enum" | "set":
-            return ColumnType(type_.name, labels=_labels(parameters["allowed"]))
+            return ColumnType(type_.name, labels=labels_of(parameters["allowed"]))
         case _:
             return type_
-
-
-def _labels(allowed: str) -> tuple[str, ...]:
-    r"""Return the labels, of which commas are written `\,` (docs/wire.md, item 123)."""
-    labels, label, escaped = [], "", False
-    for character in allowed:
-        if character == "," and not escaped:
-            labels.append(label)
-            label = ""
-        elif character == "," and escaped:
-            label = f"{label[:-1]},"
-        else:
-            label += character
-        escaped = character == "\\"
-    return (*labels, label)

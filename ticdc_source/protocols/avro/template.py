@@ -25,8 +25,6 @@ from ticdc_source.kernels.contract import (
 from ticdc_source.protocols.avro.row_schema import BEFORE, COMMIT_TS, OP, RowSchema
 from ticdc_source.protocols.templates import MOST_TSO, Template
 
-__all__ = ["template_of"]
-
 _TYPES = {
     "boolean": AvroType.BOOLEAN,
     "int": AvroType.LONG,
@@ -44,12 +42,7 @@ _OPERATION = Branch(
 
 
 def template_of(header: bytes, schema: RowSchema) -> Template | None:
-    """Return the template of the rows with a schema; None if TiCDC does not write such a schema.
-
-    Args:
-        header: the bytes with the id of the schema.
-        schema: the schema.
-    """
+    """Return the template of the rows with a schema; None if TiCDC does not write such a schema."""
     fields: Sequence[Mapping[str, Any]] = schema.schema.declared["fields"]
     count = len(schema.columns)
     row = [_field(field["type"]) for field in fields[:count]]

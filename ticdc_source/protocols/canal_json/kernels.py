@@ -10,11 +10,8 @@ import pyarrow.compute as pc
 
 from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.contract import PlainCast
-from ticdc_source.kernels.text import TEXT_KERNELS
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.schema.types import BINARIES, ColumnType
-
-__all__ = ["EXACT_FLOAT_TEXT", "KERNELS"]
 
 
 def _latin1(cell: str) -> bytes:
@@ -66,4 +63,4 @@ EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
 LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
 
-KERNELS: dict[str, Wire] = {**TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}
+KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}

@@ -27,8 +27,6 @@ from ticdc_source.kernels.contract import (
 )
 from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
 
-__all__ = ["template_of"]
-
 # From the start to the type. The type and two times follow.
 _HEAD = (
     rb'(\{"id":(?:0|[1-9]\d*),"database":"[^"\\]*","table":"[^"\\]*","pkNames":(?:null|\[[^\]]*\]),'
@@ -41,13 +39,9 @@ _MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined b
 
 
 def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, placed: bool) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
+    """Return the template of a message that was parsed, given its columns; None if TiCDC writes no such messages.
 
-    Args:
-        payload: the message.
-        names: the columns of its row.
-        fixed_codes: whether another `sqlType` of one column may change what the other columns are.
-        placed: whether it lacks a commit-ts.
+    With `fixed_codes`, another `sqlType` of one column may change what the others are; `placed` is as in `Decoded`.
     """
     match = _MESSAGE.match(payload)
     if match is None:

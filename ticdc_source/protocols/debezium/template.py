@@ -26,8 +26,6 @@ from ticdc_source.kernels.contract import (
 )
 from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
 
-__all__ = ["template_of"]
-
 # From the start to the op, without a backslash: texts end at the next quote.
 _HEAD = re.compile(
     rb'(\{"payload":\{"source":\{[^{}\\]*"ts_ms":)([1-9]\d*)(,[^{}\\]*"commit_ts":)([1-9]\d*)((?:,"start_ts":)?)([1-9]\d*)?'
@@ -49,13 +47,7 @@ _CHANGE = Branch(
 
 
 def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
-
-    Args:
-        value: the message.
-        names: the columns of its row.
-        cluster_id: its cluster id.
-    """
+    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
     match = _HEAD.match(value)
     if match is None:
         return None

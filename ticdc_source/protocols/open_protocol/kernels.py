@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ticdc_source.kernels import numbers, strings, temporal
+from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.wire import Wire, text_bytes
-from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS
-
-__all__ = ["KERNELS", "QUOTED_BINARY", "unquoted"]
+from ticdc_source.schema.types import INTEGERS, TEXTS
 
 _ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
 _LETTERS = {
@@ -42,24 +40,17 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 QUOTED_BINARY = strings.binary_wire(unquoted)
 
 KERNELS: dict[str, Wire] = {
+    **strings.TEXT_KERNELS,
     **dict.fromkeys(INTEGERS, numbers.INTEGER_NUMBER),
-    "decimal": numbers.DECIMAL_TEXT,
     "year": numbers.YEAR_NUMBER,
     "float": numbers.FLOAT_NUMBER,
     "double": numbers.FLOAT_NUMBER,
     "bit": numbers.BIT_NUMBER,
-    "date": temporal.DATE_TEXT,
-    "datetime": temporal.DATETIME_TEXT,
-    "timestamp": temporal.TIMESTAMP_TEXT,
-    "time": temporal.TIME_TEXT,
     **dict.fromkeys(TEXTS, strings.BASE64_TEXT),
     "char": strings.TEXT,
     "varchar": strings.TEXT,
-    **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
     "binary": QUOTED_BINARY,
     "varbinary": QUOTED_BINARY,
     "enum": strings.ENUM_NUMBER,
     "set": strings.SET_NUMBER,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
 }

@@ -24,8 +24,6 @@ from ticdc_source.kernels.contract import (
 )
 from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
 
-__all__ = ["template_of"]
-
 _MESSAGE = re.compile(
     rb'(\{"version":1,"database":"[^"\\]*","table":"[^"\\]*",)((?:"tableID":[1-9]\d*,)?)"type":"(?:INSERT|UPDATE|DELETE)",'
     rb'"commitTs":[1-9]\d*,((?:"startTs":[1-9]\d*,)?)"buildTs":[1-9]\d*,"schemaVersion":([1-9]\d*),'
@@ -53,12 +51,7 @@ _CHECKSUM: tuple[Step, ...] = (
 
 
 def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
-
-    Args:
-        payload: the message.
-        names: the columns of its row.
-    """
+    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
     match = _MESSAGE.match(payload)
     if match is None:
         return None

@@ -34,8 +34,6 @@ from ticdc_source.schema.mysql_ddl.statements import (
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = ["TableHistory", "history_of", "versions_of", "versions_of_tables"]
-
 _log = logging.getLogger(__name__)
 
 
