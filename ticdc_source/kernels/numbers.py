@@ -271,7 +271,8 @@ def _floats_cast(*, text: bool) -> CastOf:
     return lambda type_, _: FloatCast(text, single=type_.arrow == pa.float32())
 
 
-def _bits_cast(*, text: bool) -> CastOf:
+def bits_cast(*, text: bool) -> CastOf:
+    """Return what makes the casts of BIT."""
     return lambda type_, _: BitCast(text) if type_.length == 1 else BitsCast(text)
 
 
@@ -290,9 +291,9 @@ INTEGER_TEXT = text_wire(lambda type_, _: integers_of_text(type_.arrow), _intege
 DECIMAL_TEXT = text_wire(_decimals_of_text, _decimal_cast)
 FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, arrays=pa.float64(), cast=_floats_cast(text=False))
 FLOAT_TEXT = text_wire(_floats(_float_texts), _floats_cast(text=True))
-BIT_NUMBER = bit_wire(lambda cells: require(cells, int), cast=_bits_cast(text=False))
+BIT_NUMBER = bit_wire(lambda cells: require(cells, int), cast=bits_cast(text=False))
 BIT_TEXT = replace(
-    bit_wire(lambda cells: [None if c is None else int(c) for c in require(cells, str)], cast=_bits_cast(text=True)),
+    bit_wire(lambda cells: [None if c is None else int(c) for c in require(cells, str)], cast=bits_cast(text=True)),
     text=as_text,
     number=bit_numbers(integers_of_text),
     text_cast=PlainCast.TEXT,

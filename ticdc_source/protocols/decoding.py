@@ -19,7 +19,7 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.events import TableEvents
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
@@ -28,8 +28,9 @@ from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.ddl import completed, version_at
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType, type_of
+from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileSettings
 
 _2_63 = 1 << 63
@@ -87,6 +88,22 @@ class RowDecoder(Decoder):
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (no large messages)
         """Return 0."""
         return 0
+
+    def _split_each(self, chunk: Chunk, wants: Wants) -> Split:
+        """Split a chunk by a look at each record."""
+        split = Split()
+        for position in range(len(chunk)):
+            try:
+                self._add(split, chunk, position)
+            except MALFORMED as error:
+                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
+                split.corrupt.append(Corrupt(position, 0, failure))
+        split.keep(wants)
+        return split
+
+    def _add(self, split: Split, chunk: Chunk, position: int) -> None:
+        """Add the event of a record to a split, for `_split_each`; it raises what is in `MALFORMED`."""
+        raise NotImplementedError
 
     def describe(
         self,

@@ -28,14 +28,14 @@ from ticdc_source.protocols.avro.row_schema import (
     original_table,
     row_schema_of,
     sanitized,
+    template_of,
 )
-from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
+from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parse, Parsed
-from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
+from ticdc_source.protocols.messages import MALFORMED, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.registry_framing import CONFLUENT_BYTES, GLUE_BYTES, body_of, has_header, is_envelope
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates
@@ -83,18 +83,7 @@ class Avro(RowDecoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Identify the table of a row by the id of its schema."""
-        split = self._of_one_table(chunk, wants)
-        if split is not None:
-            return split
-        split = Split()
-        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            try:
-                self._classify(split, chunk, position, key, value)
-            except MALFORMED as error:
-                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
-                split.corrupt.append(Corrupt(position, 0, failure))
-        split.keep(wants)
-        return split
+        return self._of_one_table(chunk, wants) or self._split_each(chunk, wants)
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
         """Split a chunk of rows of one table, without a look at each; None if there is anything else in it."""
@@ -120,8 +109,8 @@ class Avro(RowDecoder):
         split.tables[table] = TableEvents.of_records(chunk, table, range(len(values)), values)
         return split
 
-    def _classify(self, split: Split, chunk: Chunk, position: int, key: bytes | None, value: bytes | None) -> None:
-        value = value or b""
+    def _add(self, split: Split, chunk: Chunk, position: int) -> None:
+        key, value = chunk.keys[position], chunk.values[position] or b""
         if _has_no_row(value):
             if key is None:
                 split.lost_deletes += 1

@@ -9,7 +9,7 @@ from decimal import Context, Decimal
 import pyarrow as pa
 
 from ticdc_source.kernels import numbers, strings
-from ticdc_source.kernels.contract import BitCast, BitsCast, Cast, PlainCast, UnscaledCast
+from ticdc_source.kernels.contract import Cast, PlainCast, UnscaledCast
 from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.schema.types import BINARIES, INTEGERS, ColumnType
@@ -90,12 +90,8 @@ def _integers_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
     return integer_cast(type_.arrow, text=False) if pa.types.is_integer(type_.arrow) else None
 
 
-def _bits_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
-    return BitCast(text=False) if type_.length == 1 else BitsCast(text=False)
-
-
 _INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
-_BIT = numbers.bit_wire(_unsigned, pa.binary(), _bits_cast)
+_BIT = numbers.bit_wire(_unsigned, pa.binary(), numbers.bits_cast(text=False))
 _BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=lambda _type, _settings: PlainCast.BYTES)
 
 # How integers are written with `avro-bigint-unsigned-handling-mode=string`.

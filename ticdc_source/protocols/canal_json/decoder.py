@@ -6,8 +6,10 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,9 +17,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels import numbers, strings
+from ticdc_source.kernels.contract import PlainCast
+from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, number_after, since_ddl
@@ -44,6 +47,7 @@ from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.schema.types import (
+    BINARIES,
     BINARY_OF,
     INTEGERS,
     MAY_BE_UNSIGNED,
@@ -55,6 +59,59 @@ from ticdc_source.schema.types import (
 )
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
+
+
+def _latin1(cell: str) -> bytes:
+    """Return the bytes that canal-json writes as the text they are in ISO-8859-1 (docs/wire.md, item 16).
+
+    Raises:
+        ValueError: a character is not one of ISO-8859-1.
+    """
+    try:
+        return cell.encode("latin-1")
+    except UnicodeEncodeError:
+        msg = "not binary as canal-json writes it: a character beyond U+00FF"
+        raise ValueError(msg) from None
+
+
+def _latin1_array(text: pa.StringArray) -> pa.Array | None:
+    """Do the same for a whole column: decode all bytes at once, and count the characters of each value."""
+    text = pa.concat_arrays([text])  # its buffers begin with its first value
+    lengths = pc.fill_null(pc.utf8_length(text), 0)
+    ends = pc.cumulative_sum(lengths)
+    first, last = (
+        int.from_bytes(text.buffers()[1][4 * index : 4 * index + 4], sys.byteorder) for index in (0, len(text))
+    )
+    written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
+    if not len(text) or ends[-1].as_py() != len(written):
+        return None
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.Array.from_buffers(
+        pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
+    )
+
+
+def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
+    """Read FLOAT and DOUBLE from the text of another type: a text with more digits than they hold is refused."""
+    read = numbers.FLOAT_TEXT.natural(type_, settings)
+
+    def cast(cells: Cells) -> pa.Array:
+        array = read(cells)
+        for cell, shortest in zip(cells, array.cast(pa.string()).to_pylist(), strict=True):
+            if shortest is not None and Decimal(str(cell)) != Decimal(shortest):
+                msg = f"a {type_} does not hold all of its digits"
+                raise ValueError(msg)
+        return array
+
+    return cast
+
+
+EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
+
+LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
+
+KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}
+
 
 # Files of a storage sink hold one message in a line, always with the TiDB extension (pingcap/ticdc
 # pkg/sink/codec/canal/canal_json_txn_encoder.go). DDL and the checkpoint-ts are in other files; they become the

@@ -20,9 +20,9 @@ from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, 
 from ticdc_source.protocols.debezium.column_types import DECIMAL
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.debezium.kernels import KERNELS
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parse
-from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, readable
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of, type_of_field
 from ticdc_source.protocols.templates import General
 from ticdc_source.schema.table_name import Wants, every_table
@@ -70,30 +70,18 @@ class DebeziumAvro(Debezium):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Parse each message: its table is a text in it."""
-        split = Split()
-        for position, value in enumerate(chunk.values):
-            if not value:
-                split.skipped += 1
-                continue
-            try:
-                add_event(split, chunk, position, value, self._message(value)["payload"])
-            except MALFORMED as error:
-                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
-                split.corrupt.append(Corrupt(position, 0, failure))
-        split.keep(wants)
-        return split
+        return self._split_each(chunk, wants)
+
+    def _add(self, split: Split, chunk: Chunk, position: int) -> None:
+        value = chunk.values[position]
+        if value:
+            add_event(split, chunk, position, value, self._message(value)["payload"])
+        else:
+            split.skipped += 1
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
-        return pa.array([self._origin(payload) for payload in events.payloads], ORIGIN)
-
-    def _origin(self, value: bytes) -> JSONObject | None:
-        try:
-            payload = self._message(value)["payload"]
-            stated = {**payload["source"], "op": payload["op"]}
-            return {name: None if (said := stated.get(name)) is None else readable(said) for name in ORIGIN.names}
-        except MALFORMED:
-            return None
+        return pa.array(map(self._origin, events.payloads), ORIGIN)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Parse the messages."""

@@ -18,7 +18,6 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.strings import BASE64_BINARY
 from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
@@ -156,7 +155,27 @@ class Debezium(JSONDecoder):
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
-        return _origins(events.payloads)
+        array = events.payload_array()
+        members = pc.extract_regex(array, _SOURCE)
+        try:
+            texts = [members.field(field.name).cast(pa.string()) for field in _FIELDS]
+        except pa.ArrowInvalid:  # one of them is not UTF-8
+            return pa.array(map(self._origin, events.payloads), ORIGIN)
+        matched = pa.StructArray.from_arrays(texts, fields=_FIELDS)
+        if not members.null_count:
+            return matched
+        each = matched.to_pylist()
+        for index in pc.indices_nonzero(members.is_null()).to_pylist():  # written in another way
+            each[index] = self._origin(events.payloads[index])
+        return pa.array(each, ORIGIN)
+
+    def _origin(self, value: bytes) -> dict[str, str | None] | None:
+        try:
+            payload = payload_of(self._message(value))
+            values = {**payload["source"], "op": payload.get("op")}
+            return {field.name: _shown(values.get(field.name)) for field in _FIELDS}
+        except MALFORMED:  # decoding reports it
+            return None
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Look into `source`, with which TiCDC begins each message."""
@@ -360,32 +379,6 @@ def row_fields(message: JSONObject) -> list[JSONObject] | None:
 def _columns(fields: list[JSONObject] | None, row: JSONObject, *, native: bool) -> tuple[Column, ...]:
     by_name = {field["field"]: field for field in fields or ()}  # virtual columns have fields, even two, and no values
     return tuple(wire_column(name, by_name.get(name), native=native) for name in map(text, row))
-
-
-def _origins(messages: Sequence[bytes]) -> pa.StructArray:
-    """Return the origin of each message (`ORIGIN`), NULL if it cannot be read."""
-    array = messages.array if isinstance(messages, Binaries) else pa.array(messages, pa.binary())
-    members = pc.extract_regex(array, _SOURCE)
-    try:
-        texts = [members.field(field.name).cast(pa.string()) for field in _FIELDS]
-    except pa.ArrowInvalid:  # one of them is not UTF-8
-        return pa.array(map(_origin, messages), ORIGIN)
-    matched = pa.StructArray.from_arrays(texts, fields=_FIELDS)
-    if not members.null_count:
-        return matched
-    each = matched.to_pylist()
-    for index in pc.indices_nonzero(members.is_null()).to_pylist():  # written in another way
-        each[index] = _origin(messages[index])
-    return pa.array(each, ORIGIN)
-
-
-def _origin(message: bytes) -> dict[str, str | None] | None:
-    try:
-        payload = payload_of(parse_object(message))
-        values = {**payload["source"], "op": payload.get("op")}
-        return {field.name: _shown(values.get(field.name)) for field in _FIELDS}
-    except MALFORMED:  # decoding reports it
-        return None
 
 
 def _shown(value: object) -> str | None:

@@ -5,28 +5,77 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import replace
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.contract import Branch, Const, Image, Operation, Program, Row, SetOperation, Way
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.wire import Wire, text_bytes
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
-from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.templates import General, KeepTemplate, Template, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.table_name import Wants, every_table
-from ticdc_source.schema.types import BINARY_OF, MAY_BE_UNSIGNED, TYPES, ColumnType, type_of
+from ticdc_source.schema.types import BINARY_OF, INTEGERS, MAY_BE_UNSIGNED, TEXTS, TYPES, ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
+
+_ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
+_LETTERS = {
+    b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
+    b"\\": b"\\", b'"': b'"', b"'": b"'",
+}  # fmt: skip
+
+
+def unquoted(cell: str) -> bytes:
+    """Return the bytes whose form under Go's `strconv.Quote` has this body, without quotes (docs/wire.md, item 64).
+
+    Raises:
+        ValueError: a backslash starts no escape that Quote writes.
+    """
+    raw = text_bytes(cell)
+    return _ESCAPE.sub(_unescape, raw) if b"\\" in raw else raw
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    byte, short, long, letter = match.groups()
+    if byte:
+        return bytes.fromhex(byte.decode())
+    if letter:
+        return _LETTERS[letter]
+    if not (short or long):
+        msg = "not the body of a Go-quoted string"
+        raise ValueError(msg)
+    return chr(int(short or long, 16)).encode()
+
+
+QUOTED_BINARY = strings.binary_wire(unquoted)
+
+KERNELS: dict[str, Wire] = {
+    **strings.TEXT_KERNELS,
+    **dict.fromkeys(INTEGERS, numbers.INTEGER_NUMBER),
+    "year": numbers.YEAR_NUMBER,
+    "float": numbers.FLOAT_NUMBER,
+    "double": numbers.FLOAT_NUMBER,
+    "bit": numbers.BIT_NUMBER,
+    **dict.fromkeys(TEXTS, strings.BASE64_TEXT),
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "binary": QUOTED_BINARY,
+    "varbinary": QUOTED_BINARY,
+    "enum": strings.ENUM_NUMBER,
+    "set": strings.SET_NUMBER,
+}
+
 
 # Flags of a column (docs/wire.md, item 61). Flag 32 does not say which index a column is part of, nor whether it is
 # unique, so it is left out (docs/reference/types.md).
