@@ -205,14 +205,6 @@ def test_only_the_base_name_of_an_address_counts(address: str, content: bytes, t
     assert (decoded["id"], decoded["body"]) == (1, "x" * 5000)
 
 
-@pytest.mark.parametrize("name", ["a b.json", "Größe-1.json", "1.2.json", "a..b.json", "no-suffix", ".hidden"])
-def test_odd_names_are_names(name: str, tmp_path: Path) -> None:
-    """A name need not look like those of TiCDC."""
-    location = stored({name: whole_canal()}, tmp_path)
-
-    assert len(rows(claimed_canal(f"s3://bucket/{name}"), claimCheckLocation=location)) == 1
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -382,13 +374,6 @@ def test_a_url_of_fsspec_is_a_location() -> None:
             assert len(rows(claimed_canal("s3://b/a.json"), claimCheckLocation=location)) == 1
     finally:
         storage.rm("/claims", recursive=True)
-
-
-def test_a_file_url_is_a_location(tmp_path: Path) -> None:
-    """TiCDC's claim-check-storage-uri of a local folder looks like this."""
-    location = stored({"a.json": whole_canal()}, tmp_path / "a folder")
-
-    assert len(rows(claimed_canal("x/a.json"), claimCheckLocation=f"file://{location}/")) == 1
 
 
 @pytest.mark.parametrize(

@@ -44,24 +44,6 @@ def test_an_update_without_its_old_row_is_an_insert() -> None:
     assert rows(open_message(open_row({"u": {"id": cell(INT, 1)}})))[0]["_change_type"] == "insert"
 
 
-def test_a_partial_old_row_is_the_new_row_overlaid_with_it() -> None:
-    """If `p` has changed columns only, the old row is whole; with `{}` it equals the new row."""
-    new = {"id": cell(INT, 1, HANDLE), "a": cell(INT, 5), "b": cell(INT, 6)}
-    messages = [
-        open_message(open_row({"u": new, "p": {"a": cell(INT, 4)}})),
-        open_message(open_row({"u": new, "p": {}})),
-    ]
-
-    decoded = [(row["_change_type"], row["id"], row["a"], row["b"]) for row in rows(*messages)]
-
-    assert decoded == [
-        ("update_preimage", 1, 4, 6),
-        ("update_postimage", 1, 5, 6),
-        ("update_preimage", 1, 5, 6),
-        ("update_postimage", 1, 5, 6),
-    ]
-
-
 def test_old_values_without_names_are_restored() -> None:
     """Flat members of `p` (docs/wire.md, item 35) are matched by type and flags, in table order."""
     new = {"id": cell(INT, 1, HANDLE), "t": cell(INT, None, 65), "s": cell(VARCHAR, None, 64), "v": cell(INT, 9, 65)}

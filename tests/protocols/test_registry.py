@@ -46,13 +46,6 @@ def test_every_folder_is_a_row_of_the_registry() -> None:
     assert [decoder.facts.name for decoder in DECODERS] == list(PROTOCOLS)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_decoder_is_built_from_options(name: str) -> None:
-    """With the defaults it is the registry's own."""
-    assert decoder_of(name, make_options()) == PROTOCOLS[name]
-    assert decoder_of(name, make_options(valueCompression="lz4")) != PROTOCOLS[name]
-
-
 def test_a_decoder_gets_what_it_needs_of_the_options() -> None:
     """Each option about messages reaches the settings of a decoder, which has nothing else of the options."""
     given = {"valueCompression": "lz4", "maxMessageBytes": "5000", "maxBytesPerBatch": "4000"}

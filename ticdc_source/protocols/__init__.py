@@ -116,7 +116,7 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
             if name is not None:
                 if name not in seen:
                     seen[name] = str(chunk.address(position))
-            elif unknown is None and value and not (skips_unknown and _looks_like_nothing(value)):
+            elif unknown is None and value and not (skips_unknown and not looks_compressed(value)):
                 # A null or empty value says nothing.
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
@@ -131,11 +131,6 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
         msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
         raise OptionError(msg)
     return None
-
-
-def _looks_like_nothing(value: bytes) -> bool:
-    """Return whether a value that no decoder recognizes looks like no other known format either."""
-    return not looks_compressed(value)
 
 
 def describe_unknown(value: bytes) -> str:

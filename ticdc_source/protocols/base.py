@@ -54,10 +54,6 @@ class Decoded:
         failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that the general path parsed, one by one.
-        empty: number of events without any row. TiCDC writes them if no column is selected.
-        claimed: number of events whose row lies in claim-check storage.
-        key_only: number of events that have their key columns only, because they were too large.
-        verified: number of events whose checksum was verified.
         suspect: what is wrong with the checksums of events that are returned, by event.
     """
 
@@ -194,7 +190,6 @@ class ProtocolFacts:
     """What holds for a wire format, whatever the options say.
 
     Attributes:
-        name: the name that TiCDC's option `protocol` has for it.
         recognizes: whether a record, given its key and value, looks like one of this wire format. Only bytes are
             compared; nothing is parsed.
         kernels: how each type of `schema.types.TYPES` is written.
@@ -211,7 +206,6 @@ class ProtocolFacts:
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
         files: how a storage sink writes it; None if it does not.
-        has_checksums: whether rows may have the checksum that TiDB computed of them.
         commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
         old_rows_need: the TiCDC setting without which updates have no old row; None if they always have it.
         updates_as_inserts: whether an update without its old row looks like an insert.
@@ -219,7 +213,6 @@ class ProtocolFacts:
             adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
             `messages.MALFORMED`. None if the setting adds nothing to rows.
         text_start: where the first text that TiCDC may compress begins in a Kafka value.
-        in_topics: whether a Kafka sink writes it.
     """
 
     name: str

@@ -27,8 +27,6 @@ class _Cast:
     """The images of one table's events while they are cast.
 
     Attributes:
-        images, events, plan: what is cast.
-        failures: errors by event.
         rescued: per image, members of the JSON object in the rescued column.
         replaced: number of texts that are not UTF-8.
     """

@@ -27,7 +27,6 @@ class Compression:
 
     Attributes:
         codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
-        max_bytes: the option `maxMessageBytes`.
         max_together: the number of bytes of decompressed messages that are in memory together, unless one is larger:
             as many as a chunk has at most.
     """

@@ -46,12 +46,9 @@ class DecoderSettings:
     """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
 
     Attributes:
-        compression: how messages are decompressed.
-        large: how messages are read that were too large for Kafka.
         verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
         registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
-        files: how files of a storage sink are written.
         binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
     """
 

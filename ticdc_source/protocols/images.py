@@ -31,9 +31,7 @@ class Span(NamedTuple):
     """Consecutive images with the same columns.
 
     Attributes:
-        start: the index of the first image.
         end: the index after the last one.
-        columns: what the messages say of the columns.
     """
 
     start: int
@@ -62,9 +60,6 @@ class Images:
     `continue_run` is called before the first `add`.
 
     Attributes:
-        change_types: per image, an index into `events.CHANGE_TYPES`.
-        events: per image, the index of its event among the table's events.
-        indexes: per image, the index of its row in the message, from 0.
         rows: per image, a cell for each column of its run; `ABSENT` for a column that the row lacks.
         runs: consecutive images with the same columns: (index of the first image, columns). The first run starts at 0.
     """

@@ -141,8 +141,6 @@ class Marks(NamedTuple):
 
     Attributes:
         address: the address of its claim-check file; None or empty if it has none.
-        key_only: whether it has its key columns only.
-        identity: what identifies its event.
     """
 
     address: object

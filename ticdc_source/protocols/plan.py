@@ -27,9 +27,7 @@ class PlannedColumn:
 
     Attributes:
         source: the column's name in the messages; None if they lack it.
-        run: the kernel; None if the messages lack the column.
         raw: the kernel that returns the bytes behind a text; None if the column is no text.
-        rescue: writes the JSON of values that do not fit the field; None if such values are errors.
         arrays: the type of the arrays that `run` takes as well as cells; None if it takes cells only.
         cast: what gives the same in native code; None if nothing does.
     """
@@ -63,9 +61,6 @@ class Plan:
 
     Attributes:
         fields: the table columns of the read schema.
-        settings: the options that kernels obey.
-        operations: the operations wanted, of insert, update and delete.
-        preimages: whether the rows before an update are wanted.
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
         others: what is known of columns that are not among the fields, for those that are rescued.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import ClassVar
@@ -24,7 +23,7 @@ from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import RowDecoder
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents, merged
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
 from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.sources.chunk import Chunk
@@ -158,7 +157,8 @@ class JSONDecoder(RowDecoder):
         """
         values, max_together = chunk.values, self.settings.compression.max_together
         messages: Sequence[bytes] = values if isinstance(values, Binaries) else [value or b"" for value in values]
-        selected, rest, others = self.prefix.by_table(messages, wants, learned)
+        positions, rest, others = self.prefix.by_table(messages, wants, learned)
+        selected = {table: _events_at(chunk, table, its, messages) for table, its in positions.items()}
 
         def parts() -> Iterator[Split]:
             """Yield the events, up to those that are too large together."""
@@ -172,8 +172,7 @@ class JSONDecoder(RowDecoder):
 
         def finished(split: Split, start: int, end: int) -> Split:
             split.keep(wants)
-            _add_selected(split, chunk, selected, messages, start, end)
-            return split
+            return split.with_selected(selected, start, end)
 
         splits = parts()
         split = next(splits)
@@ -202,27 +201,13 @@ class JSONDecoder(RowDecoder):
             split.corrupt.append(Corrupt(position, 0, parse_failure(error, self.facts.message).at(address)))
 
 
-def _add_selected(
-    split: Split,
-    chunk: Chunk,
-    selected: Mapping[TableName, Sequence[int]],
-    messages: Sequence[bytes],
-    start: int,
-    end: int,
-) -> None:
-    """Add the row events at the positions `[start, end)` that were selected by table; others may be there already."""
-    for table, positions in selected.items():
-        within = positions[bisect_left(positions, start) : bisect_left(positions, end)]
-        if not len(within):
-            continue
-        payloads: Sequence[bytes] = messages
-        if len(within) < len(messages) and isinstance(messages, Binaries):
-            payloads = messages.picked(within)
-        elif len(within) < len(messages):
-            payloads = [messages[position] for position in within]
-        events, more = TableEvents.of_records(chunk, table, within, payloads), split.tables.get(table)
-        split.tables[table] = events if more is None else merged([events, more])
-    split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
+def _events_at(chunk: Chunk, table: TableName, positions: Sequence[int], messages: Sequence[bytes]) -> TableEvents:
+    """Return the row events at some positions."""
+    if len(positions) < len(messages) and isinstance(messages, Binaries):
+        messages = messages.picked(positions)
+    elif len(positions) < len(messages):
+        messages = [messages[position] for position in positions]
+    return TableEvents.of_records(chunk, table, positions, messages)
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:

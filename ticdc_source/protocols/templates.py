@@ -26,9 +26,12 @@ from ticdc_source.kernels.contract import (
     ColumnCast,
     FloatCast,
     IntegerCast,
+    Number,
     Operation,
     PlainCast,
     Program,
+    SetOperation,
+    Slot,
     Wanted,
 )
 from ticdc_source.kernels.native import messages_of, native, numbers_of
@@ -44,8 +47,12 @@ if TYPE_CHECKING:
     from ticdc_source.kernels._native import ColumnBuffers, Scanned, Scanner
 
 
-MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
+_MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
 MOST_TSO = (1 << 63) - 1
+# Steps that templates of several wire formats have.
+INSERT, UPDATE, DELETE = map(SetOperation, Operation)
+COMMIT_TS, START_TS = Number(Slot.COMMIT_TS, MOST_TSO), Number(Slot.START_TS, MOST_TSO)
+BUILD_TS, EVENT_TIME = Number(Slot.BUILD_TS, _MOST_MS), Number(Slot.EVENT_TIME, _MOST_MS)
 _MOST_TEMPLATES = 64  # of one table
 _REPLACEMENT = "\ufffd".encode()
 _NO_TIME = pa.scalar(None, pa.int64())
@@ -117,10 +124,8 @@ class Found(NamedTuple):
     """What a scanner has found among events.
 
     Attributes:
-        scanned: what it has read.
         own: the indexes of the events that it has read, rising; int32.
         others: those of the other events.
-        image_events: of each image, the index of its event.
     """
 
     scanned: Scanned

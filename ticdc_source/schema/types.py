@@ -36,7 +36,6 @@ class TypeRow(NamedTuple):
     Attributes:
         family: types of one family merge into the widest of them.
         rank: the order in the family, from narrow to wide.
-        arrow: the Arrow type of the values.
         unsigned: the Arrow type of the unsigned variant; None if there is none.
         code: TiDB's number of the type (pingcap/tidb pkg/parser/mysql/type.go); binary types have that of a text type.
         sql_types: what TiCDC and Canal take it for in java.sql.Types (docs/wire.md, items 19, 71 and 75): the last one

@@ -39,10 +39,6 @@ class ChecksumRow:
     """A row with the field of the checksum.
 
     Attributes:
-        event: the index of its event.
-        columns: its columns, in the order of the fields.
-        row: its cells.
-        expected: the checksum that TiDB computed; None if the field is empty.
         is_corrupted: whether TiCDC found that the row does not match it.
     """
 

@@ -23,9 +23,7 @@ from ticdc_source.kernels.contract import (
     Const,
     Forget,
     Image,
-    Operation,
     Program,
-    SetOperation,
     Slot,
     Step,
     Way,
@@ -33,7 +31,7 @@ from ticdc_source.kernels.contract import (
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, labels_of, schema_of, type_of_field
-from ticdc_source.protocols.templates import MOST_TSO, Template
+from ticdc_source.protocols.templates import DELETE, INSERT, MOST_TSO, UPDATE, Template
 from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column, ColumnFacts
 from ticdc_source.schema.mysql_ddl.statements import Create
@@ -150,8 +148,6 @@ class RowSchema:
     """What the schema of a key or a value says.
 
     Attributes:
-        columns: the columns, in the order of the fields.
-        own: the names of TiCDC's own fields.
         renamed: the names of columns by those of their fields, where they differ.
     """
 
@@ -245,11 +241,8 @@ _TYPES = {
     "bytes": AvroType.BYTES,
     "string": AvroType.STRING,
 }
-_INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
 # Each is a text of one letter. With avro-include-before-value, a delete has its row as the old row, too.
-_OPERATION = Branch(
-    [Way(b"\x02c", [_INSERT]), Way(b"\x02u", [_UPDATE]), Way(b"\x02d", [_DELETE, Forget(Image.PREIMAGE)])]
-)
+_OPERATION = Branch([Way(b"\x02c", [INSERT]), Way(b"\x02u", [UPDATE]), Way(b"\x02d", [DELETE, Forget(Image.PREIMAGE)])])
 
 
 def template_of(header: bytes, schema: RowSchema) -> Template | None:
@@ -272,13 +265,13 @@ def template_of(header: bytes, schema: RowSchema) -> Template | None:
             steps.append(AvroSkip(_TYPES[field["type"]]))
         elif _is_same_row(field["type"], fields[:count]):
             old: list[Step] = [AvroRow(Image.PREIMAGE, columns)]
-            inserted, updated = ([], old) if is_known else ([_INSERT], [_UPDATE, *old])
+            inserted, updated = ([], old) if is_known else ([INSERT], [UPDATE, *old])
             steps.append(Branch([Way(b"\x00", inserted), Way(b"\x02", updated)]))
             is_known = True
         else:
             return None
     if not is_known:
-        steps.append(_INSERT)
+        steps.append(INSERT)
     return Template(identity=header, program=lambda _: Program(steps, heads=(), tail=b"", partial=False))
 
 

@@ -36,7 +36,6 @@ class Key(NamedTuple):
     """What a row does not say itself.
 
     Attributes:
-        version: the version of its table.
         header: the first line of its file, if that is a header.
         is_cut: whether the file ends in the row, so that its last field may be cut short.
     """
@@ -177,8 +176,6 @@ class Fields(NamedTuple):
     """The fields of a row.
 
     Attributes:
-        texts: their texts; NULL is None.
-        quotes: the quote of each; empty for a field without quotes.
         says_is_update: whether the field behind the commit-ts is a bare `true` or `false`.
     """
 

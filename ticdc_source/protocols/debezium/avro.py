@@ -43,8 +43,6 @@ class _Envelope:
 
     Attributes:
         names: the names of a row's columns by those of the fields.
-        singles: the fields that are 32-bit floats.
-        fields: the fields of a row; None if it holds no rows.
     """
 
     schema: AvroSchema

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels import numbers, strings
-from ticdc_source.kernels.contract import Branch, Const, Image, Operation, Program, Row, SetOperation, Way
+from ticdc_source.kernels.contract import Branch, Const, Image, Program, Row, Way
 from ticdc_source.kernels.wire import Wire, text_bytes
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
@@ -23,7 +23,7 @@ from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
 from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
-from ticdc_source.protocols.templates import General, KeepTemplate, Template, Templates
+from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, KeepTemplate, Template, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.types import BINARY_OF, INTEGERS, MAY_BE_UNSIGNED, TEXTS, TYPES, ColumnType, type_of
@@ -295,10 +295,9 @@ def _column(name: str, code: int, flags: int, handle: bool | None) -> Column:  #
 
 # The template of a row event as TiCDC writes it (pingcap/ticdc pkg/sink/codec/open/codec.go). Events of one version of
 # a table differ in their values only, as `{"u":{"id":{"t":8,"h":true,"f":11,"v":7},"name":{"t":15,"f":64,"v":"x"}}}`.
-_INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
 _ROW = Row(Image.MAIN)
-_CHANGED = Branch([Way(b'},"p":{', [_UPDATE, Row(Image.PREIMAGE), Const(b"}}")]), Way(b"}}", [_INSERT])])
-_STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [_DELETE, _ROW, Const(b"}}")])]),)
+_CHANGED = Branch([Way(b'},"p":{', [UPDATE, Row(Image.PREIMAGE), Const(b"}}")]), Way(b"}}", [INSERT])])
+_STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [DELETE, _ROW, Const(b"}}")])]),)
 
 
 def _template_of(signature: Signature) -> Template | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 import struct
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, overload
@@ -26,7 +25,7 @@ from ticdc_source.errors import DecodeError, FramingError, counted
 from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent, merged
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -105,13 +104,7 @@ class PlainKeys(Sequence[JSONObject]):
 
 
 class _Selected(NamedTuple):
-    """The events of records that the native path has split.
-
-    Attributes:
-        tables: the events by table.
-        rest: the positions of the other records, in order.
-        others: the number of events of tables that are not wanted.
-    """
+    """The events of records that the native path has split."""
 
     tables: dict[TableName, TableEvents]
     rest: Sequence[int]
@@ -166,20 +159,6 @@ def _selected(chunk: Chunk, wants: Wants) -> _Selected:
     return _Selected(tables, sorted(rest), others)
 
 
-def _with_selected(split: Split, selected: _Selected, start: int, end: int) -> Split:
-    """Add the events that the native path has split, of the records at the positions `[start, end)`."""
-    for table, events in selected.tables.items():
-        first, after = (bisect_left(events.positions, position) for position in (start, end))
-        if first == after:
-            continue
-        within = events if after - first == len(events) else events.picked(range(first, after))
-        more = split.tables.get(table)
-        split.tables[table] = within if more is None else merged([within, more])
-    if selected.tables:
-        split.tables = dict(sorted(split.tables.items(), key=lambda item: (item[1].positions[0], item[1].indexes[0])))
-    return split
-
-
 def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Selected) -> Iterator[Split]:
     """Yield the events of a chunk, up to those whose value frames are too large together."""
     split, start = Split(others=selected.others), 0
@@ -188,7 +167,7 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
     for position in selected.rest:
         key, value = chunk.keys[position], chunk.values[position]
         if split.unpacked >= compression.max_together:
-            yield _with_selected(split, selected, start, behind)
+            yield split.with_selected(selected.tables, start, behind)
             split, start = Split(), behind
         behind = position + 1
         try:
@@ -200,7 +179,7 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
             split.skipped += 1
         for index, (key_frame, value_frame) in enumerate(events):
             if split.unpacked >= compression.max_together:
-                yield _with_selected(split, selected, start, position)
+                yield split.with_selected(selected.tables, start, position)
                 split, start = Split(), position
             try:
                 if isinstance(key_frame, DecodeError):
@@ -221,7 +200,7 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
                 split.corrupt.append(
                     Corrupt(position, index, parse_failure(error, "an open-protocol event").at(address))
                 )
-    yield _with_selected(split, selected, start, len(chunk))
+    yield split.with_selected(selected.tables, start, len(chunk))
 
 
 def _add_row(

@@ -29,7 +29,6 @@ class Added:
     """A column begins, and the rows that exist get a value.
 
     Attributes:
-        column: its name, in lower case, as the names of all columns here.
         value: the value, as MySQL writes it without quotes; None for NULL.
         unknown: why the value cannot be told, and `value` is None; "" otherwise.
     """
