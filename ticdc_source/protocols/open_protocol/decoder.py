@@ -258,7 +258,7 @@ def _check_types(name: str, code: object, flags: object, handle: object) -> None
     if flags > _MOST_FLAGS:
         msg = (
             f"column {name!r} has the flags {flags}, which are MySQL's: a development build of TiCDC wrote this "
-            "message (docs/wire.md, item 103)"
+            "message. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
         )
         raise ValueError(msg)
 
