@@ -10,12 +10,13 @@ import pytest
 from tests.fuzz import damaged as fuzzing
 from tests.fuzz import native as native_fuzzing
 from tests.fuzz.damaged import SCENARIOS, fuzz
-from ticdc_source.kernels.contract import Cast, DateCast, DatetimeCast
-from ticdc_source.kernels.wire import native_cast
+from ticdc_source.kernels.contract import DateCast, DatetimeCast
+from ticdc_source.kernels.wire import Reading, Settings, Wire, reading
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadSpec
 from ticdc_source.protocols import plan as plans
 from ticdc_source.protocols.canal_json import template
+from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -94,8 +95,11 @@ def test_the_general_path_reads_all_that_native_code_accepts(protocol: str, muta
     assert sum(report.accepted for report in reports) * 10 >= mutants
 
 
-def _takes_zero_dates(cast: Cast | None) -> Cast | None:
-    return replace(cast, zero_is_null=True) if isinstance(cast, (DateCast, DatetimeCast)) else cast
+def _lax_reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Reading:
+    chosen = reading(wire, type_, target, settings)
+    if not isinstance(chosen.cast, (DateCast, DatetimeCast)):
+        return chosen
+    return chosen._replace(cast=replace(chosen.cast, zero_is_null=True))
 
 
 def _takes_any_code(_codes: Sequence[bytes]) -> list[bytes]:
@@ -107,7 +111,7 @@ def _takes_any_code(_codes: Sequence[bytes]) -> list[bytes]:
 def test_what_native_code_should_not_accept_is_found(lax: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cast that reads zero dates where they are errors, and a template that takes any `sqlType`, are found out."""
     if lax == "casts":
-        monkeypatch.setattr(plans, "native_cast", lambda *given: _takes_zero_dates(native_cast(*given)))
+        monkeypatch.setattr(plans, "reading", _lax_reading)
     else:
         monkeypatch.setattr(template, "_unambiguous", _takes_any_code)
 

@@ -33,92 +33,6 @@ MATRICES = [
     )
     for matrix in ("types", "ops")
 ]
-# Avro behind the ids of a schema registry.
-REGISTERED = [
-    "avro.checksum",
-    "avro.default",
-    "avro.default.invalid-utf8",
-    "avro.default.tz-shanghai",
-    "avro.dotted-topic",
-    "avro.glue.tidb-extension",
-    "avro.include-before-value",
-    "avro.include-before-value.tidb-extension",
-    "avro.include-before-value.watermark.string-modes",
-    "avro.string-modes",
-    "avro.tidb-extension",
-    "avro.tidb-extension.string-modes",
-    "avro.tidb-extension.tz-shanghai",
-    "avro.watermark",
-    "debezium-avro.default",
-    "debezium-avro.default.invalid-utf8",
-    "debezium-avro.default.tz-shanghai",
-    "debezium-avro.glue",
-    "debezium-avro.output-old-value-off",
-    "debezium-avro.string-modes",
-    "debezium-avro.tidb-extension",
-    "debezium-avro.watermark",
-]
-# Settings that change how TiCDC writes messages, and not what a read returns, except losses (tests/support/losses.py).
-VARIANTS = [
-    "canal-json.content-compatible.tz-shanghai",
-    "canal-json.delete-only-output-handle-key-columns.ops",
-    "canal-json.delete-only-output-handle-key-columns.types",
-    "canal-json.dispatcher-table.ops",
-    "canal-json.dispatcher-ts.ops",
-    "canal-json.lz4.ops",
-    "canal-json.lz4.types",
-    "canal-json.only-output-updated-columns.ops",
-    "canal-json.only-output-updated-columns.types",
-    "canal-json.output-raw-change-event.ops",
-    "canal-json.output-row-key.ops",
-    "canal-json.output-row-key.types",
-    "canal-json.plain.tz-shanghai",
-    "canal-json.snappy.ops",
-    "canal-json.snappy.types",
-    "canal-json.tidb-extension.invalid-utf8",
-    "canal-json.tidb-extension.tz-shanghai",
-    "debezium.default.tz-shanghai",
-    "debezium.include-start-ts.ops",
-    "debezium.include-start-ts.types",
-    "debezium.output-old-value-off.ops",
-    "debezium.output-old-value-off.types",
-    "debezium.output-raw-change-event.ops",
-    "debezium.snappy.ops",
-    "debezium.snappy.types",
-    "debezium.tidb-extension.disable-schema.invalid-utf8",
-    "debezium.tidb-extension.disable-schema.ops",
-    "debezium.tidb-extension.disable-schema.types",
-    "debezium.tidb-extension.ops",
-    "debezium.tidb-extension.types",
-    "debezium.tidb-extension.tz-shanghai",
-    "open-protocol.default.invalid-utf8",
-    "open-protocol.default.tz-shanghai",
-    "open-protocol.delete-only-output-handle-key-columns.ops",
-    "open-protocol.delete-only-output-handle-key-columns.types",
-    "open-protocol.lz4.ops",
-    "open-protocol.lz4.types",
-    "open-protocol.max-batch-size-1.ops",
-    "open-protocol.max-batch-size-1.types",
-    "open-protocol.only-output-updated-columns.ops",
-    "open-protocol.only-output-updated-columns.types",
-    "open-protocol.only-output-updated-columns.tz-shanghai",
-    "open-protocol.output-old-value-off.ops",
-    "open-protocol.output-old-value-off.types",
-    "open-protocol.output-raw-change-event.ops",
-    "open-protocol.snappy.ops",
-    "open-protocol.snappy.types",
-    "simple.avro.checksum",
-    "simple.avro.invalid-utf8",
-    "simple.avro.snappy.ops",
-    "simple.avro.snappy.types",
-    "simple.avro.tz-shanghai",
-    "simple.json.checksum",
-    "simple.json.invalid-utf8",
-    "simple.json.lz4.ops",
-    "simple.json.lz4.types",
-    "simple.json.tz-shanghai",
-    "simple.output-raw-change-event.ops",
-]
 STREAMS = [
     "stream.open-protocol",
     "stream.canal-json.tidb-extension",
@@ -139,6 +53,10 @@ LARGE = [
     )
     for compression in ("", ".lz4", ".snappy")
 ]
+# Avro behind the ids of a schema registry.
+REGISTERED = [name for name in scenarios() if name.startswith(("avro.", "debezium-avro."))]
+# Settings that change how TiCDC writes messages, and not what a read returns, except losses (tests/support/losses.py).
+VARIANTS = [name for name in scenarios() if name not in {*MATRICES, *REGISTERED, *STREAMS, *LARGE}]
 SEED = 20261121
 
 
@@ -269,20 +187,6 @@ def test_every_table_of_a_matrix_is_read_from_the_whole_file(scenario: str, size
     assert compare(captured, sizes, tables_with_rows(captured)) > 0
 
 
-@pytest.mark.long(READ_WHOLE)
-@pytest.mark.parametrize("scenario", VARIANTS)
-def test_every_table_of_a_variant_is_read_from_the_whole_file(scenario: str) -> None:
-    """Every table of a variant decodes to the truth between the records of all others."""
-    captured = load(scenario)
-
-    assert compare(captured, whole, tables_with_rows(captured)) > 0
-
-
-def test_each_file_of_the_corpus_is_read() -> None:
-    """Every file of the corpus is in one of the lists above."""
-    assert sorted([*MATRICES, *VARIANTS, *REGISTERED, *STREAMS, *LARGE]) == scenarios()
-
-
 @pytest.mark.slow("unpacks the whole corpus")
 def test_the_bundle_is_the_corpus(corpus: Path) -> None:
     """The copy in this repository equals the corpus; streams end with the last message of the demo's data."""
@@ -313,17 +217,3 @@ def test_every_row_of_a_stream_is_the_sql_truth(scenario: str) -> None:
     captured = load(scenario)
 
     assert compare(captured, random_sizes(SEED), tables_with_rows(captured)) > 20_000
-
-
-@pytest.mark.long("reads whole streams a record a chunk")
-@pytest.mark.parametrize("scenario", STREAMS)
-def test_chunking_does_not_change_a_stream(scenario: str) -> None:
-    """Whole, one record a chunk, and random chunk sizes give the same rows."""
-    captured = load(scenario)
-
-    for database, table in tables_with_rows(captured):
-        name = quoted(database, table)
-        schema = captured.schema(tables=name)
-        whole_rows = captured.read(tables=name, schema=schema)
-        for sizes in (single, random_sizes(SEED)):
-            assert captured.read(tables=name, schema=schema, sizes=sizes).equals(whole_rows)

@@ -150,20 +150,6 @@ def test_a_flag_says_one_thing(name: str) -> None:
     assert neither["ticdc.nullable"] == "true"
 
 
-@pytest.mark.parametrize("block", blocks(OPEN, "Bit flags of columns", "text"), ids=["85", "46"])
-def test_the_page_s_sums_of_flags(block: str) -> None:
-    """The flags 85 and 46 are the columns that the page describes."""
-    number, names = block.partition("==")[0], set(re.findall(r"\w+Flag", block))
-
-    found = with_flags(3, int(number))
-
-    assert sum(FLAGS[name] for name in names) == int(number)
-    assert {
-        name: found[key] for name, (key, code, set_, _) in SAID.items() if code == 3 and name != "UnsignedFlag"
-    } == {name: "true" if name in names else "false" for name in SAID if name not in ("BinaryFlag", "UnsignedFlag")}
-    assert found["ticdc.mysql_type"] == "int"
-
-
 def ddl_codes() -> list[Any]:
     """Return the rows of the table of DDL codes."""
     return [pytest.param(name, int(code), id=name.replace(" ", "-")) for name, code in table(OPEN, "DDL type code")]
@@ -292,22 +278,6 @@ def test_canal_type_parameters(writer: str, table_ddl: bool, expected: dict[str,
     } == expected
 
 
-def test_canal_varbinary() -> None:
-    """The fragment of a VARBINARY is read as the bytes that the page lists."""
-    message = canal(**sample(CANAL, "Example of the encoding"), mysql_type={"c_varbinary": "varbinary"},
-                    sql_type={"c_varbinary": 2004})  # fmt: skip
-
-    assert list(rows(message)[0]["c_varbinary"]) == [5, 7, 10, 15, 36, 50, 43, 99, 120, 60, 38, 255, 254, 45, 55, 70]
-
-
-def test_canal_handle_key_only() -> None:
-    """A large message that has only its key is refused, not read as a whole row."""
-    message = sample(CANAL, "Consume messages with handle keys only")
-
-    with pytest.raises(DecodeError, match="handle-key-only"):
-        rows((b"", dump(message)))
-
-
 def sql_types() -> list[Any]:
     """Return the rows of the table of Java SQL types."""
     return [pytest.param(name, int(code), id=name) for name, code in table(CANAL, "SQL Type field")]
@@ -336,25 +306,6 @@ def test_a_sql_type_beside_its_mysql_type(name: str, code: int) -> None:
 
     assert described(message)["c"].metadata["ticdc.mysql_type"] == mysql_type
     assert (str(found) if name == "Decimal" else found) == value
-
-
-def integer_types() -> list[Any]:
-    """Return the rows of the table of integers: the type, both ends of the range, and the code."""
-    return [
-        pytest.param(name, json.loads(ends), int(code), id=f"{name}-{code}")
-        for name, ends, code in table(CANAL, "Integer types")
-    ]
-
-
-@pytest.mark.parametrize(("name", "ends", "code"), integer_types())
-def test_an_integer_is_its_mysql_type_whatever_its_sql_type(name: str, ends: list[int], code: int) -> None:
-    """Both ends of each range are read exactly, in the type that `mysqlType` names."""
-    messages = [canal(data=[{"c": str(end)}], mysql_type={"c": name}, sql_type={"c": code}, pkNames=[]) for end in ends]
-
-    found = rows(*messages)
-
-    assert [row["c"] for row in found] == ends
-    assert described(*messages)["c"].metadata["ticdc.mysql_type"] == name
 
 
 # A value of each Java type, which several MySQL types may have.
@@ -408,14 +359,3 @@ def test_debezium_ddl_and_watermark() -> None:
     assert event.table_changes is not None
     assert [column["name"] for column in event.table_changes[0]["table"]["columns"]] == ["id"]
     assert mark.ts == 3
-
-
-def test_debezium_samples_are_one_topic() -> None:
-    """The three samples of the page, in one topic, give a DDL, a row and a watermark."""
-    found = Captured.of(*(as_message(DEBEZIUM, f"{kind} event") for kind in ("DDL", "DML", "WATERMARK"))).read(
-        outputFormat="event"
-    )
-
-    assert [(row["_event_type"], row["_commit_version"]) for row in found.to_pylist()] == [
-        ("ddl", 1), ("row", 1), ("watermark", 3),
-    ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.corpus.test_corpus import MATRICES, STREAMS, VARIANTS, options_of, quoted
+from tests.corpus.test_corpus import MATRICES, STREAMS, options_of, quoted
 from tests.support.captured import Captured, load, whole
 from tests.support.truth import tables_with_rows
 
@@ -152,12 +152,3 @@ def test_the_outputs_hold_the_same_values_of_all_tables(scenario: str) -> None:
     captured = load(scenario)
 
     assert compare(captured, tables_with_rows(captured)) > 50
-
-
-@pytest.mark.long("reads every table three times")
-@pytest.mark.parametrize("scenario", VARIANTS)
-def test_the_outputs_hold_the_same_values_of_each_table(scenario: str) -> None:
-    """Each table of a variant, alone in its topic, has the same values as changelog, envelope and event."""
-    captured = load(scenario)
-
-    assert sum(compare(captured.only(*table), [table]) for table in tables_with_rows(captured)) > 10

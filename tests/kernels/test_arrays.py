@@ -25,7 +25,7 @@ from ticdc_source.kernels.contract import (
     Row,
     Wanted,
 )
-from ticdc_source.kernels.wire import Settings, Wire, arrays_taken, decimals_of_text, kernel
+from ticdc_source.kernels.wire import Settings, Wire, decimals_of_text, reading
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.types import TYPES, ColumnType
 
@@ -92,9 +92,8 @@ def test_a_kernel_returns_the_same_for_an_array_as_for_cells(protocol: str, name
 
     for type_ in types:
         for target in {type_.arrow, pa.string(), pa.decimal128(20, 0), pa.int64(), pa.float64(), pa.binary()}:
-            arrow = arrays_taken(wire, target)
             try:
-                run = kernel(wire, type_, target, Settings())
+                run, arrow, _ = reading(wire, type_, target, Settings())
             except SchemaError:
                 continue
             if arrow is None:
@@ -118,9 +117,8 @@ def test_decimals_of_doubles_are_their_shortest_texts() -> None:
     for _ in range(600):
         precision = chooser.randrange(1, 39)
         scale = chooser.randrange(min(precision, 30) + 1)
-        run = kernel(
-            wire, ColumnType("decimal", length=precision, scale=scale), pa.decimal128(precision, scale), Settings()
-        )
+        type_ = ColumnType("decimal", length=precision, scale=scale)
+        run = reading(wire, type_, pa.decimal128(precision, scale), Settings()).run
         digits = min(chooser.choice([1, 8, 14, 15, 15, 16, 17]), precision)
         cells = [chooser.choice([1, -1]) * chooser.randrange(10**digits) / 10**scale for _ in range(3)]
         largest = decimal.Decimal((0, (9,) * precision, -scale))

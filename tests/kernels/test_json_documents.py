@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.captured import Captured, load
 from tests.support.messages import canal, cell, open_message, open_row
-from ticdc_source.kernels.json_documents import json_object, json_writer, member_name, rescue_writer
+from ticdc_source.kernels.json_documents import json_writer, rescue_writer
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.protocols import PROTOCOLS
@@ -234,12 +234,6 @@ def test_a_value_without_a_type_stays_the_json_that_it_is() -> None:
     assert rescue([float("inf"), "\udcff", "\ud800", ["\udcff"]]) == [
         '"inf"', '{"base64":"/w=="}', '{"base64":"7aCA"}', r'["\udcff"]',
     ]  # fmt: skip
-
-
-def test_an_object_is_made_of_members() -> None:
-    """Names are quoted as JSON."""
-    assert json_object([member_name('a"é') + "1", member_name("b") + "null"]) == '{"a\\"é":1,"b":null}'
-    assert json_object([]) == "{}"
 
 
 @pytest.mark.parametrize("output_format", ["changelog", "envelope"])

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 from ticdc_source.errors import OptionError
 from ticdc_source.options import hints
 from ticdc_source.options.hints import parse_hint_type, parse_hints
-from ticdc_source.schema.types import TIME, VECTOR
+from ticdc_source.schema.types import FLOATS, TIME
 from ticdc_source.spark.schema import to_arrow
 
 
@@ -30,7 +30,7 @@ def test_hints_are_names_and_types() -> None:
         ("a decimal ( 10 , 2 ), b int", {"a": pa.decimal128(10, 2), "b": pa.int32()}),
         ("a int COMMENT 'the first'", {"a": pa.int32()}),
         ("日本 date", {"日本": pa.date32()}),
-        ("v array < float >", {"v": VECTOR}),
+        ("v array < float >", {"v": FLOATS}),
         ("t interval  day to second", {"t": TIME}),
     ],
 )

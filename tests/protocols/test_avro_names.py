@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.captured import load, sanitized
 from tests.support.corpus import scenario
-from ticdc_source.protocols.avro.names import original_columns, original_table
+from ticdc_source.protocols.avro.row_schema import original_columns, original_table
 from ticdc_source.schema.table_name import TableName
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.pipeline.test_equivalence import outcome, outcome_of, plan_for
 from tests.support.captured import Captured, Record, load, random_sizes, single, whole
+from tests.support.corpus import scenarios
 from tests.support.mutations import MUTATIONS
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import TiCDCSourceError
@@ -21,19 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 SEED = 20261126
 FIRST = ["avro.include-before-value.tidb-extension"]
-OTHERS = [
-    "avro.checksum",
-    "avro.default",
-    "avro.default.invalid-utf8",
-    "avro.default.tz-shanghai",
-    "avro.glue.tidb-extension",
-    "avro.include-before-value",
-    "avro.include-before-value.watermark.string-modes",
-    "avro.string-modes",
-    "avro.tidb-extension",
-    "avro.tidb-extension.string-modes",
-    "avro.watermark",
-]
+OTHERS = [name for name in scenarios() if name.startswith("avro.") and name not in {*FIRST, "avro.dotted-topic"}]
 TARGETS = [pa.string(), pa.binary(), pa.int16(), pa.int64(), pa.decimal128(38, 6), pa.float64(), pa.float32()]
 
 

@@ -52,18 +52,6 @@ def test_types(mysql_type: str, sql_type: int, value: str, expected: Any) -> Non
     assert one_value(mysql_type, value, sql_type) == expected
 
 
-def test_old_rows_may_hold_only_what_changed() -> None:
-    """Columns that `old` lacks have the values of the new row; `[{}]` is an update that changed nothing."""
-    types = {**ID, "a": "int", "b": "varchar"}
-    new = {"id": "1", "a": "5", "b": None}
-    messages = [canal("UPDATE", [new], [old], types) for old in ({"a": "4"}, {"b": "was"}, {})]
-
-    decoded = [(row["_change_type"], row["a"], row["b"]) for row in rows(*messages)]
-
-    assert decoded[0::2] == [("update_preimage", 4, None), ("update_preimage", 5, "was"), ("update_preimage", 5, None)]
-    assert decoded[1::2] == [("update_postimage", 5, None)] * 3
-
-
 def test_an_update_without_old_has_no_preimage() -> None:
     """With `old: null` the old row of an UPDATE is unknown: only the new one is read."""
     assert [row["_change_type"] for row in rows(canal("UPDATE", [{"id": "1"}], None, ID))] == ["update_postimage"]
@@ -142,17 +130,6 @@ def test_ddl_and_watermarks_are_no_rows() -> None:
     watermark = canal("TIDB_WATERMARK", None, None, database="", table="", pkNames=None, _tidb={"watermarkTs": TSO})
 
     assert [row["id"] for row in rows(*messages, watermark, canal("INSERT", [{"id": "1"}], None, ID))] == [1]
-
-
-def test_text_that_is_not_utf8_is_replaced_or_refused() -> None:
-    """Each bad byte becomes U+FFFD by default; the error of invalidUtf8=fail names the column."""
-    key, value = canal("INSERT", [{"id": "1", "c": "@"}], None, {**ID, "c": "varchar"})
-    message = (key, (value or b"").replace(b"@", b"a\xffz"))
-
-    assert rows(message)[0]["c"] == "a�z"
-    with pytest.raises(DecodeError, match="invalidUtf8") as raised:
-        rows(message, invalidUtf8="fail")
-    assert raised.value.address.column == "c"
 
 
 def test_escaped_names_are_the_same_table() -> None:
@@ -280,17 +257,6 @@ def test_a_message_without_rows_is_bad_if_its_operation_is_not_wanted_too(data: 
     (bad,) = rows(*messages, mode="PERMISSIVE", operations="delete")
 
     assert json.loads(bad["_corrupt_record"])["offset"] == 1
-
-
-def test_rows_that_lack_a_column_have_null_there_and_no_member_in_an_event() -> None:
-    """An old row may lack a column that the new one has: it is NULL in a row, and not in the document of an event."""
-    types = {"id": "int", "a": "int"}
-    update = canal("UPDATE", [{"id": "1"}], [{"id": "2", "a": "5"}], types)
-    insert = canal("INSERT", [{"id": "3", "a": "7"}], None, types)
-
-    read = Captured.of(insert, update).read(outputFormat="event").to_pylist()
-
-    assert [json.loads(event["after"]) for event in read] == [{"id": 3, "a": 7}, {"id": 1}]
 
 
 @pytest.mark.parametrize("member", ["ts", "es"])

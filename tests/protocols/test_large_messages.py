@@ -16,6 +16,7 @@ import pytest
 from tests.corpus.test_corpus import LARGE, differences, quoted
 from tests.support.captured import Captured, Record, load, make_options, random_sizes, rows, single, whole
 from tests.support.messages import TSO, canal, cell, dump, framed, open_message, open_row
+from tests.support.mutations import mangled
 from tests.support.truth import true_rows
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError, OptionError, SchemaError, TiCDCSourceError
 from ticdc_source.pipeline.read import read
@@ -204,14 +205,6 @@ def test_only_the_base_name_of_an_address_counts(address: str, content: bytes, t
     assert (decoded["id"], decoded["body"]) == (1, "x" * 5000)
 
 
-@pytest.mark.parametrize("name", ["a b.json", "Größe-1.json", "1.2.json", "a..b.json", "no-suffix", ".hidden"])
-def test_odd_names_are_names(name: str, tmp_path: Path) -> None:
-    """A name need not look like those of TiCDC."""
-    location = stored({name: whole_canal()}, tmp_path)
-
-    assert len(rows(claimed_canal(f"s3://bucket/{name}"), claimCheckLocation=location)) == 1
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -383,13 +376,6 @@ def test_a_url_of_fsspec_is_a_location() -> None:
         storage.rm("/claims", recursive=True)
 
 
-def test_a_file_url_is_a_location(tmp_path: Path) -> None:
-    """TiCDC's claim-check-storage-uri of a local folder looks like this."""
-    location = stored({"a.json": whole_canal()}, tmp_path / "a folder")
-
-    assert len(rows(claimed_canal("x/a.json"), claimCheckLocation=f"file://{location}/")) == 1
-
-
 @pytest.mark.parametrize(
     ("location", "shown"),
     [
@@ -475,23 +461,9 @@ def test_chunks_without_large_messages_stay_as_they_are() -> None:
     assert [portion is chunk for portion in small_portions([chunk], list(PROTOCOLS.values()))] == [True]
 
 
-def mangled(content: bytes, chooser: random.Random) -> bytes:
-    """Break a file somewhere."""
-    offset = chooser.randrange(len(content))
-    match chooser.randrange(4):
-        case 0:
-            return content[:offset]
-        case 1:
-            return content[:offset] + bytes([content[offset] ^ 1 << chooser.randrange(8)]) + content[offset + 1 :]
-        case 2:
-            return content[:offset] + content[offset + chooser.randrange(50) :]
-        case _:
-            return content[:offset] + chooser.choice((b"null", b"{}", b'"', b"\xff", b"[[")) + content[offset + 1 :]
-
-
 @pytest.mark.parametrize("scenario", CLAIMED)
 @pytest.mark.parametrize(
-    ("files", "errors"), [(12, 4), pytest.param(60, 25, marks=pytest.mark.slow("60 reads of each scenario"))]
+    ("files", "errors"), [(12, 2), pytest.param(60, 15, marks=pytest.mark.slow("60 reads of each scenario"))]
 )
 def test_a_mangled_file_gives_rows_or_a_known_error(scenario: str, files: int, errors: int, tmp_path: Path) -> None:
     """A read ends with rows or with a DecodeError that has the message's address, whatever the file holds."""

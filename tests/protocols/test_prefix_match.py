@@ -236,17 +236,6 @@ def test_tables_that_are_not_wanted_are_counted(protocol: str) -> None:
     assert (split.others, split.corrupt) == (2, [])
 
 
-def test_what_is_learned_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages of many tables are classified rightly and do not fill the memory."""
-    monkeypatch.setattr(prefix_match, "_MOST_LEARNED", 10)
-    values: list[bytes | None] = [canal_row(number, f"t{number}") for number in range(35)]
-
-    learned = Learned(native=False)
-    for _ in range(2):
-        assert len(assert_same("canal-json", values, learned=learned).tables) == len(values)
-        assert 0 < len(learned.prefixes.tables) <= 10
-
-
 def test_what_the_native_path_learns_has_a_limit(native_path: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The native path forgets its prefixes before a chunk if there are too many, and classifies messages rightly."""
     monkeypatch.setattr(prefix_match, "_MOST_LEARNED", 10)
@@ -254,20 +243,18 @@ def test_what_the_native_path_learns_has_a_limit(native_path: ModuleType, monkey
     for first in range(0, 40, 8):
         values: list[bytes | None] = [canal_row(number, f"t{number}") for number in range(first, first + 8)]
         assert len(assert_same("canal-json", values, learned=learned).tables) == len(values)
-        assert isinstance(learned.prefixes.kept, native_path.Prefixes)
-        assert 0 < len(learned.prefixes.kept) <= 10 + 8
+        assert isinstance(learned.prefixes, native_path.Prefixes)
+        assert 0 < len(learned.prefixes) <= 10 + 8
 
 
 def test_numbers_that_differ_in_each_message_are_not_learned() -> None:
     """A producer that numbers its messages in `id` does not fill the memory; they are classified rightly."""
     values: list[bytes | None] = [canal_row(number, id=number) for number in range(20)]
-    learned, native = Learned(native=False), Learned()
+    learned = Learned()
 
     assert_same("canal-json", values, learned=learned)
-    assert_same("canal-json", values, learned=native)
 
-    assert list(learned.prefixes.tables.values()) == [TableName("test", "t")]  # of id 0
-    assert native.prefixes.kept is None or len(native.prefixes.kept) == 1
+    assert learned.prefixes is None or len(learned.prefixes) == 1
 
 
 @pytest.mark.parametrize("protocol", MAKERS)

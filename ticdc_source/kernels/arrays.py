@@ -9,8 +9,6 @@ from typing import NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Binaries", "Spans", "are_all", "as_indices", "consecutive", "repeated", "row_indices", "taken"]
-
 
 class Spans(NamedTuple):
     """Where some values lie in the bytes that a fetch brought.
@@ -27,11 +25,7 @@ class Spans(NamedTuple):
 
 
 class Binaries(Sequence[bytes]):
-    """A sequence of bytes that lie in larger bytes. The Python objects are made at the first look at more than one.
-
-    Args:
-        spans: where they lie.
-    """
+    """A sequence of bytes that lie in larger bytes. The Python objects are made at the first look at more than one."""
 
     __slots__ = ("_array", "_list", "spans")
 
@@ -76,7 +70,6 @@ class Binaries(Sequence[bytes]):
         return self._list
 
     def __len__(self) -> int:
-        """Return the number of values."""
         return len(self.spans.bounds) // 2
 
     @overload
@@ -86,7 +79,6 @@ class Binaries(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
 
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        """Return one value, or a slice as a list."""
         if self._list is None and isinstance(index, int):
             index = range(len(self))[index]
             return self.spans.data[self.spans.bounds[2 * index] : self.spans.bounds[2 * index + 1]]
@@ -105,11 +97,9 @@ class Binaries(Sequence[bytes]):
         return Binaries(Spans(self.spans.data, picked, sum(picked[1::2]) - sum(picked[::2])))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return an iterator over the values."""
         return iter(self.as_list())
 
     def __eq__(self, other: object) -> bool:
-        """Return whether another sequence has the same values."""
         return isinstance(other, (list, Binaries)) and self.as_list() == list(other)
 
     __hash__ = None  # type: ignore[assignment]

@@ -20,10 +20,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ticdc_source.kernels.wire import Cell, Cells, Kernel, Settings, Wire, json_text, kernel, texts
+from ticdc_source.kernels.wire import Cell, Cells, Kernel, Settings, Wire, json_text, reading, texts
 from ticdc_source.schema.types import TIMESTAMP, ColumnType
-
-__all__ = ["JSONWriter", "base64_object", "json_object", "json_writer", "member_name", "rescue_writer"]
 
 # Turns the cells of a column into one JSON text each; "null" for NULL.
 JSONWriter: TypeAlias = Callable[[Cells], list[str]]
@@ -56,7 +54,7 @@ def json_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSO
     """
     if wire is None:
         return _untyped(settings)
-    return _FORMS[type_.family](wire, type_, settings)
+    return _FORMS.get(type_.family, _texts)(wire, type_, settings)
 
 
 def rescue_writer(wire: Wire | None, type_: ColumnType, settings: Settings) -> JSONWriter:
@@ -89,15 +87,15 @@ def _column_writer(run: Kernel, write: Callable[[str], str] | Callable[[bytes], 
 
 
 def _numbers(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
-    return _column_writer(kernel(wire, type_, pa.string(), settings), _number)
+    return _column_writer(reading(wire, type_, pa.string(), settings).run, _number)
 
 
 def _texts(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
-    return _column_writer(kernel(wire, type_, pa.string(), settings), _quoted)
+    return _column_writer(reading(wire, type_, pa.string(), settings).run, _quoted)
 
 
 def _binaries(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
-    return _column_writer(kernel(wire, type_, pa.binary(), settings), _base64)
+    return _column_writer(reading(wire, type_, pa.binary(), settings).run, _base64)
 
 
 def _members(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
@@ -120,7 +118,7 @@ def _members(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
 
 def _timestamps(wire: Wire, type_: ColumnType, settings: Settings) -> JSONWriter:
     """Write TIMESTAMP in UTC, with the digits of fraction that the message has; zero dates as they are."""
-    moments, shown = kernel(wire, type_, TIMESTAMP, settings), kernel(wire, type_, pa.string(), settings)
+    moments, shown = reading(wire, type_, TIMESTAMP, settings).run, reading(wire, type_, pa.string(), settings).run
 
     def write(cells: Cells) -> list[str]:
         return [
@@ -137,20 +135,15 @@ def _utc_text(moment: datetime, shown: str) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}".rjust(19, "0") + fraction
 
 
-# How the values of each family of `schema.types.TYPES` are written.
+# How the values of a family of `schema.types.TYPES` are written, if not as MySQL's text.
 _FORMS: dict[str, Callable[[Wire, ColumnType, Settings], JSONWriter]] = {
     "number": _numbers,
     "float": _numbers,
     "bit": _numbers,
-    "datetime": _texts,
     "timestamp": _timestamps,
-    "time": _texts,
-    "text": _texts,
     "binary": _binaries,
     "enum": _members,
     "set": _members,
-    "json": _texts,
-    "vector": _texts,
 }
 
 

@@ -20,8 +20,6 @@ from ticdc_source.errors import OptionError, warn
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.contract import Messages, PackedMessages
 
-__all__ = ["messages_of", "native", "numbers_of", "refuse_missing", "warn_of_missing", "why_general"]
-
 _HOW = (
     "run `make wheel` in a clone, which needs Rust, and install the wheel on the driver and on all executors. On one "
     "machine, install Rust, then `TICDC_BUILD_NATIVE=1 pip install --force-reinstall --no-deps --no-cache-dir .`"

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TypeVar, overload
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,53 +27,11 @@ from ticdc_source.kernels.wire import (
 )
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
 
-__all__ = [
-    "BIT_NUMBER",
-    "BIT_TEXT",
-    "DECIMAL_TEXT",
-    "FLOAT_NUMBER",
-    "FLOAT_TEXT",
-    "INTEGER_NUMBER",
-    "INTEGER_TEXT",
-    "WRAPPED_INTEGER",
-    "YEAR_NUMBER",
-    "YEAR_TEXT",
-    "as_text",
-    "bit_numbers",
-    "bit_wire",
-    "bits",
-    "integers_of_numbers",
-    "integers_of_text",
-    "require",
-    "shortest_single",
-    "text_cells",
-    "text_of_numbers",
-    "text_wire",
-]
-
 _2_63, _2_64 = 1 << 63, 1 << 64
 _SINGLE_DIGITS = range(6, 10)  # so many significant digits identify a 32-bit float
 
 
-First = TypeVar("First")
-Second = TypeVar("Second")
-Third = TypeVar("Third")
-Fourth = TypeVar("Fourth")
-
-
-@overload
-def require(cells: Cells, first: type[First], /) -> Sequence[First | None]: ...
-@overload
-def require(cells: Cells, first: type[First], second: type[Second], /) -> Sequence[First | Second | None]: ...
-@overload
-def require(
-    cells: Cells, first: type[First], second: type[Second], third: type[Third], /
-) -> Sequence[First | Second | Third | None]: ...
-@overload
-def require(
-    cells: Cells, first: type[First], second: type[Second], third: type[Third], fourth: type[Fourth], /
-) -> Sequence[First | Second | Third | Fourth | None]: ...
-def require(cells: Cells, *types: type) -> Cells:
+def require(cells: Cells, *types: type) -> Sequence[Any]:
     """Return the cells if each is None or of one of these types: Arrow would cut 1.5 to 1 and read "x" as bytes.
 
     Raises:
@@ -245,30 +203,10 @@ def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
     return array
 
 
-def _bits_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
-    def cast(cells: Cells) -> pa.Array:
-        return bits(type_, require(cells, int))
-
-    return cast
-
-
-def _bits_of_text(type_: ColumnType, _settings: Settings) -> Kernel:
-    def cast(cells: Cells) -> pa.Array:
-        return bits(type_, [None if c is None else int(c) for c in require(cells, str)])
-
-    return cast
-
-
 def bit_wire(
     unsigned: Callable[[Cells], Sequence[int | None]], arrays: pa.DataType | None = None, cast: CastOf = no_cast
 ) -> Wire:
-    """Return the wire form of BIT.
-
-    Args:
-        unsigned: returns the numbers that cells are.
-        arrays: as in `Wire`.
-        cast: as in `Wire`.
-    """
+    """Return the wire form of BIT."""
 
     def text(_type: ColumnType, _settings: Settings) -> Kernel:
         return lambda cells: pa.array([None if n is None else str(n) for n in unsigned(cells)], pa.string())
@@ -325,7 +263,7 @@ def _text_of_integers(type_: ColumnType, settings: Settings) -> Kernel:
     return lambda cells: run(cells).cast(pa.string())
 
 
-def integers_cast(*, text: bool) -> CastOf:
+def _integers_cast(*, text: bool) -> CastOf:
     return lambda type_, _: integer_cast(type_.arrow, text=text)
 
 
@@ -333,7 +271,8 @@ def _floats_cast(*, text: bool) -> CastOf:
     return lambda type_, _: FloatCast(text, single=type_.arrow == pa.float32())
 
 
-def _bits_cast(*, text: bool) -> CastOf:
+def bits_cast(*, text: bool) -> CastOf:
+    """Return what makes the casts of BIT."""
     return lambda type_, _: BitCast(text) if type_.length == 1 else BitsCast(text)
 
 
@@ -345,24 +284,18 @@ INTEGER_NUMBER = Wire(
     lambda type_, _: integers_of_numbers(type_.arrow),
     text_of_numbers,
     arrays=pa.int64(),
-    cast=integers_cast(text=False),
+    cast=_integers_cast(text=False),
 )
 WRAPPED_INTEGER = Wire(_wrapped_integers, _text_of_integers, arrays=pa.int64())
-INTEGER_TEXT = text_wire(lambda type_, _: integers_of_text(type_.arrow), integers_cast(text=True))
+INTEGER_TEXT = text_wire(lambda type_, _: integers_of_text(type_.arrow), _integers_cast(text=True))
 DECIMAL_TEXT = text_wire(_decimals_of_text, _decimal_cast)
 FLOAT_NUMBER = Wire(_floats(_float_numbers), text_of_numbers, arrays=pa.float64(), cast=_floats_cast(text=False))
 FLOAT_TEXT = text_wire(_floats(_float_texts), _floats_cast(text=True))
-BIT_NUMBER = Wire(
-    _bits_of_numbers,
-    text_of_numbers,
-    number=bit_numbers(integers_of_numbers),
-    cast=_bits_cast(text=False),
-)
-BIT_TEXT = Wire(
-    _bits_of_text,
-    as_text,
+BIT_NUMBER = bit_wire(lambda cells: require(cells, int), cast=bits_cast(text=False))
+BIT_TEXT = replace(
+    bit_wire(lambda cells: [None if c is None else int(c) for c in require(cells, str)], cast=bits_cast(text=True)),
+    text=as_text,
     number=bit_numbers(integers_of_text),
-    cast=_bits_cast(text=True),
     text_cast=PlainCast.TEXT,
 )
 YEAR_NUMBER = replace(INTEGER_NUMBER, text=_four_digits(integers_of_numbers))

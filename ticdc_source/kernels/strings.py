@@ -1,4 +1,4 @@
-"""Kernels of text, binary, ENUM, SET, JSON and VECTOR."""
+"""Kernels of text, binary, ENUM, SET, JSON and VECTOR; and `TEXT_KERNELS`, the table that wire formats change."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
+from ticdc_source.kernels import numbers, temporal
 from ticdc_source.kernels.contract import Cast, LabelCast, LabelsCast, PlainCast
 from ticdc_source.kernels.numbers import (
     as_text,
@@ -35,22 +36,7 @@ from ticdc_source.kernels.wire import (
     text_bytes,
     texts,
 )
-from ticdc_source.schema.types import BIGINT_UNSIGNED, VECTOR, ColumnType
-
-__all__ = [
-    "BASE64_BINARY",
-    "BASE64_TEXT",
-    "ENUM_NUMBER",
-    "ENUM_TEXT",
-    "LABEL",
-    "SET_NUMBER",
-    "SET_TEXT",
-    "TEXT",
-    "VECTOR_TEXT",
-    "base64_array",
-    "base64_bytes",
-    "binary_wire",
-]
+from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, FLOATS, INTEGERS, TEXTS, ColumnType
 
 _MOST_LABELS = 64  # of a SET
 _MANY = 500  # cells that are decoded as a whole column in less time than one by one
@@ -270,7 +256,7 @@ def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
         return [float(part) for part in body.split(",")] if body else []
 
     def cast(cells: Cells) -> pa.Array:
-        array = pa.array([None if c is None else parse(c) for c in require(cells, str)], VECTOR)
+        array = pa.array([None if c is None else parse(c) for c in require(cells, str)], FLOATS)
         if not pc.all(pc.is_finite(array.values), min_count=0).as_py():
             msg = "a number that a float does not hold"
             raise ValueError(msg)
@@ -306,3 +292,23 @@ LABEL = Wire(
     text_cast=PlainCast.TEXT,
 )
 VECTOR_TEXT = Wire(_vectors, as_text, text_cast=PlainCast.TEXT)
+
+# How each type is written: as MySQL's text. A wire format has its own table of what it writes in another way.
+TEXT_KERNELS: dict[str, Wire] = {
+    **dict.fromkeys(INTEGERS, numbers.INTEGER_TEXT),
+    "decimal": numbers.DECIMAL_TEXT,
+    "year": numbers.YEAR_TEXT,
+    "float": numbers.FLOAT_TEXT,
+    "double": numbers.FLOAT_TEXT,
+    "bit": numbers.BIT_TEXT,
+    "date": temporal.DATE_TEXT,
+    "datetime": temporal.DATETIME_TEXT,
+    "timestamp": temporal.TIMESTAMP_TEXT,
+    "time": temporal.TIME_TEXT,
+    **dict.fromkeys(TEXTS, TEXT),
+    **dict.fromkeys(BINARIES, BASE64_BINARY),
+    "enum": ENUM_TEXT,
+    "set": SET_TEXT,
+    "json": TEXT,
+    "vector": VECTOR_TEXT,
+}

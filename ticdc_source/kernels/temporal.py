@@ -15,18 +15,6 @@ from ticdc_source.kernels.numbers import as_text, require, text_cells, text_wire
 from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire
 from ticdc_source.schema.types import TIME, TIMESTAMP, TIMESTAMP_NTZ, ColumnType
 
-__all__ = [
-    "DATETIME_TEXT",
-    "DATE_TEXT",
-    "TIMESTAMP_TEXT",
-    "TIME_TEXT",
-    "date_text",
-    "dates_of_text",
-    "datetime_text",
-    "text_of",
-    "time_text",
-]
-
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[+-]\d{2}:\d{2})?)?")
 _TIME = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 _FIRST_DAY = {
@@ -45,29 +33,22 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
         try:
             array = text.cast(arrow)
         except pa.ArrowInvalid:
-            return _real_dates(text, settings).cast(arrow)
-        if _before(pc.min(array), first_day):
-            return _real_dates(text, settings).cast(arrow)
+            array = None
+        # Arrow knows the year 0, and Spark and Python do not.
+        if array is None or pc.less(pc.min(array), first_day).as_py():
+            real = pa.array([_real_date(cell, settings) for cell in text.to_pylist()], pa.string())
+            return real.cast(arrow)
         return array
 
     return cast
 
 
-def _before(earliest: pa.Scalar, first_day: pa.Scalar) -> bool:
-    """Return whether a value lies in the year 0, which Arrow knows and Spark and Python do not."""
-    return bool(pc.less(earliest, first_day).as_py())
-
-
-def _real_dates(text: pa.StringArray, settings: Settings) -> pa.StringArray:
-    """Return the texts of dates with NULL for zero and invalid dates.
+def _real_date(cell: str | None, settings: Settings) -> str | None:
+    """Return the text of a date; None for a zero or invalid one.
 
     Raises:
-        ValueError: a text is not a date, or `zeroDate` is `fail` and a date is zero or invalid.
+        ValueError: it is not a date, or `zeroDate` is `fail` and it is zero or invalid.
     """
-    return pa.array([_real_date(cell, settings) for cell in text.to_pylist()], pa.string())
-
-
-def _real_date(cell: str | None, settings: Settings) -> str | None:
     if cell is None:
         return None
     match = _DATE.fullmatch(cell)

@@ -19,8 +19,6 @@ import pyarrow as pa
 from ticdc_source.schema.json_text import TOO_DEEP, loads
 from ticdc_source.schema.types import DECIMAL_MAX, VARIANT
 
-__all__ = ["variant_of", "variants"]
-
 # The low two bits of a value's first byte are its basic type; the bits above them are the type of a primitive.
 _PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)
 _NULL, _TRUE, _FALSE = (bytes([code << 2 | _PRIMITIVE]) for code in (0, 1, 2))

@@ -23,30 +23,6 @@ from ticdc_source.kernels.contract import Cast, DecimalCast, IntegerCast
 from ticdc_source.kernels.variants import variants
 from ticdc_source.schema.types import CONVERSIONS, DECIMAL_MAX, VARIANT, ColumnType, category_of, convertible, type_of
 
-__all__ = [
-    "CastOf",
-    "Cell",
-    "Cells",
-    "Kernel",
-    "Maker",
-    "Settings",
-    "Wire",
-    "arrays_taken",
-    "bytes_of_texts",
-    "convert",
-    "decimals_of_text",
-    "decoded",
-    "failing_cells",
-    "integer_cast",
-    "json_text",
-    "kernel",
-    "native_cast",
-    "no_cast",
-    "number_text",
-    "text_bytes",
-    "texts",
-]
-
 Cell: TypeAlias = object  # what JSON gives: str, int, float, bool, list, dict, None
 Cells: TypeAlias = Sequence[Cell]  # or an array, if `Wire.arrays` says so
 Kernel: TypeAlias = Callable[[Cells], pa.Array]
@@ -112,8 +88,22 @@ class Wire:
     text_cast: Cast | None = None
 
 
-def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Kernel:
-    """Make the kernel that reads a column of `type_`, written as `wire`, as Arrow type `target`.
+class Reading(NamedTuple):
+    """How a column of one type, written in one way, is read as another type.
+
+    Attributes:
+        run: the kernel.
+        arrays: the type of the arrays that it takes as well as cells; None for cells only.
+        cast: what gives the same values in native code, or declines; None if nothing does.
+    """
+
+    run: Kernel
+    arrays: pa.DataType | None = None
+    cast: Cast | None = None
+
+
+def reading(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Reading:
+    """Choose how a column of `type_`, written as `wire`, is read as Arrow type `target`.
 
     Raises:
         UnsupportedTypeError: the type is unknown (`wire` is None), and `target` is not string.
@@ -122,41 +112,28 @@ def kernel(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: 
     category = category_of(target)
     if wire is None:
         if category == "string":
-            return lambda cells: plain_text(cells, settings)
+            return Reading(lambda cells: plain_text(cells, settings))
         msg = f"type {type_} is not supported"
         raise UnsupportedTypeError(msg)
     if target == VARIANT and type_.name == "json":
         read = wire.text(type_, settings._replace(invalid_utf8="fail"))
-        return lambda cells: variants(read(cells))
+        return Reading(lambda cells: variants(read(cells)), wire.arrays)
     if wire.raw is not None and category == "binary":
-        return wire.raw(type_, settings)
+        return Reading(wire.raw(type_, settings))
     if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
         number = wire.number(type_, settings)
-        return lambda cells: convert(number(cells), target)
+        return Reading(lambda cells: convert(number(cells), target), wire.arrays)
     type_ = _made(type_, target)
     if type_.arrow == target:
-        return wire.natural(type_, settings)
+        return Reading(wire.natural(type_, settings), wire.arrays, wire.cast(type_, settings))
     if category == "string":
-        return wire.text(type_, settings)
+        return Reading(wire.text(type_, settings), wire.arrays, wire.text_cast)
     if not convertible(type_.arrow, target):
         allowed = ", ".join(sorted({"string", *CONVERSIONS.get(category_of(type_.arrow), ())}))
         msg = f"{type_} ({type_.arrow}) cannot be read as {target}; it can be read as {allowed}"
         raise SchemaError(msg)
     natural = wire.natural(type_, settings)
-    return lambda cells: convert(natural(cells), target)
-
-
-def native_cast(wire: Wire | None, type_: ColumnType, target: pa.DataType, settings: Settings) -> Cast | None:
-    """Return the cast that gives the values of the kernel with the same arguments, or declines; None if none does."""
-    if wire is None or target == VARIANT or (wire.raw is not None and category_of(target) == "binary"):
-        return None
-    category = category_of(target)
-    if wire.number is not None and category in _NUMBERS[type_.family] and not _is_natural(type_, target):
-        return None
-    type_ = _made(type_, target)
-    if type_.arrow == target:
-        return wire.cast(type_, settings)
-    return wire.text_cast if category == "string" else None
+    return Reading(lambda cells: convert(natural(cells), target), wire.arrays)
 
 
 def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
@@ -169,13 +146,6 @@ def _made(type_: ColumnType, target: pa.DataType) -> ColumnType:
     if type_.family == "number" and category == category_of(type_.arrow) == "integer":
         return type_of(target)
     return type_
-
-
-def arrays_taken(wire: Wire | None, target: pa.DataType) -> pa.DataType | None:
-    """Return the type of the arrays that the kernel for this target takes as well as cells; None for cells only."""
-    if wire is None or (wire.raw is not None and category_of(target) == "binary"):
-        return None
-    return wire.arrays
 
 
 def _is_natural(type_: ColumnType, target: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import split_names, unquote_name
-from ticdc_source.schema.types import DECIMAL_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT, VECTOR
+from ticdc_source.schema.types import DECIMAL_MAX, FLOATS, TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
 __all__ = ["hint_of", "parse_hint_type", "parse_hints", "spark_name", "string_hint"]
 
@@ -36,7 +36,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp_ntz": TIMESTAMP_NTZ,
     "interval day to second": TIME,
     "interval hour to second": TIME,
-    "array<float>": VECTOR,
+    "array<float>": FLOATS,
     "decimal": pa.decimal128(10, 0),
     "dec": pa.decimal128(10, 0),
     "numeric": pa.decimal128(10, 0),

@@ -10,7 +10,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.names import renamed_tables
+from ticdc_source.protocols.avro.row_schema import renamed_tables
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
@@ -102,10 +102,6 @@ def recognized(key: bytes | None, value: bytes | None) -> str | None:
 def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> str | None:
     """Detect the protocol by the first bytes of records.
 
-    Args:
-        chunks: the records.
-        skips_unknown: whether records that look like no known format say nothing, as an empty value does.
-
     Returns:
         The protocol's name; None if no record says it.
 
@@ -120,7 +116,7 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
             if name is not None:
                 if name not in seen:
                     seen[name] = str(chunk.address(position))
-            elif unknown is None and value and not (skips_unknown and _looks_like_nothing(value)):
+            elif unknown is None and value and not (skips_unknown and not looks_compressed(value)):
                 # A null or empty value says nothing.
                 unknown = str(chunk.address(position)), value
     if len(seen) > 1:
@@ -135,11 +131,6 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
         msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
         raise OptionError(msg)
     return None
-
-
-def _looks_like_nothing(value: bytes) -> bool:
-    """Return whether a value that no decoder recognizes looks like no other known format either."""
-    return not looks_compressed(value)
 
 
 def describe_unknown(value: bytes) -> str:

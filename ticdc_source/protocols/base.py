@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from ticdc_source.options.registry import RegistrySettings
     from ticdc_source.sources.storage.file_format import FileFormat
 
-__all__ = [
-    "ORIGIN",
-    "Decoded",
-    "Decoder",
-    "Learned",
-    "LearnedPrefixes",
-    "LearnedTable",
-    "ProtocolFacts",
-    "commit_versions_of",
-    "definitions_in",
-    "splits_of",
-]
 
 Kept = TypeVar("Kept")
 
@@ -67,10 +55,6 @@ class Decoded:
         failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that the general path parsed, one by one.
-        empty: number of events without any row. TiCDC writes them if no column is selected.
-        claimed: number of events whose row lies in claim-check storage.
-        key_only: number of events that have their key columns only, because they were too large.
-        verified: number of events whose checksum was verified.
         suspect: what is wrong with the checksums of events that are returned, by event.
     """
 
@@ -136,25 +120,6 @@ class LearnedTable:
         return kept
 
 
-@dataclass(slots=True)
-class LearnedPrefixes:
-    """What row messages begin with.
-
-    Attributes:
-        tables: the table by prefix.
-        shortest: the length of the shortest prefix in bytes, 0 if there is none.
-        native: whether the native path compares prefixes, if it is there.
-        kept: the prefixes in native code, None if there are none.
-        numbers: the number that a table has there.
-    """
-
-    tables: dict[bytes, TableName] = field(default_factory=dict)
-    shortest: int = 0
-    native: bool = True
-    kept: Prefixes | None = None
-    numbers: dict[TableName, int] = field(default_factory=dict)
-
-
 class Learned:
     """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
 
@@ -163,7 +128,9 @@ class Learned:
         definitions: the versions of tables that are known before the read.
 
     Attributes:
-        prefixes: what row messages begin with.
+        native: whether the native path may tell tables apart, if it is there.
+        prefixes: what row messages begin with, in native code; None if nothing was learned there.
+        numbers: the number that a table has there.
         definitions: the versions of tables that are known so far, for rows that name one (`ProtocolFacts.definitions`).
         search: looks elsewhere for a version that is not among them, and returns all that it has found; None if there
             is nowhere to look.
@@ -171,10 +138,12 @@ class Learned:
             returns that; None if there is nowhere to look.
     """
 
-    __slots__ = ("_last", "_tables", "definitions", "prefixes", "previous", "search")
+    __slots__ = ("_last", "_tables", "definitions", "native", "numbers", "prefixes", "previous", "search")
 
     def __init__(self, *, native: bool = True, definitions: Definitions | None = None) -> None:
-        self.prefixes = LearnedPrefixes(native=native)
+        self.native = native
+        self.prefixes: Prefixes | None = None
+        self.numbers: dict[TableName, int] = {}
         self.definitions: Definitions = dict(definitions or {})
         self.search: Callable[[TableName, int], Definitions] | None = None
         self.previous: Callable[[TableName, TopicPartition, int], int | None] | None = None
@@ -220,7 +189,6 @@ class ProtocolFacts:
     """What holds for a wire format, whatever the options say.
 
     Attributes:
-        name: the name that TiCDC's option `protocol` has for it.
         recognizes: whether a record, given its key and value, looks like one of this wire format. Only bytes are
             compared; nothing is parsed.
         kernels: how each type of `schema.types.TYPES` is written.
@@ -237,7 +205,6 @@ class ProtocolFacts:
         definitions: returns the versions of tables that DDL and BOOTSTRAP events define, if rows name such a version;
             None if rows describe their columns themselves.
         files: how a storage sink writes it; None if it does not.
-        has_checksums: whether rows may have the checksum that TiDB computed of them.
         commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
         old_rows_need: the TiCDC setting without which updates have no old row; None if they always have it.
         updates_as_inserts: whether an update without its old row looks like an insert.
@@ -245,7 +212,6 @@ class ProtocolFacts:
             adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
             `messages.MALFORMED`. None if the setting adds nothing to rows.
         text_start: where the first text that TiCDC may compress begins in a Kafka value.
-        in_topics: whether a Kafka sink writes it.
     """
 
     name: str

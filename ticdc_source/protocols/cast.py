@@ -18,8 +18,6 @@ from ticdc_source.protocols.messages import have_long_numbers
 from ticdc_source.protocols.plan import Plan, PlannedColumn, WireOf
 from ticdc_source.schema.model import Column, ReadField
 
-__all__ = ["DOCUMENT", "KEY_DOCUMENT", "cast_images", "loses_digits"]
-
 # The columns that `cast_images` returns for documents: a whole row, and its handle key (NULL if the wire names none).
 DOCUMENT, KEY_DOCUMENT = "row", "key"
 
@@ -29,8 +27,6 @@ class _Cast:
     """The images of one table's events while they are cast.
 
     Attributes:
-        images, events, plan: what is cast.
-        failures: errors by event.
         rescued: per image, members of the JSON object in the rescued column.
         replaced: number of texts that are not UTF-8.
     """
@@ -83,7 +79,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
     images, plan = parsed.images, learned.plan
     if plan.documents:
         arrays, failures = _documents(images, events, plan, wire_of)
-        return _without(failures, parsed.decoded(arrays))
+        return _without(failures | parsed.failures, parsed.decoded(arrays))
     cast = _Cast(images=images, events=events, plan=plan)
     parts: dict[str, list[pa.Array]] = {item.name: [] for item in plan.fields}
     for span in images.spans():
@@ -108,7 +104,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
         arrays[plan.rescued] = cast.rescued_column()
     decoded = parsed.decoded(arrays)
     decoded.replaced = cast.replaced
-    return _without(cast.failures, decoded)
+    return _without(cast.failures | parsed.failures, decoded)
 
 
 def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
@@ -130,12 +126,6 @@ def _concatenated(parts: list[pa.Array]) -> pa.Array:
 
 def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _Cast) -> pa.Array:
     """Cast one column of a run. A cell that does not fit is rescued, or its event fails; the array has NULL for it.
-
-    Args:
-        column: the column.
-        columns: the cells of the run by column.
-        span: the run.
-        cast: gets what is rescued, and the failures.
 
     Raises:
         DecodeError: the other cells do not make a column either.

@@ -9,27 +9,21 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from zlib import crc32
 
 from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.types import INTEGERS, ColumnType
-
-__all__ = ["CORRUPTED", "WARN_INSTEAD", "mismatch", "row_checksum", "summed"]
+from ticdc_source.schema.types import FLOATS, INTEGERS, TYPES, ColumnType
 
 _2_64 = 1 << 64
+_OF_FLOATS = frozenset(name for name, row in TYPES.items() if row.arrow == FLOATS)
+NUMBERED = frozenset({*INTEGERS, "year", "bit", "enum", "set"})  # types of which a number is summed
 CORRUPTED = "TiCDC found that the row does not match its checksum (corrupted=true), and sent it anyway"
 WARN_INSTEAD = "verifyChecksum=warn returns such rows, and counts them"
 
 
 def mismatch(row: str, expected: int, computed: int) -> str:
-    """Return the reason why a row is wrong.
-
-    Args:
-        row: what the row is called.
-        expected: the checksum that TiDB computed.
-        computed: the one that the message's values have.
-    """
+    """Return the reason why a row is wrong."""
     return f"{row} does not match its checksum: TiDB computed {expected}, the values in the message give {computed}"
 
 
@@ -48,16 +42,14 @@ def row_checksum(cells: Iterable[tuple[ColumnType, object]]) -> int:
 
 def summed(type_: ColumnType, value: object) -> bytes:
     """Return the bytes of a value that the checksum is computed of: none for NULL. See `row_checksum`."""
-    return b"" if value is None else _WRITERS.get(type_.name, _text)(value)
-
-
-def _integer(value: object) -> bytes:
-    return struct.pack("<Q", int(value) % _2_64)  # type: ignore[call-overload]
-
-
-def _float(value: object) -> bytes:
-    number = float(value)  # type: ignore[arg-type]
-    return struct.pack("<d", number if math.isfinite(number) else 0.0)
+    if value is None:
+        return b""
+    if type_.name in NUMBERED:
+        return struct.pack("<Q", int(value) % _2_64)  # type: ignore[call-overload]
+    if type_.family == "float":
+        number = float(value)  # type: ignore[arg-type]
+        return struct.pack("<d", number if math.isfinite(number) else 0.0)
+    return _numbers(value) if type_.name in _OF_FLOATS else _text(value)
 
 
 def _text(value: object) -> bytes:
@@ -67,14 +59,6 @@ def _text(value: object) -> bytes:
     return struct.pack("<I", len(value)) + value
 
 
-def _vector(value: object) -> bytes:
+def _numbers(value: object) -> bytes:
     numbers = loads(value, parse_int=float)  # type: ignore[arg-type]  # the integer -0 has no sign
     return struct.pack(f"<I{len(numbers)}f", len(numbers), *numbers)
-
-
-_WRITERS: Mapping[str, Callable[[object], bytes]] = {
-    **dict.fromkeys((*INTEGERS, "year", "bit", "enum", "set"), _integer),
-    "float": _float,
-    "double": _float,
-    "vector": _vector,
-}

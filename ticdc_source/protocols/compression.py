@@ -13,8 +13,6 @@ import pyarrow as pa
 from ticdc_source.errors import DecodeError
 from ticdc_source.sources.snappy import uncompressed_length
 
-__all__ = ["Compression", "codec_of", "is_json", "looks_compressed", "too_large"]
-
 _JSON = (b'{"', b"{}")
 _BINARY = tuple(bytes([22, number, number]) for number in (0, 2, 4, 6))  # how messages in Avro begin
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
@@ -29,7 +27,6 @@ class Compression:
 
     Attributes:
         codec: the option `valueCompression`: `none`, `snappy`, `lz4`, or `auto`, which looks at the first bytes.
-        max_bytes: the option `maxMessageBytes`.
         max_together: the number of bytes of decompressed messages that are in memory together, unless one is larger:
             as many as a chunk has at most.
     """
@@ -94,11 +91,6 @@ def too_large(max_bytes: int) -> str:
     )
 
 
-def is_json(value: bytes) -> bool:
-    """Return whether a value begins as the JSON text that TiCDC writes; it is not compressed then."""
-    return value[:2] in _JSON
-
-
 def looks_compressed(value: bytes) -> bool:
     """Return whether a value that cannot be read looks compressed. This is for errors; it looks at few bytes only."""
     return value[:4] == _LZ4_FRAME or b'{"' in value[1:8]  # a raw snappy block begins with plain text
@@ -108,7 +100,7 @@ def codec_of(value: bytes) -> str:
     """Return `lz4` for an LZ4 frame, `snappy` for a raw snappy block, `none` for JSON and for anything else."""
     if value[:4] == _LZ4_FRAME:
         return "lz4"
-    if is_json(value) or value.startswith(_BINARY):
+    if value[:2] in _JSON or value.startswith(_BINARY):
         return "none"
     length_ends = next((index for index, byte in enumerate(value[:5]) if byte < 0x80), None)  # noqa: PLR2004 (a varint)
     if length_ends is None or len(value) <= length_ends + 1 or value[length_ends + 1] & 0b11 != _SNAPPY_LITERAL:

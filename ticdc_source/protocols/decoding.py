@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,22 +19,19 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.events import Split, TableEvents
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.images import Images, Parse, Parsed
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.messages import MALFORMED, parse_exact, parse_failure, parse_object
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, split_by_prefix
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.ddl import completed, version_at
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName, Wants, every_table
-from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType
+from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileSettings
-
-__all__ = ["DecoderSettings", "JSONDecoder", "ReadEvent", "RowDecoder", "describe_images", "number_after", "since_ddl"]
 
 _2_63 = 1 << 63
 _10_20 = 10**BIGINT_UNSIGNED.precision
@@ -49,12 +46,9 @@ class DecoderSettings:
     """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
 
     Attributes:
-        compression: how messages are decompressed.
-        large: how messages are read that were too large for Kafka.
         verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
         registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
-        files: how files of a storage sink are written.
         binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
     """
 
@@ -81,22 +75,32 @@ class RowDecoder(Decoder):
     def _reader(
         self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
     ) -> ReadEvent:
-        """Return what parses one event of a table.
+        """Return what parses one event of a table."""
 
-        Args:
-            events: the events.
-            parsed: gets what is parsed.
-            learned: what was learned of the table, and what is wanted of it (`plan`).
-            learn: takes the template of each event, if templates are to be learned.
-        """
-
-    @abstractmethod
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        """Choose how a column is read; see `plan.WireOf`."""
+        """Choose how a column is read (`plan.WireOf`): by its type, or as the field is wanted if nothing tells it."""
+        type_ = column.type or read_field.type_since(column.since) or type_of(read_field.arrow)
+        return self.facts.kernels.get(type_.name), type_
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (no large messages)
         """Return 0."""
         return 0
+
+    def _split_each(self, chunk: Chunk, wants: Wants) -> Split:
+        """Split a chunk by a look at each record."""
+        split = Split()
+        for position in range(len(chunk)):
+            try:
+                self._add(split, chunk, position)
+            except MALFORMED as error:
+                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
+                split.corrupt.append(Corrupt(position, 0, failure))
+        split.keep(wants)
+        return split
+
+    def _add(self, split: Split, chunk: Chunk, position: int) -> None:
+        """Add the event of a record to a split, for `_split_each`; it raises what is in `MALFORMED`."""
+        raise NotImplementedError
 
     def describe(
         self,
@@ -166,27 +170,6 @@ class RowDecoder(Decoder):
         return parsed
 
 
-class JSONDecoder(RowDecoder):
-    """A decoder of messages of one event each, whose first bytes tell the table of a row without a parse.
-
-    Attributes:
-        prefix: how a row message begins, as TiCDC writes it. `_classify` gets the others.
-    """
-
-    prefix: ClassVar[PrefixMatch]
-
-    @abstractmethod
-    def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
-        """Parse a message and add its event to the split; see `prefix_match.Classify`."""
-
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Compare the first bytes of messages; parse those that are not plain rows."""
-        what, compression = self.facts.message, self.settings.compression
-        return split_by_prefix(
-            chunk, self.prefix, self._classify, what, compression=compression, wants=wants, learned=learned
-        )
-
-
 def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[Moment], version: int) -> tuple[Column, ...]:
     """Return the columns of messages behind as many of the plan's boundaries as `version` says."""
     return tuple(replace(column, since=boundaries[version - 1]) for column in columns) if version else columns
@@ -207,14 +190,7 @@ def describe_images(
     moments: Sequence[Moment] = (),
     declared: Mapping[str, TypeVersions] | None = None,
 ) -> list[TableSchema]:
-    """Return one schema for each run of images, completed by what values show and by what DDL declares.
-
-    Args:
-        table: the table.
-        images: its row images.
-        moments: of each event; needed only with `declared`.
-        declared: the types that DDL declares, by lower-case column name.
-    """
+    """Return one schema for each run of images, completed by what values show and by what DDL declares."""
     return [
         TableSchema(
             table,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,9 +15,6 @@ from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Corrupt", "EventKey", "Split", "TableEvents", "WatermarkEvent", "merged"]
-
-
 # What splitting learned of one event, for the decoder of the same protocol alone: for some, the parsed JSON of its key.
 EventKey: TypeAlias = Any
 
@@ -27,7 +25,6 @@ class TableEvents:
 
     Attributes:
         chunk: the records that hold the events.
-        table: the table.
         positions: the position of each event's record in the chunk; a range if each record is one of these events.
         indexes: the index of each event in its message, from 0.
         payloads: the bytes of each event; `Binaries` if each is the whole value of a record.
@@ -42,7 +39,6 @@ class TableEvents:
     event_keys: Sequence[EventKey] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.payloads)
 
     @classmethod
@@ -57,30 +53,16 @@ class TableEvents:
 
     def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
         """Append one event."""
-        positions, payloads, event_keys = self._lists()
-        positions.append(position)
-        self.indexes.append(index)
-        payloads.append(payload)
-        event_keys.append(event_key)
-
-    def extend(self, position: int, payloads: Sequence[bytes], event_keys: Sequence[EventKey]) -> None:
-        """Append all events of one record."""
-        count = len(payloads)
-        own_positions, own_payloads, own_keys = self._lists()
-        own_positions += [position] * count
-        self.indexes += range(count)
-        own_payloads += payloads
-        own_keys += event_keys
-
-    def _lists(self) -> tuple[list[int], list[bytes], list[EventKey]]:
-        """Return positions, payloads and event keys as lists, and keep them as lists from now on."""
         if not isinstance(self.event_keys, list):
             self.event_keys = list(self.event_keys)
         if isinstance(self.positions, range):
             self.positions = list(self.positions)
         if isinstance(self.payloads, Binaries):
             self.payloads = list(self.payloads)
-        return self.positions, self.payloads, self.event_keys
+        self.positions.append(position)
+        self.indexes.append(index)
+        self.payloads.append(payload)
+        self.event_keys.append(event_key)
 
     def picked(self, wanted: Sequence[int]) -> TableEvents:
         """Return the events at some rising indexes among these."""
@@ -121,13 +103,7 @@ def merged(parts: Sequence[TableEvents]) -> TableEvents:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEvent:
-    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition.
-
-    Attributes:
-        position, index: as in `DDLEvent`.
-        ts: the watermark.
-        build_ts, cluster_id: as in `DDLEvent`.
-    """
+    """TiCDC's promise that all events with a commit-ts up to `ts` were sent before on this topic partition."""
 
     position: int
     index: int
@@ -141,9 +117,6 @@ class Corrupt:
     """An event, or a whole record, that cannot be read.
 
     Attributes:
-        position: the position of its record in the chunk.
-        index: its index in the message.
-        error: why it cannot be read.
         bytes_at_index: the index of another bad event of the same record, whose row has the record's bytes for both;
             None if its own row has them.
     """
@@ -160,11 +133,8 @@ class Split:
 
     Attributes:
         tables: the row events by table, in the order of their first events.
-        ddl: DDL events, in order.
         bootstraps: what TiCDC sends again and again to define a table, in order. It changes nothing, and has no
             commit-ts.
-        watermarks: watermark events, in order.
-        corrupt: records and events that cannot be cut, in order.
         skipped: the number of records without an event (tombstones, header-only and bootstrap messages).
         lost_deletes: the number of records that say that some row was deleted, and not which one.
         others: the number of row events of tables that are not wanted.
@@ -194,3 +164,17 @@ class Split:
         """Drop the events of tables that are not wanted, and count them."""
         for table in [table for table in self.tables if not wants(table)]:
             self.others += len(self.tables.pop(table))
+
+    def with_selected(self, selected: Mapping[TableName, TableEvents], start: int, end: int) -> Split:
+        """Add row events that were selected by table, of the records at the positions `[start, end)`."""
+        for table, events in selected.items():
+            first, after = (bisect_left(events.positions, position) for position in (start, end))
+            if first == after:
+                continue
+            within = events if after - first == len(events) else events.picked(range(first, after))
+            more = self.tables.get(table)
+            self.tables[table] = within if more is None else merged([within, more])
+        if selected:
+            places = {table: (events.positions[0], events.indexes[0]) for table, events in self.tables.items()}
+            self.tables = {table: self.tables[table] for table in sorted(places, key=places.__getitem__)}
+        return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -17,21 +17,21 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.model import Column
 
-__all__ = ["ABSENT", "Images", "Parse", "Parsed", "Row", "Span", "with_old_columns"]
-
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.
 Row = dict[str, Any]
 # Parses a JSON object: `parse_object` or `parse_exact`.
 Parse: TypeAlias = Callable[[bytes], JSONObject]
 
 
+# The change type of an operation's main image.
+_MAIN_IMAGE = {"insert": INSERT, "update": UPDATE_POSTIMAGE, "delete": DELETE}
+
+
 class Span(NamedTuple):
     """Consecutive images with the same columns.
 
     Attributes:
-        start: the index of the first image.
         end: the index after the last one.
-        columns: what the messages say of the columns.
     """
 
     start: int
@@ -57,12 +57,9 @@ class Images:
     """The parsed row images of one table's events: parallel lists, in the order of the events.
 
     Each row is stored as a tuple of cells. Its dict is freed at once, while it is still in the processor's cache.
-    `continue_run` is called before the first `add`; after `drop`, nothing is added.
+    `continue_run` is called before the first `add`.
 
     Attributes:
-        change_types: per image, an index into `events.CHANGE_TYPES`.
-        events: per image, the index of its event among the table's events.
-        indexes: per image, the index of its row in the message, from 0.
         rows: per image, a cell for each column of its run; `ABSENT` for a column that the row lacks.
         runs: consecutive images with the same columns: (index of the first image, columns). The first run starts at 0.
     """
@@ -78,28 +75,23 @@ class Images:
         self._has_absent = False
         self._cells_of: Callable[[Row], tuple[Any, ...]] = _getter(())
 
-    def add(self, event: int, index: int, before: Row | None, after: Row | None, plan: Plan, *, update: bool) -> None:
-        """Add the images of one event, without those that the plan leaves out.
+    def add(self, event: int, index: int, operation: str, row: Row, old: Row | None, plan: Plan) -> None:
+        """Add the images of one event that the plan wants.
 
         Args:
             event: the index of the event among the table's events.
             index: the index of the row in the message.
-            before: the old row; if `after` is None, the event is a delete. The columns that an update's old row lacks
-                have the values of the new row (docs/wire.md, item 11).
-            after: the new row; if `before` is None, the event is an insert, or with `update` an update that lacks it.
+            operation: insert, update or delete.
+            row: the new row; the deleted one of a delete.
+            old: of an update, its old row, if the message has it. The columns that it lacks have the values of the new
+                row (docs/wire.md, item 11).
             plan: says which operations to keep, and whether to keep preimages.
-            update: whether the event is an update, with or without its old row.
         """
-        if after is None:
-            if "delete" in plan.operations and before is not None:
-                self.append(DELETE, event, index, before)
-        elif before is None and not update:
-            if "insert" in plan.operations:
-                self.append(INSERT, event, index, after)
-        elif "update" in plan.operations:
-            if before is not None and plan.preimages:
-                self.append(UPDATE_PREIMAGE, event, index, before, after)
-            self.append(UPDATE_POSTIMAGE, event, index, after)
+        if operation not in plan.operations:
+            return
+        if operation == "update" and old is not None and plan.preimages:
+            self.append(UPDATE_PREIMAGE, event, index, old, row)
+        self.append(_MAIN_IMAGE[operation], event, index, row)
 
     def append(self, change_type: int, event: int, index: int, row: Row, rest: Row | None = None) -> None:
         """Append one image; columns that `row` lacks have the cells of `rest`.
@@ -128,19 +120,6 @@ class Images:
         """Keep the first `count` images only: the others came from an event that cannot be read."""
         for images in (self.change_types, self.events, self.indexes, self.rows):
             del images[count:]
-
-    def drop(self, events: Collection[int]) -> None:
-        """Drop the images of events that have turned out to be wrong."""
-        kept = [image for image, event in enumerate(self.events) if event not in events]
-        columns_of = [span.columns for span in self.spans() for _ in range(span.start, span.end)]
-        self.change_types = [self.change_types[image] for image in kept]
-        self.indexes = [self.indexes[image] for image in kept]
-        self.rows = [self.rows[image] for image in kept]
-        self.events = [self.events[image] for image in kept]
-        self.runs = []
-        for position, image in enumerate(kept):
-            if not self.runs or self.runs[-1][1] != columns_of[image]:
-                self.runs.append((position, columns_of[image]))
 
     def continue_run(self, columns: tuple[Column, ...]) -> None:
         """Continue the last run if it has these columns; else start one, for the images that are added from here on."""

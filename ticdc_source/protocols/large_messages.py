@@ -10,19 +10,17 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.kernels import strings
 from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.compression import Compression, too_large
-from ticdc_source.protocols.images import Parsed
-from ticdc_source.protocols.messages import MALFORMED, failure_detail, text
+from ticdc_source.protocols.images import Parse, Parsed
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, failure_detail, text
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
-
-__all__ = ["LargeMessages", "check_claimed", "small_portions"]
 
 Event = TypeVar("Event")
 
@@ -54,12 +52,6 @@ class LargeMessages:
     ) -> Event | None:
         """Return the whole event of a large message; None if its key columns are all there is.
 
-        Args:
-            address: the address of its file; empty if it has none.
-            parse: see `_claimed`.
-            parsed: counts the event.
-            key_only: whether the message says that it has its key columns only.
-
         Raises:
             DecodeError: as `_claimed`; or the event has its key columns only, and `onHandleKeyOnly` is `fail`.
             ClaimCheckUnavailableError: the storage cannot be read at all.
@@ -80,6 +72,24 @@ class LargeMessages:
             else:
                 parsed.key_only += 1
         return None
+
+    def whole_message(
+        self, message: JSONObject, marks_of: Callable[[JSONObject], Marks], parse: Parse, parsed: Parsed
+    ) -> JSONObject:
+        """Return the whole message for a large one in JSON; the large one itself if the key columns are all there is.
+
+        Raises:
+            DecodeError, ClaimCheckUnavailableError: as `whole`.
+        """
+        marks = marks_of(message)
+
+        def claimed(_key: bytes | None, value: bytes) -> JSONObject:
+            whole = parse(value)
+            its = marks_of(whole)
+            check_claimed(its.identity, marks.identity, large=bool(its.address or its.key_only))
+            return whole
+
+        return self.whole(marks.address, claimed, parsed, key_only=marks.key_only) or message
 
     def _claimed(self, address: object, parse: Callable[[bytes | None, bytes], Event]) -> Event:
         """Read the file behind a message and parse it.
@@ -126,13 +136,20 @@ class LargeMessages:
             raise DecodeError(msg) from None
 
 
+class Marks(NamedTuple):
+    """What a JSON message says of its size.
+
+    Attributes:
+        address: the address of its claim-check file; None or empty if it has none.
+    """
+
+    address: object
+    key_only: object
+    identity: Sequence[object]
+
+
 def check_claimed(identity: Sequence[object], expected: Sequence[object], *, large: bool) -> None:
     """Check what is in a claim-check file.
-
-    Args:
-        identity: what identifies the event in the file.
-        expected: what identifies the event of the message that names the file.
-        large: whether the event in the file is said to be too large, too.
 
     Raises:
         ValueError: the file does not hold the whole of that event.
@@ -150,10 +167,6 @@ def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iter
 
     A file is larger than Kafka's limit, which is 10 MiB by default, and its message is some hundred bytes long. A
     thousand such messages are one chunk, and their files would be in memory together.
-
-    Args:
-        chunks: the chunks.
-        decoders: those that may have to read the chunks.
     """
     for chunk in chunks:
         start, files = 0, 0

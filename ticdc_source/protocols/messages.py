@@ -20,26 +20,7 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.protocols.compression import looks_compressed
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.table_name import TableName
-
-__all__ = [
-    "MALFORMED",
-    "JSONObject",
-    "exact",
-    "failure_detail",
-    "have_long_numbers",
-    "message_of_schema_file",
-    "milliseconds",
-    "parse_exact",
-    "parse_exact_json",
-    "parse_failure",
-    "parse_json",
-    "parse_object",
-    "readable",
-    "table_name",
-    "text",
-    "tso",
-    "written_name",
-]
+from ticdc_source.schema.tso import of_ms
 
 # A JSON object. Any: decoders use members as what their protocol promises, without a check of each. What they raise on
 # a member that is something else is in MALFORMED.
@@ -195,6 +176,18 @@ def tso(value: object) -> int:
     raise (ValueError if type(value) is int else TypeError)(msg)
 
 
+def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool]:
+    """Return a commit-ts; without one a lower bound of it, made of the event's time in ms, and True.
+
+    Raises:
+        TypeError, ValueError: as `tso` and `milliseconds`.
+    """
+    if commit_ts is not None:
+        return tso(commit_ts), False
+    event_time = milliseconds(time)
+    return None if event_time is None else of_ms(event_time), True
+
+
 def milliseconds(value: object) -> int | None:
     """Return a wall-clock time in ms since the epoch; None for null and for 0, which stands for no time.
 
@@ -208,6 +201,20 @@ def milliseconds(value: object) -> int | None:
         return None
     msg = f"a time {value!r}"
     raise (ValueError if type(value) is int else TypeError)(msg)
+
+
+def whole_number(value: object) -> int | None:
+    """Return a length or a scale; None for null and for -1, TiDB's number for one that was not given.
+
+    Raises:
+        TypeError: it is not a JSON integer.
+    """
+    if value is None or value == -1:
+        return None
+    if type(value) is not int:
+        msg = f"a length {value!r}"
+        raise TypeError(msg)
+    return value
 
 
 def text(value: object) -> str:
@@ -267,10 +274,5 @@ def message_of_schema_file(message_of: Callable[[JSONObject], bytes | None]) -> 
 
 
 def parse_failure(error: Exception, what: str) -> DecodeError:
-    """Return the error for an event that is not `what` its protocol promises.
-
-    Args:
-        error: what parsing it has raised.
-        what: what it should be.
-    """
+    """Return the error for an event that is not `what` its protocol promises."""
     return error if isinstance(error, DecodeError) else DecodeError(f"not {what}: {failure_detail(error)}")

@@ -11,13 +11,11 @@ import pyarrow as pa
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.contract import Cast
 from ticdc_source.kernels.json_documents import JSONWriter, rescue_writer
-from ticdc_source.kernels.wire import Kernel, Settings, Wire, arrays_taken, kernel, native_cast
+from ticdc_source.kernels.wire import Kernel, Settings, Wire, reading
 from ticdc_source.options.hints import string_hint
 from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.model import Column, ReadField, check_names
 from ticdc_source.schema.types import ColumnType
-
-__all__ = ["Plan", "PlannedColumn", "PlannedVersion", "UnknownColumn", "WireOf"]
 
 # Chooses how a column of the messages is read as a field of the read schema: how it is written, and its type.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
@@ -28,11 +26,8 @@ class PlannedColumn:
     """How a field of the read schema is read from one version of the table.
 
     Attributes:
-        field: the field.
         source: the column's name in the messages; None if they lack it.
-        run: the kernel; None if the messages lack the column.
         raw: the kernel that returns the bytes behind a text; None if the column is no text.
-        rescue: writes the JSON of values that do not fit the field; None if such values are errors.
         arrays: the type of the arrays that `run` takes as well as cells; None if it takes cells only.
         cast: what gives the same in native code; None if nothing does.
     """
@@ -66,9 +61,6 @@ class Plan:
 
     Attributes:
         fields: the table columns of the read schema.
-        settings: the options that kernels obey.
-        operations: the operations wanted, of insert, update and delete.
-        preimages: whether the rows before an update are wanted.
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
         others: what is known of columns that are not among the fields, for those that are rescued.
@@ -135,14 +127,15 @@ class Plan:
         rescued = self.rescue and not (column.key or read_field.key)  # a row without its key is of no use
         try:
             wire, type_ = wire_of(column, read_field)
+            chosen = reading(wire, type_, read_field.arrow, self.settings)
             return PlannedColumn(
                 field=read_field,
                 source=column.name,
-                run=kernel(wire, type_, read_field.arrow, self.settings),
+                run=chosen.run,
                 raw=_bytes_of_text(wire, type_, read_field.arrow, self.settings),
                 rescue=self._json(column, replace(read_field, arrow=pa.string()), wire_of) if rescued else None,
-                arrays=arrays_taken(wire, read_field.arrow),
-                cast=native_cast(wire, type_, read_field.arrow, self.settings),
+                arrays=chosen.arrays,
+                cast=chosen.cast,
             )
         except SchemaError as error:
             if rescued:

@@ -1,17 +1,18 @@
-"""Splitting JSON messages of one event each: the first bytes of a row message identify its table, without a parse.
+"""Decoders of JSON messages of one event each: the first bytes of a row message identify its table, without a parse.
 
 A protocol gives a pattern for what its row messages begin with. The pattern matches each byte in one way only, whatever
 follows. A message that begins with the bytes of an earlier match would therefore be matched alike, and comparing bytes
-is enough. One call does so for many messages.
+is enough. On the native path, one call does so for many messages.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,19 +20,14 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.native import messages_of, native, numbers_of
-from ticdc_source.protocols.base import Learned, LearnedPrefixes
+from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents, merged
+from ticdc_source.protocols.decoding import RowDecoder
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
-from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Classify", "PrefixMatch", "object_bytes", "plain_bytes", "split_by_prefix"]
-
-# Parses a message and adds its event to the split: (split, chunk, position of the record, plain message).
-Classify = Callable[[Split, Chunk, int, bytes], None]
-
-_NUMBER = re.compile(rb'":[1-9]')  # likely to differ in each message
 _MOST_LEARNED = 4096  # prefixes
 _SAMPLE = 64  # messages whose prefixes are learned before the others are compared again
 
@@ -43,9 +39,9 @@ class PrefixMatch:
     watermarks.
     """
 
-    __slots__ = ("_follows", "_marker", "_pattern")
+    __slots__ = ("_marker", "_pattern")
 
-    def __init__(self, pattern: bytes, marker: bytes, follows: bytes | None = None) -> None:
+    def __init__(self, pattern: bytes, marker: bytes) -> None:
         """Compile the pattern.
 
         Args:
@@ -53,24 +49,17 @@ class PrefixMatch:
                 groups are the database, the table and the operation. It must match each byte in one way only, and no
                 text in it may hold a quote. Where it has a number that is the value of a member, any digits match.
             marker: what stands before the operation, and nowhere before that.
-            follows: the bytes that follow the prefix, if nothing in the prefix differs from message to message of a
-                table but the operation; None if times do.
         """
-        self._pattern, self._marker, self._follows = re.compile(pattern), marker, follows
+        self._pattern, self._marker = re.compile(pattern), marker
 
     def match(self, message: bytes) -> re.Match[bytes] | None:
         """Match one message."""
         return self._pattern.match(message)
 
     def by_table(
-        self, messages: Sequence[bytes], wants: Wants, learned: LearnedPrefixes
+        self, messages: Sequence[bytes], wants: Wants, learned: Learned | None
     ) -> tuple[dict[TableName, Sequence[int]], Sequence[int], int]:
         """Tell messages apart by table.
-
-        Args:
-            messages: the messages.
-            wants: which tables are wanted.
-            learned: the prefixes that the read has learned so far; gets those that are new.
 
         Returns:
             the indexes of the row messages of each wanted table; those of the messages whose prefix does not identify
@@ -79,7 +68,7 @@ class PrefixMatch:
         rest: Sequence[int] = ()
         others = 0
         tables: dict[TableName, Sequence[int]] = {}
-        if native is not None and learned.native:
+        if native is not None and learned is not None and learned.native:
             codes, names = self._codes(native, messages, learned)
             for number, count in zip(*(each.to_pylist() for each in codes.value_counts().flatten()), strict=True):
                 table = None if number < 0 else names[number]
@@ -93,25 +82,25 @@ class PrefixMatch:
                 else:
                     tables[table] = indexes
             return tables, rest, others
-        unknown = []
-        listed: dict[TableName, list[int]] = {}
-        for index, table in enumerate(self.tables(messages, learned)):
+        listed: dict[TableName | None, list[int]] = {}
+        for index, match in enumerate(map(self._pattern.match, messages)):
+            listed.setdefault(None if match is None else _table_of(match[1], match[2]), []).append(index)
+        for table, indexes in listed.items():
             if table is None:
-                unknown.append(index)
+                rest = indexes
             elif wants(table):
-                listed.setdefault(table, []).append(index)
+                tables[table] = indexes
             else:
-                others += 1
-        tables.update(listed)
-        return tables, unknown, others
+                others += len(indexes)
+        return tables, rest, others
 
     def _codes(
-        self, native: ModuleType, messages: Sequence[bytes], learned: LearnedPrefixes
+        self, native: ModuleType, messages: Sequence[bytes], learned: Learned
     ) -> tuple[pa.Int32Array, list[TableName]]:
         """Return each message's table as its number, -1 if its prefix does not identify it; and the tables."""
-        if learned.kept is None or len(learned.kept) > _MOST_LEARNED:
-            learned.kept, learned.numbers = native.Prefixes(self._marker), {}
-        kept, numbers = learned.kept, learned.numbers
+        if learned.prefixes is None or len(learned.prefixes) > _MOST_LEARNED:
+            learned.prefixes, learned.numbers = native.Prefixes(self._marker), {}
+        kept, numbers = learned.prefixes, learned.numbers
         given = messages_of(messages)
         codes = memoryview(bytearray(kept.tables(given))).cast("i")
         left = [index for index, code in enumerate(codes) if code < 0] if -1 in codes else []
@@ -134,39 +123,6 @@ class PrefixMatch:
                 left = [index for index in left if codes[index] < 0]
         return numbers_of(pa.int32(), codes), list(numbers)
 
-    def tables(self, messages: Sequence[bytes], learned: LearnedPrefixes) -> list[TableName | None]:
-        """Return the table of each row message; None if the prefix does not identify the table.
-
-        Args:
-            messages: the messages.
-            learned: the prefixes that the read has learned so far; gets those that are new.
-        """
-        follows, match = self._follows, self._pattern.match
-        if follows is None:
-            return [None if head is None else _table_of(head[1], head[2]) for head in map(match, messages)]
-        # A learned prefix ends with the first byte of what follows: a message without that has the empty prefix, which
-        # is never learned.
-        shortest = learned.shortest
-        tables = list(map(learned.tables.get, [message[: message.find(follows, shortest) + 1] for message in messages]))
-        if None in tables:
-            end = follows[:1]
-            tables = [
-                table or self._learn(message, end, learned) for table, message in zip(tables, messages, strict=True)
-            ]
-        return tables
-
-    def _learn(self, message: bytes, end: bytes, learned: LearnedPrefixes) -> TableName | None:
-        match = self._pattern.match(message)
-        if match is None:
-            return None
-        prefix, table = match[0], _table_of(match[1], match[2])
-        if table is not None and _NUMBER.search(prefix) is None:
-            if len(learned.tables) >= _MOST_LEARNED:
-                learned.tables.clear()
-            learned.tables[prefix + end] = table
-            learned.shortest = min(learned.shortest or len(prefix), len(prefix))
-        return table
-
 
 @lru_cache(maxsize=4096)
 def _table_of(database: bytes, table: bytes) -> TableName | None:
@@ -177,111 +133,81 @@ def _table_of(database: bytes, table: bytes) -> TableName | None:
         return None
 
 
-def split_by_prefix(
-    chunk: Chunk,
-    prefix: PrefixMatch,
-    classify: Classify,
-    what: str,
-    *,
-    compression: Compression,
-    wants: Wants,
-    learned: Learned | None,
-) -> Split:
-    """Split a chunk whose messages are one event each; see `Decoder.split`.
+class JSONDecoder(RowDecoder):
+    """A decoder of messages of one event each, whose first bytes tell the table of a row without a parse.
 
-    A value that is null or empty carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing changed
-    (docs/wire.md, items 34 and 87).
-
-    Args:
-        chunk: the records.
-        prefix: what a row message begins with.
-        classify: the general path.
-        what: what a message should be, for errors.
-        compression: how messages are decompressed.
-        wants: which tables are wanted.
-        learned: what the read has learned so far.
+    Attributes:
+        prefix: how a row message begins, as TiCDC writes it. `_classify` gets the others.
     """
-    values = chunk.values
-    messages: Sequence[bytes] = values if isinstance(values, Binaries) else [value or b"" for value in values]
-    selected, rest, others = prefix.by_table(
-        messages, wants, LearnedPrefixes(native=False) if learned is None else learned.prefixes
-    )
-    if not rest:
-        split = Split(others=others)
-        _add_selected(split, chunk, selected, messages, 0, len(messages))
+
+    prefix: ClassVar[PrefixMatch]
+
+    @abstractmethod
+    def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
+        """Parse a plain message, given the position of its record, and add its event to the split.
+
+        It raises what is in `MALFORMED` if the message cannot be read.
+        """
+
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+        """Compare the first bytes of messages; parse those that are not plain rows.
+
+        A value that is null or empty carries no event: it is a tombstone, or what TiCDC v4.0.8 wrote while nothing
+        changed (docs/wire.md, items 34 and 87).
+        """
+        values, max_together = chunk.values, self.settings.compression.max_together
+        messages: Sequence[bytes] = values if isinstance(values, Binaries) else [value or b"" for value in values]
+        positions, rest, others = self.prefix.by_table(messages, wants, learned)
+        selected = {table: _events_at(chunk, table, its, messages) for table, its in positions.items()}
+
+        def parts() -> Iterator[Split]:
+            """Yield the events, up to those that are too large together."""
+            split, start = Split(others=others), 0
+            for position in rest:
+                self._add_parsed(split, chunk, position)
+                if split.unpacked >= max_together:
+                    yield finished(split, start, position)
+                    split, start = Split(), position
+            yield finished(split, start, len(messages))
+
+        def finished(split: Split, start: int, end: int) -> Split:
+            split.keep(wants)
+            return split.with_selected(selected, start, end)
+
+        splits = parts()
+        split = next(splits)
+        split.rest = splits
         return split
 
-    def parts() -> Iterator[Split]:
-        """Yield the events, up to those that are too large together."""
-        split, start = Split(others=others), 0
-        for position in rest:
-            _parse(split, chunk, position, prefix, classify, what, compression)
-            if split.unpacked >= compression.max_together:
-                yield finished(split, start, position)
-                split, start = Split(), position
-        yield finished(split, start, len(messages))
-
-    def finished(split: Split, start: int, end: int) -> Split:
-        split.keep(wants)
-        _add_selected(split, chunk, selected, messages, start, end)
-        return split
-
-    splits = parts()
-    split = next(splits)
-    split.rest = splits
-    return split
-
-
-def _add_selected(
-    split: Split,
-    chunk: Chunk,
-    selected: Mapping[TableName, Sequence[int]],
-    messages: Sequence[bytes],
-    start: int,
-    end: int,
-) -> None:
-    """Add the row events at the positions `[start, end)` that were selected by table; others may be there already."""
-    for table, positions in selected.items():
-        within = positions[bisect_left(positions, start) : bisect_left(positions, end)]
-        if not len(within):
-            continue
-        payloads: Sequence[bytes] = messages
-        if len(within) < len(messages) and isinstance(messages, Binaries):
-            payloads = messages.picked(within)
-        elif len(within) < len(messages):
-            payloads = [messages[position] for position in within]
-        events, more = TableEvents.of_records(chunk, table, within, payloads), split.tables.get(table)
-        split.tables[table] = events if more is None else merged([events, more])
-    split.tables = dict(sorted(split.tables.items(), key=lambda item: item[1].positions[0]))
+    def _add_parsed(self, split: Split, chunk: Chunk, position: int) -> None:
+        """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
+        plain = value = chunk.values[position] or b""
+        try:
+            plain = self.settings.compression.decompressed(value)
+            if not plain:
+                split.skipped += 1
+                return
+            match = None
+            if plain is not value:
+                split.unpacked += len(plain)
+                match = self.prefix.match(plain)
+            if match is not None:
+                split.table_events(chunk, table_name(match[1].decode(), match[2].decode())).append(position, 0, plain)
+            else:
+                self._classify(split, chunk, position, plain)
+        except MALFORMED as error:
+            # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
+            address = chunk.address(position)
+            split.corrupt.append(Corrupt(position, 0, parse_failure(error, self.facts.message).at(address)))
 
 
-def _parse(
-    split: Split,
-    chunk: Chunk,
-    position: int,
-    prefix: PrefixMatch,
-    classify: Classify,
-    what: str,
-    compression: Compression,
-) -> None:
-    """Add the event of a message whose first bytes, as Kafka holds them, do not identify its table."""
-    plain = value = chunk.values[position] or b""
-    try:
-        plain = compression.decompressed(value)
-        if not plain:
-            split.skipped += 1
-            return
-        match = None
-        if plain is not value:
-            split.unpacked += len(plain)
-            match = prefix.match(plain)
-        if match is not None:
-            split.table_events(chunk, table_name(match[1].decode(), match[2].decode())).append(position, 0, plain)
-        else:
-            classify(split, chunk, position, plain)
-    except MALFORMED as error:
-        # No name for the new error: with one, this frame and the text in it would wait for the garbage collector.
-        split.corrupt.append(Corrupt(position, 0, parse_failure(error, what).at(chunk.address(position))))
+def _events_at(chunk: Chunk, table: TableName, positions: Sequence[int], messages: Sequence[bytes]) -> TableEvents:
+    """Return the row events at some positions."""
+    if len(positions) < len(messages) and isinstance(messages, Binaries):
+        messages = messages.picked(positions)
+    elif len(positions) < len(messages):
+        messages = [messages[position] for position in positions]
+    return TableEvents.of_records(chunk, table, positions, messages)
 
 
 def object_bytes(value: bytes | None, compression: Compression) -> bytes:

@@ -1,4 +1,4 @@
-"""Avro bodies behind a schema id: the headers of Confluent's registry and of AWS Glue, and the schemas they name.
+"""Avro's bytes, and bodies behind a schema id: the headers of Confluent's registry and of AWS Glue, and their schemas.
 
 Confluent: `00`, the id as a big-endian int32, the body. Glue: `03`, `00` for no compression, 16 bytes of a UUID, the
 body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_schema_registry.go; docs/wire.md, item
@@ -7,39 +7,98 @@ body (pingcap/ticdc pkg/sink/codec/avro, confluent_schema_registry.go and glue_s
 
 from __future__ import annotations
 
+import re
+import struct
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from io import BytesIO
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
+from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError, TiCDCSourceError
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro_bytes import fastavro_module, read_body
-from ticdc_source.protocols.avro_limits import check_limits
+from ticdc_source.protocols.messages import JSONObject
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.registries.lookup import SchemaId, schema_text
 
-__all__ = [
-    "CONFLUENT_BYTES",
-    "GLUE_BYTES",
-    "AvroBody",
-    "AvroSchema",
-    "body_of",
-    "has_header",
-    "is_envelope",
-    "schema_of",
-]
+_MOST_VARINT = 10  # bytes of 64 bits
+# A type in a schema: a name, a union, or an object.
+Type: TypeAlias = str | Sequence[Any] | Mapping[str, Any]
+
+
+def fastavro_module(missing: type[TiCDCSourceError]) -> ModuleType:
+    """Return fastavro, which only messages in Avro need."""
+    try:
+        import fastavro  # noqa: PLC0415 (as above)
+    except ImportError:
+        msg = (
+            'The messages are Avro: install fastavro on driver and executors (pip install "ticdc-source[avro]", or '
+            "pip install fastavro)"
+        )
+        raise missing(msg) from None
+    return fastavro
+
+
+def read_body(fastavro: ModuleType, schema: object, data: bytes, start: int) -> JSONObject:
+    """Read a record with fastavro. Bytes that are not UTF-8 are lone surrogates in texts (PEP 383).
+
+    Raises:
+        ValueError: the body is not what the schema says.
+    """
+    body = BytesIO(data[start:])
+    try:
+        content: JSONObject = fastavro.schemaless_reader(body, schema, None, handle_unicode_errors="surrogateescape")
+    except (EOFError, LookupError, struct.error, MemoryError, OverflowError, TypeError, AttributeError) as error:
+        reason = str(error).partition(" from <")[0]  # fastavro names the stream by its address in memory
+        msg = f"the Avro is broken: {reason or type(error).__name__} (is the message cut short?)"
+        raise ValueError(msg) from None
+    left = len(data) - start - body.tell()
+    if left:
+        msg = f"{left} bytes behind the Avro"
+        raise ValueError(msg)
+    return content
+
+
+def read_varint(value: bytes, position: int) -> tuple[int, int]:
+    """Decode a zig-zag varint; return it and the position after it.
+
+    Raises:
+        ValueError: it has no end.
+    """
+    number = 0
+    for index, byte in enumerate(value[position : position + _MOST_VARINT]):
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:  # noqa: PLR2004 (the last byte of a varint)
+            return (number >> 1) ^ -(number & 1), position + index + 1
+    msg = "the Avro is broken: an integer has no end"
+    raise ValueError(msg)
+
+
+def text_bounds(value: bytes, position: int) -> tuple[int, int]:
+    """Return where the bytes of a text begin and end.
+
+    Raises:
+        ValueError: they are not there.
+    """
+    length, position = read_varint(value, position)
+    if not 0 <= length <= len(value) - position:
+        msg = "the Avro is broken: a text of that length does not fit"
+        raise ValueError(msg)
+    return position, position + length
+
 
 _CONFLUENT, _GLUE = b"\x00", b"\x03\x00"
 # In an envelope: the end of `source.version`, the length of the next text, and `source.connector`.
 _OF_ENVELOPE = b"Final\x0aTiCDC"
 CONFLUENT_BYTES, GLUE_BYTES = 5, 18
+_BETWEEN_LABELS = re.compile(r"(?<!\\),")
 
 
 class AvroBody(NamedTuple):
     """What a record's key or value holds.
 
     Attributes:
-        schema_id: the id of its schema.
         start: the index of the body's first byte.
     """
 
@@ -61,14 +120,22 @@ class AvroSchema(NamedTuple):
     def read(self, data: bytes, start: int) -> dict[str, Any]:
         """Read a record; decimals are bytes. See `read_body`.
 
-        Args:
-            data: a key or a value.
-            start: the index of the body's first byte.
-
         Raises:
             ValueError: the body is not what the schema says.
         """
         return read_body(fastavro_module(SchemaRegistryUnavailableError), self.reader, data, start)
+
+
+def labels_of(allowed: str) -> tuple[str, ...]:
+    r"""Return the labels that a list in one text has; commas in a label are written `\,` (docs/wire.md, item 123)."""
+    return tuple(label.replace("\\,", ",") for label in _BETWEEN_LABELS.split(allowed))
+
+
+def type_of_field(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the type of a column as an object, without null."""
+    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+    (type_,) = [each for each in branches if each != "null"]
+    return type_ if isinstance(type_, dict) else {"type": type_}
 
 
 def has_header(data: bytes | None) -> bool:
@@ -122,7 +189,7 @@ def _schema_of(settings: RegistrySettings, schema_id: SchemaId) -> AvroSchema | 
         if not isinstance(declared, dict) or declared.get("type") != "record":
             return "is no Avro record"
         check_limits(declared)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"is none of TiCDC's: {error if type(error) is ValueError else type(error).__name__}"
     try:
         return AvroSchema(declared, fastavro.parse_schema(_plain(declared)))
@@ -141,3 +208,57 @@ def _plain(schema: object) -> object:
     if isinstance(schema, dict):
         return {name: _plain(value) for name, value in schema.items() if name not in ("logicalType", "default")}
     return schema
+
+
+_MOST_FIELDS = 4200  # of a record: TiDB's tables have at most 4096 columns
+_MOST_VALUES = 100_000  # of a record
+_NAMED = frozenset({"record", "error", "enum", "fixed"})
+
+
+def check_limits(schema: Type) -> None:
+    """Refuse a schema that TiCDC cannot have written: by such a one, a few bytes may be billions of values.
+
+    Raises:
+        ValueError: it is recursive, has too many columns or values, an array or a map.
+        KeyError, TypeError, AttributeError, RecursionError: it is no schema.
+    """
+    _count_values(schema, "", {})
+
+
+def _count_values(type_: Type, namespace: str, named: dict[str, int]) -> int:
+    """Return how many values a type has; `named` has that of the types defined so far, 0 while one is being defined."""
+    if isinstance(type_, str):
+        count = named.get(f"{namespace}.{type_}", named.get(type_, 1))
+        if not count:
+            msg = f"{type_} has itself as a part"
+            raise ValueError(msg)
+        return count
+    if not isinstance(type_, Mapping):
+        return max(_count_values(branch, namespace, named) for branch in type_)
+    if type_["type"] in ("array", "map"):
+        msg = f"it has an {type_['type']}, and TiCDC writes none"
+        raise ValueError(msg)
+    if type_["type"] not in _NAMED:
+        return _count_values(type_["type"], namespace, named)
+    namespace, name = _full_name(type_, namespace)
+    fields = type_.get("fields", ())
+    if len(fields) > _MOST_FIELDS:
+        msg = f"{name} has {len(fields):,} fields, and a table of TiDB has at most 4,096 columns"
+        raise ValueError(msg)
+    named[name], count = 0, 1
+    for field in fields:
+        count += _count_values(field["type"], namespace, named)
+        if count > _MOST_VALUES:
+            msg = f"{name} has more than {_MOST_VALUES:,} values"
+            raise ValueError(msg)
+    named[name] = count
+    return count
+
+
+def _full_name(type_: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+    """Return the namespace in a named type, and its full name."""
+    name = str(type_["name"])
+    if "." in name:
+        return name.rpartition(".")[0], name
+    inner = str(type_.get("namespace", namespace))
+    return inner, f"{inner}.{name}" if inner else name

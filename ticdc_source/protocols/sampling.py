@@ -7,25 +7,22 @@ values, the values with the greatest measures tell as much as all.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels.arrays import row_indices
-from ticdc_source.kernels.contract import CHANGE_TYPES, ColumnCast, Operation, PlainCast, Wanted
-from ticdc_source.kernels.native import messages_of, native, numbers_of
+from ticdc_source.kernels.contract import ColumnCast, Operation, PlainCast, Wanted
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.templates import MOST_TEMPLATES, MOST_TSO, KeepTemplate, Template, Variants, array_of
+from ticdc_source.protocols.templates import MOST_TSO, Form, Forms, KeepTemplate, Template, array_of, scan
 from ticdc_source.schema.model import Column
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Scanner
 
-__all__ = ["Parse", "telling"]
 
 # Parses events one by one, and learns their templates.
 Parse: TypeAlias = Callable[[TableEvents, KeepTemplate], object]
@@ -38,53 +35,26 @@ _NOTHING = Plan(())  # the plan of what is learned here
 
 
 def telling(events: TableEvents, learned: Learned, parse: Parse) -> TableEvents:
-    """Return those of a table's events whose descriptions, merged, are the description of all.
-
-    Args:
-        events: the events. Each value is text or NULL, and only `_measures` says of which columns values matter.
-        learned: what was learned before.
-        parse: the general path.
-    """
+    """Return those of a table's events whose descriptions, merged, are the description of all."""
     table = learned.of_table(events.table, _NOTHING)
-    if not (table.native and learned.prefixes.native):
+    if not (table.native and learned.native):
         return events
     return events.picked(table.kept(_Forms).told_by(events, parse))
 
 
-class _Form:
-    """The messages that fit a template, with all variants that were seen.
+class _Form(Form):
+    """What the messages that fit a template tell."""
 
-    Args:
-        template: the template.
-        columns: what these messages describe.
-    """
+    __slots__ = ("_measured",)
 
-    __slots__ = ("_measured", "_scanner", "_variants")
-
-    def __init__(self, template: Template, columns: tuple[Column, ...]) -> None:
-        self._variants = Variants(template)
+    def __init__(self, key: Hashable, template: Template, columns: tuple[Column, ...]) -> None:
+        super().__init__(key, template)
         each = ((place, _measures(column)) for place, column in enumerate(columns))
         self._measured = [(place, measures) for place, measures in each if measures]
-        self._scanner: Scanner | None = None  # made when it is needed
 
-    def add(self, template: Template) -> bool:
-        """Add the variants of a message; return whether one was added."""
-        is_new = self._variants.add(template.variants)
-        if is_new:
-            self._scanner = None
-        return is_new
-
-    def scan(self, events: TableEvents, pending: pa.Int32Array | None) -> tuple[set[int], pa.Int32Array]:
-        """Return which of the events that fit tell all that these tell, and the events that do not fit.
-
-        Args:
-            events: the events.
-            pending: the indexes of those to look at; None for all.
-        """
-        scanned = self._made().scan(messages_of(events.payloads), None if pending is None else pending.to_pylist())
-        own, others, image_events = (
-            numbers_of(pa.int32(), numbers) for numbers in (scanned.accepted, scanned.declined, scanned.events)
-        )
+    def told_by(self, events: TableEvents, pending: pa.Int32Array | None) -> tuple[set[int], pa.Int32Array]:
+        """Return which of the events that fit tell all that these tell, and the events that do not fit."""
+        scanned, own, others, image_events = scan(self._scanner or self._made(), events, pending)
         if not len(own):
             return set(), others
         told = {own[0].as_py()}
@@ -98,67 +68,43 @@ class _Form:
         return told, others
 
     def _made(self) -> Scanner:
-        if self._scanner is None:
-            assert native is not None  # noqa: S101 (for mypy)
-            wanted = Wanted(
+        return self.make_scanner(
+            Wanted(
                 columns=[ColumnCast(place, PlainCast.TEXT) for place, _ in self._measured],
                 operations=list(Operation),
                 preimages=True,
                 after=-1,
                 last=MOST_TSO,
             )
-            self._scanner = native.Scanner(self._variants.program(), wanted, CHANGE_TYPES)
-        return self._scanner
+        )
 
 
-class _Forms:
+class _Forms(Forms[_Form]):
     """The forms of one table's messages."""
 
-    __slots__ = ("_forms",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._forms: dict[Hashable, _Form] = {}
+    def _new(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> _Form:  # noqa: ARG002
+        return _Form(key, template, columns)
 
     def told_by(self, events: TableEvents, parse: Parse) -> list[int]:
         """Return the indexes of the events that tell what all tell, rising."""
         told: set[int] = set()
 
-        def scan(pending: pa.Int32Array | None, forms: Iterable[_Form]) -> pa.Int32Array:
+        def read_fitting(pending: pa.Int32Array | None, forms: Iterable[_Form]) -> pa.Int32Array:
             for form in forms:
                 if pending is not None and not len(pending):
                     break
-                its, pending = form.scan(events, pending)
+                its, pending = form.told_by(events, pending)
                 told.update(its)
             return row_indices(len(events)) if pending is None else pending
 
-        pending = scan(None, list(self._forms.values()))
-        size = 1
-        while len(pending):
-            some = pending[:size].to_pylist()
-            told.update(some)
-            changed: list[_Form] = []
-            parse(events.picked(some[:1]), partial(self._learn, changed))
-            pending, before = pending[size:], len(pending) - size
-            pending = scan(pending, changed) if len(pending) else pending
-            # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
-            size = 1 if len(pending) < before else 4 * size
-        return sorted(told)
+        def read_any(some: pa.Int32Array, learn: KeepTemplate) -> None:
+            told.update(some.to_pylist())
+            parse(events.picked(some[:1].to_pylist()), learn)
 
-    def _learn(
-        self, changed: list[_Form], template: Template | None, version: int, columns: tuple[Column, ...]
-    ) -> None:
-        """Learn the template of a message; `changed` gets its form if it is new, or has a new variant."""
-        if template is None:
-            return
-        key = (template.identity, version, columns)
-        form = self._forms.get(key)
-        if form is not None:
-            changed.extend([form] if form.add(template) else [])
-            return
-        if len(self._forms) >= MOST_TEMPLATES:
-            del self._forms[next(iter(self._forms))]
-        self._forms[key] = form = _Form(template, columns)
-        changed.append(form)
+        self.read_all(None, read_fitting, read_any)
+        return sorted(told)
 
 
 def _measures(column: Column) -> tuple[_Measure, ...]:

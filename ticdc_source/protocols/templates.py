@@ -8,11 +8,12 @@ general path does.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,9 +26,12 @@ from ticdc_source.kernels.contract import (
     ColumnCast,
     FloatCast,
     IntegerCast,
+    Number,
     Operation,
     PlainCast,
     Program,
+    SetOperation,
+    Slot,
     Wanted,
 )
 from ticdc_source.kernels.native import messages_of, native, numbers_of
@@ -40,24 +44,16 @@ from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.model import Column
 
 if TYPE_CHECKING:
-    from ticdc_source.kernels._native import ColumnBuffers, Scanner
+    from ticdc_source.kernels._native import ColumnBuffers, Scanned, Scanner
 
-__all__ = [
-    "MOST_MS",
-    "MOST_TEMPLATES",
-    "MOST_TSO",
-    "General",
-    "KeepTemplate",
-    "Template",
-    "Templates",
-    "Variants",
-    "array_of",
-    "heads_of",
-]
 
-MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
+_MOST_MS = (1 << 45) - 1  # a larger time makes no TSO
 MOST_TSO = (1 << 63) - 1
-MOST_TEMPLATES = 64  # of one table
+# Steps that templates of several wire formats have.
+INSERT, UPDATE, DELETE = map(SetOperation, Operation)
+COMMIT_TS, START_TS = Number(Slot.COMMIT_TS, MOST_TSO), Number(Slot.START_TS, MOST_TSO)
+BUILD_TS, EVENT_TIME = Number(Slot.BUILD_TS, _MOST_MS), Number(Slot.EVENT_TIME, _MOST_MS)
+_MOST_TEMPLATES = 64  # of one table
 _REPLACEMENT = "\ufffd".encode()
 _NO_TIME = pa.scalar(None, pa.int64())
 _MOST_VARIANTS = 4096  # of one template
@@ -93,18 +89,19 @@ def heads_of(names: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(written_name(name) + b":" for name in names)
 
 
-class Variants:
-    """The variants that were seen at each place of a template.
+class Form:
+    """The messages that fit a template, with all variants that were seen at each of its places.
 
-    Args:
-        template: the template, of the first message.
+    Attributes:
+        key: what tells it from others.
     """
 
-    __slots__ = ("_seen", "_template")
+    __slots__ = ("_scanner", "_seen", "_template", "key")
 
-    def __init__(self, template: Template) -> None:
-        self._template = template
+    def __init__(self, key: Hashable, template: Template) -> None:
+        self.key, self._template = key, template
         self._seen = [[variant] for variant in template.variants]
+        self._scanner: Scanner | None = None  # made when it is needed
 
     def add(self, variants: Sequence[bytes]) -> bool:
         """Add the variants of a message; return whether one was added."""
@@ -113,11 +110,90 @@ class Variants:
             return False
         for seen, new in news:
             seen.append(new)
+        self._scanner = None
         return True
 
-    def program(self) -> Program:
-        """Return the program for all of them."""
-        return self._template.program(self._seen)
+    def make_scanner(self, wanted: Wanted) -> Scanner:
+        """Make what reads these messages in native code."""
+        assert native is not None  # noqa: S101 (for mypy)
+        self._scanner = native.Scanner(self._template.program(self._seen), wanted, CHANGE_TYPES)
+        return self._scanner
+
+
+class Found(NamedTuple):
+    """What a scanner has found among events.
+
+    Attributes:
+        own: the indexes of the events that it has read, rising; int32.
+        others: those of the other events.
+    """
+
+    scanned: Scanned
+    own: pa.Int32Array
+    others: pa.Int32Array
+    image_events: pa.Int32Array
+
+
+def scan(scanner: Scanner, events: TableEvents, pending: pa.Int32Array | None) -> Found:
+    """Read the events with these indexes in native code; None for all."""
+    scanned = scanner.scan(messages_of(events.payloads), None if pending is None else pending.to_pylist())
+    indexes = (numbers_of(pa.int32(), numbers) for numbers in (scanned.accepted, scanned.declined, scanned.events))
+    return Found(scanned, *indexes)
+
+
+AnyForm = TypeVar("AnyForm", bound=Form)
+
+
+class Forms(ABC, Generic[AnyForm]):
+    """The forms that one table's messages have."""
+
+    __slots__ = ("_forms",)
+
+    def __init__(self) -> None:
+        self._forms: dict[Hashable, AnyForm] = {}  # the last one is tried first
+
+    @abstractmethod
+    def _new(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> AnyForm:
+        """Return a form, given the first template that it has."""
+
+    def read_all(
+        self,
+        candidates: pa.Int32Array | None,
+        read_fitting: Callable[[pa.Int32Array | None, Iterable[AnyForm]], pa.Int32Array],
+        read_any: Callable[[pa.Int32Array, KeepTemplate], None],
+    ) -> None:
+        """Read events: those that fit a form in native code, the others on the general path, which teaches new forms.
+
+        Args:
+            candidates: the indexes of the events; None for all.
+            read_fitting: reads those that fit one of the forms, and returns the others.
+            read_any: reads events on the general path.
+        """
+        pending = read_fitting(candidates, list(reversed(self._forms.values())))
+        size = 1
+        while len(pending):
+            changed: list[AnyForm] = []
+            read_any(pending[:size], partial(self._learn, changed))
+            pending, before = pending[size:], len(pending) - size
+            pending = read_fitting(pending, changed) if len(pending) else pending
+            # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
+            size = 1 if len(pending) < before else 4 * size
+
+    def _learn(
+        self, changed: list[AnyForm], template: Template | None, version: int, columns: tuple[Column, ...]
+    ) -> None:
+        """Learn the template of a message; `changed` gets its form if it is new, or has a new variant."""
+        if template is None:
+            return
+        key = (template.identity, version, columns)
+        form = self._forms.get(key)
+        if form is not None:
+            changed.extend([form] if form.add(template.variants) else [])
+            return
+        if len(self._forms) >= _MOST_TEMPLATES:
+            del self._forms[next(iter(self._forms))]
+        self._forms[key] = form = self._new(key, template, version, columns)
+        changed.append(form)
 
 
 class _Part(NamedTuple):
@@ -133,42 +209,21 @@ class _Part(NamedTuple):
     decoded: Decoded
 
 
-class _Reader:
-    """Reads what fits a template for one version of the columns, with all variants that were seen.
+class _Reader(Form):
+    """Reads what fits a template for one version of the columns.
 
     Attributes:
-        key: what tells it from others.
         version: how many of the plan's boundaries are less than the commit-ts of these messages.
     """
 
-    __slots__ = (
-        "_as_cells",
-        "_cluster_id",
-        "_columns",
-        "_missing",
-        "_placed",
-        "_planned",
-        "_scanner",
-        "_variants",
-        "key",
-        "version",
-    )
+    __slots__ = ("_as_cells", "_columns", "_missing", "_planned", "version")
 
     def __init__(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> None:
-        self.key, self.version, self._columns, self._cluster_id = key, version, columns, template.cluster_id
-        self._placed = template.placed
-        self._variants = Variants(template)
-        self._scanner: Scanner | None = None  # made when it is needed
+        super().__init__(key, template)
+        self.version, self._columns = version, columns
         self._planned: list[tuple[PlannedColumn, Cast]] = []  # the fields of the read schema that messages have
         self._missing: list[PlannedColumn] = []  # those that messages lack: they become NULL
         self._as_cells: set[str] = set()  # the fields whose kernels have refused an array: they get cells from then on
-
-    def add(self, variants: Sequence[bytes]) -> bool:
-        """Add the variants of a message; return whether one was added."""
-        is_new = self._variants.add(variants)
-        if is_new:
-            self._scanner = None
-        return is_new
 
     def prepare(self, learned: LearnedTable, wire_of: WireOf) -> Scanner | None:
         """Return the scanner, made if need be; None if a column is unknown, or cannot be read as the plan wants it."""
@@ -195,8 +250,7 @@ class _Reader:
             after=boundaries[self.version].commit_ts,
             last=boundaries[self.version + 1].last_before,
         )
-        self._scanner = native.Scanner(self._variants.program(), wanted, CHANGE_TYPES)
-        return self._scanner
+        return self.make_scanner(wanted)
 
     def _cast_of(self, column: PlannedColumn) -> Cast:
         """Return the cast that makes a column, or what its kernel takes: an array, or else the JSON of the cells."""
@@ -212,21 +266,11 @@ class _Reader:
             return PlainCast.BYTES
         return FloatCast(text=False, single=False) if column.arrays == pa.float64() else PlainCast.JSON
 
-    def scan(
+    def read(
         self, scanner: Scanner, events: TableEvents, pending: pa.Int32Array | None, plan: Plan
     ) -> tuple[_Part | None, pa.Int32Array]:
-        """Read events; return what was read, if any fits, and the indexes of the other events.
-
-        Args:
-            scanner: what `prepare` has returned.
-            events: the events.
-            pending: the indexes of those to read; None for all.
-            plan: what is wanted.
-        """
-        scanned = scanner.scan(messages_of(events.payloads), None if pending is None else pending.to_pylist())
-        own, others, image_events = (
-            numbers_of(pa.int32(), numbers) for numbers in (scanned.accepted, scanned.declined, scanned.events)
-        )
+        """Read events; return what was read, if any fits, and the indexes of the other events."""
+        scanned, own, others, image_events = scan(scanner, events, pending)
         if not len(own):
             return None, others
         images = len(image_events)
@@ -254,8 +298,8 @@ class _Reader:
                 commit_ts=numbers_of(pa.int64(), scanned.commit_ts),
                 start_ts=_times(scanned.start_ts, len(own)),
                 build_ts=_times(scanned.build_ts, len(own)),
-                cluster_id=repeated(self._cluster_id, pa.string(), len(own)),
-                placed=repeated(self._placed, pa.bool_(), len(own)),
+                cluster_id=repeated(self._template.cluster_id, pa.string(), len(own)),
+                placed=repeated(self._template.placed, pa.bool_(), len(own)),
             ),
         )
         if not refused:
@@ -267,14 +311,7 @@ class _Reader:
         return _taken(part, kept_events, kept_images), _merged_sorted(others, left)
 
     def _column(self, column: PlannedColumn, cast: Cast, buffers: ColumnBuffers, refused: set[int]) -> pa.Array | None:
-        """Return one column of a scan; None if its kernel refuses the array, and gets cells from now on.
-
-        Args:
-            column: the column.
-            cast: its cast.
-            buffers: what native code has made of it.
-            refused: gets the images whose events are left to the general path.
-        """
+        """Return one column of a scan; None if its kernel refuses the array, and gets cells from now on."""
         if cast is column.cast:
             return array_of(column.field.arrow, buffers)
         cells: Cells = _json_cells(buffers) if cast is PlainCast.JSON else array_of(column.arrays, buffers)
@@ -305,13 +342,13 @@ def _json_cells(buffers: ColumnBuffers) -> Cells:
     return cells
 
 
-class Templates:
+class Templates(Forms[_Reader]):
     """The templates that were learned of one table's messages."""
 
-    __slots__ = ("_readers",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._readers: dict[Hashable, _Reader] = {}  # the last one is tried first
+    def _new(self, key: Hashable, template: Template, version: int, columns: tuple[Column, ...]) -> _Reader:
+        return _Reader(key, template, version, columns)
 
     def decode(
         self,
@@ -324,13 +361,7 @@ class Templates:
     ) -> Decoded:
         """Decode a table's events: those that fit a template in native code, the others on the general path.
 
-        Args:
-            events: the events.
-            learned: what was learned of the table.
-            wire_of: chooses how a column is read.
-            general: the general path.
-            commit_ts: of each event, its commit-ts; None if messages have it.
-            candidates: the indexes of the events that may fit a template; None if all may.
+        `commit_ts` has that of each event, if messages lack it; `candidates` the events that may fit, if not all may.
 
         Raises:
             SchemaError: as `Plan.for_columns`.
@@ -338,7 +369,7 @@ class Templates:
         parts: list[_Part] = []
         boundaries = learned.plan.boundaries()
 
-        def scan(pending: pa.Int32Array | None, readers: Iterable[_Reader]) -> pa.Int32Array:
+        def read_fitting(pending: pa.Int32Array | None, readers: Iterable[_Reader]) -> pa.Int32Array:
             for reader in readers:
                 if pending is not None and not len(pending):
                     break
@@ -348,14 +379,14 @@ class Templates:
                 tried, other_versions = pending, None
                 if commit_ts is not None and boundaries:
                     tried, other_versions = _of_version(reader.version, boundaries, events, commit_ts, pending)
-                part, pending = reader.scan(scanner, events, tried, learned.plan)
+                part, pending = reader.read(scanner, events, tried, learned.plan)
                 if other_versions is not None:
                     pending = _merged_sorted(pending, other_versions)
                 if part is not None and len(part.own):
                     if commit_ts is not None:
                         part.decoded.commit_ts = commit_ts.take(part.own)
                     parts.append(part)
-                    self._readers[reader.key] = self._readers.pop(reader.key, reader)  # it is tried first next time
+                    self._forms[reader.key] = self._forms.pop(reader.key, reader)  # it is tried first next time
             return row_indices(len(events)) if pending is None else pending
 
         def read(some: pa.Int32Array, learn: KeepTemplate | None) -> None:
@@ -366,36 +397,12 @@ class Templates:
             decoded.suspect = {picked[event]: wrong for event, wrong in decoded.suspect.items()}
             parts.append(_Part(some, decoded))
 
-        pending = scan(candidates, list(reversed(self._readers.values())))
-        size = 1
-        while len(pending):
-            changed: list[_Reader] = []
-            read(pending[:size], partial(self._learn, changed))
-            pending, before = pending[size:], len(pending) - size
-            pending = scan(pending, changed) if len(pending) else pending
-            # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
-            size = 1 if len(pending) < before else 4 * size
+        self.read_all(candidates, read_fitting, read)
         if candidates is not None and len(candidates) < len(events):
             read(pc.indices_nonzero(pc.invert(pc.is_in(row_indices(len(events)), candidates))).cast(pa.int32()), None)
         if not parts:
             return general(events, None)
         return parts[0].decoded if len(parts) == 1 else _merged(parts)
-
-    def _learn(
-        self, changed: list[_Reader], template: Template | None, version: int, columns: tuple[Column, ...]
-    ) -> None:
-        """Learn the template of a message; `changed` gets its reader if it is new, or has a new variant."""
-        if template is None:
-            return
-        key = (template.identity, version, columns)
-        reader = self._readers.get(key)
-        if reader is not None:
-            changed.extend([reader] if reader.add(template.variants) else [])
-            return
-        if len(self._readers) >= MOST_TEMPLATES:
-            del self._readers[next(iter(self._readers))]
-        self._readers[key] = reader = _Reader(key, template, version, columns)
-        changed.append(reader)
 
 
 def array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
@@ -432,20 +439,20 @@ def _of_version(
     return pending.filter(fits), pending.filter(pc.invert(fits))
 
 
+# The arrays of `Decoded` with an entry for each image, and for each event; and its counts.
+_BY_IMAGE = ("change_types", "events", "indexes")
+_BY_EVENT = ("commit_ts", "start_ts", "build_ts", "cluster_id", "placed")
+_COUNTS = ("replaced", "parsed", "empty", "claimed", "key_only", "verified")
+
+
 def _taken(part: _Part, events: pa.Array, images: pa.Array) -> _Part:
     """Return a part with those of its events and of its images that are at these places, in this order."""
     decoded = part.decoded
     taken = replace(
         decoded,
-        change_types=decoded.change_types.take(images),
-        events=decoded.events.take(images),
-        indexes=decoded.indexes.take(images),
         columns={name: array.take(images) for name, array in decoded.columns.items()},
-        commit_ts=decoded.commit_ts.take(events),
-        start_ts=decoded.start_ts.take(events),
-        build_ts=decoded.build_ts.take(events),
-        cluster_id=decoded.cluster_id.take(events),
-        placed=decoded.placed.take(events),
+        **{name: getattr(decoded, name).take(images) for name in _BY_IMAGE},
+        **{name: getattr(decoded, name).take(events) for name in _BY_EVENT},
     )
     return _Part(part.own.take(events), taken)
 
@@ -454,23 +461,11 @@ def _merged(parts: Sequence[_Part]) -> Decoded:
     """Merge the parts in the order of the events. An event's images are in one part, and sorting keeps their order."""
     decoded = [part.decoded for part in parts]
     joined = Decoded(
-        change_types=pa.concat_arrays([part.change_types for part in decoded]),
-        events=pa.concat_arrays([part.events for part in decoded]),
-        indexes=pa.concat_arrays([part.indexes for part in decoded]),
         columns={name: pa.concat_arrays([part.columns[name] for part in decoded]) for name in decoded[0].columns},
-        commit_ts=pa.concat_arrays([part.commit_ts for part in decoded]),
-        start_ts=pa.concat_arrays([part.start_ts for part in decoded]),
-        build_ts=pa.concat_arrays([part.build_ts for part in decoded]),
-        cluster_id=pa.concat_arrays([part.cluster_id for part in decoded]),
-        placed=pa.concat_arrays([part.placed for part in decoded]),
         failures={event: error for part in decoded for event, error in part.failures.items()},
-        replaced=sum(part.replaced for part in decoded),
-        parsed=sum(part.parsed for part in decoded),
-        empty=sum(part.empty for part in decoded),
-        claimed=sum(part.claimed for part in decoded),
-        key_only=sum(part.key_only for part in decoded),
-        verified=sum(part.verified for part in decoded),
         suspect={event: wrong for part in decoded for event, wrong in part.suspect.items()},
+        **{name: pa.concat_arrays([getattr(part, name) for part in decoded]) for name in (*_BY_IMAGE, *_BY_EVENT)},
+        **{name: sum(getattr(part, name) for part in decoded) for name in _COUNTS},
     )
     own = pa.concat_arrays([part.own for part in parts])
     return _taken(_Part(own, joined), pc.sort_indices(own), pc.sort_indices(joined.events)).decoded

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BOOTSTRAP", "CHANGE_TYPES", "DDL", "DELETE", "INSERT", "UPDATE_POSTIMAGE", "UPDATE_PREIMAGE", "WATERMARK"]
-
-
 # The values of `_change_type` (Spark's `Changelog` contract, Delta's change feed). A row image has an index into them.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 

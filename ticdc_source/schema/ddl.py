@@ -26,24 +26,7 @@ from ticdc_source.schema.mysql_ddl import (
     versions_of_tables,
 )
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import TYPES, ColumnType, merge_types
-
-__all__ = [
-    "check_table_ddl",
-    "completed",
-    "creates",
-    "ddl_types",
-    "ddl_types_of_tables",
-    "declared_tables",
-    "lack_types",
-    "seen_type",
-    "table_ddl_types",
-    "tells_no_key",
-    "version_at",
-    "with_ddl_facts",
-    "with_handle_key",
-    "with_table_ddl",
-]
+from ticdc_source.schema.types import MAY_BE_UNSIGNED, TYPES, ColumnType, merge_types
 
 _log = logging.getLogger(__name__)
 _LABELLED = frozenset({"enum", "set"})
@@ -96,10 +79,7 @@ def ddl_types_of_tables(ddl: Iterable[DDLEvent], *, whole: bool) -> Mapping[Tabl
 def with_ddl_facts(schema: TableSchema, ddl: Iterable[DDLEvent], *, whole: bool) -> TableSchema:
     """Return the table with what the texts of DDL events say about its columns beside the types.
 
-    Args:
-        schema: the table, as messages describe it.
-        ddl: DDL events of any table.
-        whole: whether these are all DDL events of the range; if not, the last one that counts may be missing.
+    They say nothing unless these are all DDL events of the range (`whole`): the last one that counts may be missing.
     """
     ddl = [event for event in ddl if event.query]
     if not ddl or not whole:
@@ -254,11 +234,6 @@ def creates(text: str | None, table: TableName) -> bool:
 def with_table_ddl(schema: TableSchema, text: str | None, *, required: bool = True) -> TableSchema:
     """Return the table with the types of the option `tableDDL`; columns that the option lacks stay as they are.
 
-    Args:
-        schema: the table.
-        text: the option.
-        required: whether the option must create this table.
-
     Raises:
         OptionError: the option does not create this table.
         SchemaError: the messages contradict the option.
@@ -304,7 +279,7 @@ def seen_type(column: Column) -> str:
     if not column.is_open:
         return str(column.type)
     names = sorted(column.behind, key=lambda name: (TYPES[name].family, TYPES[name].rank))
-    unsigned = any(TYPES[name].unsigned is not None or name == "decimal" for name in names)
+    unsigned = not MAY_BE_UNSIGNED.isdisjoint(names)
     listed = " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     return f"{listed}, signed or unsigned" if unsigned else listed
 

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ticdc_source.schema.table_name import TableName
 
-__all__ = ["START", "DDLEvent", "Moment", "TableChanges"]
-
-
 _BEHIND = 1 << 31  # every partition
 
 
@@ -22,7 +19,6 @@ class Moment(NamedTuple):
     schema before it (docs/wire.md, item 31). Where a time stands for the commit-ts, the place decides.
 
     Attributes:
-        commit_ts: the commit-ts.
         partition, offset: the place.
     """
 
@@ -48,16 +44,10 @@ class DDLEvent:
     """A DDL event.
 
     Attributes:
-        position: the position of its record in the chunk.
-        index: its index in the message.
+        position, index: its record in the chunk, and its index in that message, from 0.
         commit_ts: its commit-ts; None if the wire format has none.
         table: the table; its name is empty for the DDL of a database.
-        query: the SQL text.
-        type: the name of the DDL's type; empty if the message has none.
-        type_code: TiDB's code of the DDL's type; None if the wire format lacks it.
         table_changes: the wire format's own description of the table afterwards, parsed JSON; None if there is none.
-        build_ts: when TiCDC encoded it, in ms since the epoch; None if the message lacks it.
-        cluster_id: TiCDC's cluster id; None if the message lacks it.
         place: its topic partition and offset, by which it is ordered among the changes with its commit-ts if a time
             stands for that; None if it has a commit-ts of its own.
     """

@@ -11,8 +11,6 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.lexer import Reader, Token, scan
 from ticdc_source.schema.table_name import TableName
 
-__all__ = ["KINDS", "LONGEST_TEXT", "database_of", "ddl_kind", "is_ddl_text", "is_too_long", "removes_rows_of"]
-
 _OTHER = "other"
 
 # The kind of each of TiDB's ActionTypes (pkg/meta/model/job.go) …
@@ -42,6 +40,8 @@ _REMOVES_ROWS = frozenset(
 # those of tables with thousands of partitions.
 LONGEST_TEXT = 512 << 10  # characters
 
+INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
+
 # What stands in a statement's words for a token that is none of them.
 _NO_WORDS = {"name": "x", "text": "''", "bad": "''"}
 _TABLE = r"\S+(?: \. \S+)?"
@@ -64,7 +64,7 @@ _KIND_OF_TEXT = tuple(
         ),
         (rf"{_ALTER_TABLE}{_TABLE} RENAME (?!COLUMN |INDEX |KEY )", "rename_table"),
         (_ALTER_TABLE, "alter_table"),
-        (r"CREATE (?:(?:UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR) )?INDEX ", "alter_table"),
+        (rf"CREATE (?:(?:UNIQUE|FULLTEXT|SPATIAL|{'|'.join(INDEX_WORDS)}) )?INDEX ", "alter_table"),
         (r"DROP INDEX ", "alter_table"),
         (r"CREATE (?:VIEW|(?:OR REPLACE|ALGORITHM|DEFINER|SQL) .*?\bVIEW) ", "create_view"),
         (r"DROP VIEW ", "drop_view"),

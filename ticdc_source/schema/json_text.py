@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["TOO_DEEP", "loads"]
-
 TOO_DEEP = "JSON is nested too deep"
 
 

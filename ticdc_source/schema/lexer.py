@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from ticdc_source.schema.table_name import TableName
 
-__all__ = ["END", "Reader", "Token", "scan", "tokens_of"]
-
 
 class Token(NamedTuple):
     """One token.
@@ -71,9 +69,7 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 def tokens_of(sql: str, *, printed: bool = False) -> list[Token]:
     """Return the tokens of a text; texts side by side are one, as in MySQL.
 
-    Args:
-        sql: the text.
-        printed: whether `SHOW CREATE TABLE` printed it: it leaves a backslash in single quotes as it is.
+    `SHOW CREATE TABLE` has printed a text that is `printed`: it leaves a backslash in single quotes as it is.
 
     Raises:
         ValueError: a quote or a comment is not closed, or a literal of bits has other characters.

@@ -15,35 +15,6 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, convertible, is_text_of, merge_types, parse_type
 
-__all__ = [
-    "COMMENT",
-    "DEFINITIONS",
-    "FIELD_METADATA",
-    "KEY",
-    "MYSQL_TYPE",
-    "NO_FACTS",
-    "PROTOCOL",
-    "TABLE",
-    "UNDECIDED",
-    "UNSTATED_PRECISION",
-    "VERSIONS",
-    "Column",
-    "ColumnFacts",
-    "Definitions",
-    "Key",
-    "ReadField",
-    "TableSchema",
-    "TypeVersions",
-    "check_names",
-    "definitions_as_json",
-    "definitions_of_json",
-    "handle_key",
-    "merge_schemas",
-    "versions_as_json",
-    "versions_of_json",
-    "without_key",
-]
-
 # Keys of the field metadata in the inferred schema. Spark hands the schema back to the reader, so what the driver has
 # inferred (labels, precision, the table, the protocol) reaches the workers this way.
 MYSQL_TYPE = "ticdc.mysql_type"
@@ -91,17 +62,7 @@ def versions_of_json(text: str) -> TypeVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What messages or DDL say about a column beside its type; None if they do not say it.
-
-    Attributes:
-        primary_key: whether it is part of the primary key.
-        handle_key: whether it is part of the handle key.
-        unique_key: whether it is part of a unique key other than the primary key.
-        nullable: whether it may be NULL.
-        generated: whether it is a generated column.
-        default: its default, as DDL or the message writes it, without quotes; None also for a column without one.
-        comment: its comment; None also for a column without one.
-    """
+    """What messages or DDL say about a column beside its type (`FIELD_METADATA`); None if they do not say it."""
 
     primary_key: bool | None = None
     handle_key: bool | None = None
@@ -138,7 +99,6 @@ class Key(NamedTuple):
         name: its name in lower case; "" if TiDB names it.
         columns: its columns; "" stands for an expression.
         unique: whether no two rows have the same values in it.
-        primary: whether it is the primary key.
     """
 
     name: str
@@ -386,11 +346,8 @@ class ReadField:
     """A table column of the read schema.
 
     Attributes:
-        name: the name that Spark asks for.
-        arrow: the Arrow type that the column must have.
         type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
         versions: the types that DDL events gave it, if they changed.
-        key: whether it is part of the handle key, as far as inference knows.
         user_schema: whether the user gave the schema, where `schemaHints` has no effect.
     """
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["TableName", "Wants", "every_table"]
-
 
 class TableName(NamedTuple):
     """A table, named as in the messages: after TiCDC's own routing, if that is configured."""
@@ -15,7 +13,6 @@ class TableName(NamedTuple):
     table: str
 
     def __str__(self) -> str:
-        """Return `database.table`, each part in backticks if it needs them; `database db` if the table has no name."""
         if not self.table:
             return f"database {self.database}" if self.database else "no table"
         return ".".join(part if part.replace("_", "a").isalnum() else f"`{part.replace('`', '``')}`" for part in self)

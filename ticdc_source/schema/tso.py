@@ -11,8 +11,6 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["age", "duration", "of_ms", "of_time", "physical_ms", "physical_ms_each", "seconds", "utc"]
-
 _LOGICAL_BITS = 18
 
 

@@ -16,29 +16,10 @@ import pyarrow as pa
 
 from ticdc_source.errors import SchemaError, UnsupportedTypeError
 
-__all__ = [
-    "ALIASES",
-    "BIGINT_UNSIGNED",
-    "CONVERSIONS",
-    "DECIMAL_MAX",
-    "TIMESTAMP",
-    "TYPES",
-    "VARIANT",
-    "ColumnType",
-    "TypeRow",
-    "category_of",
-    "convertible",
-    "is_text_of",
-    "merge_types",
-    "parse_type",
-    "quote_labels",
-    "type_of",
-]
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 TIME = pa.duration("us")
-VECTOR = pa.list_(pa.field("element", pa.float32()))
+FLOATS = pa.list_(pa.field("element", pa.float32()))
 # Spark's VARIANT in Arrow (pyspark/sql/pandas/types.py, `to_arrow_type`); only the flag tells it from a struct.
 VARIANT = pa.struct([
     pa.field("value", pa.binary(), nullable=False),
@@ -55,51 +36,56 @@ class TypeRow(NamedTuple):
     Attributes:
         family: types of one family merge into the widest of them.
         rank: the order in the family, from narrow to wide.
-        arrow: the Arrow type of the values.
         unsigned: the Arrow type of the unsigned variant; None if there is none.
+        code: TiDB's number of the type (pingcap/tidb pkg/parser/mysql/type.go); binary types have that of a text type.
+        sql_types: what TiCDC and Canal take it for in java.sql.Types (docs/wire.md, items 19, 71 and 75): the last one
+            for large values of an unsigned integer, and before v5.4 for all.
     """
 
     family: str
     rank: int
     arrow: pa.DataType
     unsigned: pa.DataType | None = None
+    code: int | None = None
+    sql_types: tuple[int, ...] = ()
 
 
 TYPES: dict[str, TypeRow] = {
-    "tinyint": TypeRow("number", 1, pa.int8(), pa.int16()),
-    "smallint": TypeRow("number", 2, pa.int16(), pa.int32()),
-    "mediumint": TypeRow("number", 3, pa.int32(), pa.int64()),
-    "int": TypeRow("number", 4, pa.int32(), pa.int64()),
-    "bigint": TypeRow("number", 5, pa.int64(), BIGINT_UNSIGNED),
-    "decimal": TypeRow("number", 6, pa.decimal128(DECIMAL_MAX, UNSPECIFIED_SCALE), None),
-    "year": TypeRow("number", 0, pa.int32()),
-    "float": TypeRow("float", 1, pa.float32(), pa.float32()),
-    "double": TypeRow("float", 2, pa.float64(), pa.float64()),
-    "bit": TypeRow("bit", 1, pa.int64()),
-    "date": TypeRow("datetime", 1, pa.date32()),
-    "datetime": TypeRow("datetime", 2, TIMESTAMP_NTZ),
-    "timestamp": TypeRow("timestamp", 1, TIMESTAMP),
-    "time": TypeRow("time", 1, TIME),
-    "char": TypeRow("text", 1, pa.string()),
-    "varchar": TypeRow("text", 2, pa.string()),
-    "tinytext": TypeRow("text", 3, pa.string()),
-    "text": TypeRow("text", 4, pa.string()),
-    "mediumtext": TypeRow("text", 5, pa.string()),
-    "longtext": TypeRow("text", 6, pa.string()),
-    "binary": TypeRow("binary", 1, pa.binary()),
-    "varbinary": TypeRow("binary", 2, pa.binary()),
-    "tinyblob": TypeRow("binary", 3, pa.binary()),
-    "blob": TypeRow("binary", 4, pa.binary()),
-    "mediumblob": TypeRow("binary", 5, pa.binary()),
-    "longblob": TypeRow("binary", 6, pa.binary()),
-    "enum": TypeRow("enum", 1, pa.int32()),
-    "set": TypeRow("set", 1, pa.int64()),
-    "json": TypeRow("json", 1, pa.string()),
-    "vector": TypeRow("vector", 1, VECTOR),
+    "tinyint": TypeRow("number", 1, pa.int8(), pa.int16(), code=1, sql_types=(-6, 5)),
+    "smallint": TypeRow("number", 2, pa.int16(), pa.int32(), code=2, sql_types=(5, 4)),
+    "mediumint": TypeRow("number", 3, pa.int32(), pa.int64(), code=9, sql_types=(4,)),
+    "int": TypeRow("number", 4, pa.int32(), pa.int64(), code=3, sql_types=(4, -5)),
+    "bigint": TypeRow("number", 5, pa.int64(), BIGINT_UNSIGNED, code=8, sql_types=(-5, 3)),
+    "decimal": TypeRow("number", 6, pa.decimal128(DECIMAL_MAX, UNSPECIFIED_SCALE), code=246, sql_types=(3,)),
+    "year": TypeRow("number", 0, pa.int32(), code=13, sql_types=(12,)),
+    "float": TypeRow("float", 1, pa.float32(), pa.float32(), code=4, sql_types=(7,)),
+    "double": TypeRow("float", 2, pa.float64(), pa.float64(), code=5, sql_types=(8,)),
+    "bit": TypeRow("bit", 1, pa.int64(), code=16, sql_types=(-7,)),
+    "date": TypeRow("datetime", 1, pa.date32(), code=10, sql_types=(91,)),
+    "datetime": TypeRow("datetime", 2, TIMESTAMP_NTZ, code=12, sql_types=(93,)),
+    "timestamp": TypeRow("timestamp", 1, TIMESTAMP, code=7, sql_types=(93,)),
+    "time": TypeRow("time", 1, TIME, code=11, sql_types=(92,)),
+    "char": TypeRow("text", 1, pa.string(), code=254, sql_types=(1, 12)),
+    "varchar": TypeRow("text", 2, pa.string(), code=15, sql_types=(12,)),
+    "tinytext": TypeRow("text", 3, pa.string(), code=249, sql_types=(2005, 12)),
+    "text": TypeRow("text", 4, pa.string(), code=252, sql_types=(2005, 12)),
+    "mediumtext": TypeRow("text", 5, pa.string(), code=250, sql_types=(2005, 12)),
+    "longtext": TypeRow("text", 6, pa.string(), code=251, sql_types=(2005, 12)),
+    "binary": TypeRow("binary", 1, pa.binary(), sql_types=(2004,)),
+    "varbinary": TypeRow("binary", 2, pa.binary(), sql_types=(2004,)),
+    "tinyblob": TypeRow("binary", 3, pa.binary(), sql_types=(2004,)),
+    "blob": TypeRow("binary", 4, pa.binary(), sql_types=(2004,)),
+    "mediumblob": TypeRow("binary", 5, pa.binary(), sql_types=(2004,)),
+    "longblob": TypeRow("binary", 6, pa.binary(), sql_types=(2004,)),
+    "enum": TypeRow("enum", 1, pa.int32(), code=247, sql_types=(4,)),
+    "set": TypeRow("set", 1, pa.int64(), code=248, sql_types=(-7,)),
+    "json": TypeRow("json", 1, pa.string(), code=245, sql_types=(12,)),
+    "vector": TypeRow("vector", 1, FLOATS, code=225, sql_types=(12,)),
 }
 INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
-# Each text type stands where its binary type does.
+MAY_BE_UNSIGNED = frozenset({*INTEGERS, "decimal", "float", "double"})
 TEXTS, BINARIES = (tuple(name for name, row in TYPES.items() if row.family == family) for family in ("text", "binary"))
+BINARY_OF = dict(zip(TEXTS, BINARIES, strict=True))  # the type of the same values with the character set `binary`
 
 # Other names that MySQL, TiDB or a protocol has for the same types: in messages, `tableDDL` and DDL alike. SERIAL, and
 # FLOAT with more than `_FLOAT_DIGITS` binary digits, are in `parse_type`.
@@ -239,7 +225,6 @@ class ColumnType:
         )
 
     def __str__(self) -> str:
-        """Return the type as MySQL writes it: `decimal(10,2) unsigned`. `parse_type` is the inverse."""
         if self.labels is not None:
             return f"{self.name}({quote_labels(self.labels)})"
         if self.name == "set" and self.wide:
@@ -308,6 +293,32 @@ def parse_type(text: str) -> ColumnType:
     if name == "bit" and length is None and arguments is not None:
         length = 1
     return ColumnType(name, unsigned=unsigned, length=length, scale=scale)
+
+
+def declared_type(
+    type_: ColumnType, *, length: int | None, scale: int | None, fraction: int | None, labels: tuple[str, ...] | None
+) -> ColumnType:
+    """Return a type with what a definition says of it in members of their own.
+
+    Args:
+        type_: the type by its name.
+        length: digits, bits, characters, bytes or dimensions.
+        scale: the scale of a DECIMAL.
+        fraction: the digits of a second's fraction.
+        labels: the labels of an ENUM or a SET.
+    """
+    match type_.family:
+        case "enum" | "set":
+            return replace(type_, labels=labels)
+        case "bit":
+            return replace(type_, length=length or 1)
+        case "datetime" | "timestamp" | "time" if type_.name != "date":
+            return replace(type_, length=fraction or 0)
+        case "text" | "binary" | "vector":
+            return replace(type_, length=length)
+    if type_.name == "decimal":
+        return replace(type_, length=10 if length is None else length, scale=scale or 0)
+    return replace(type_, length=1) if type_.name == "tinyint" and length == 1 and not type_.unsigned else type_
 
 
 def _parse_labels(text: str) -> tuple[str, ...]:

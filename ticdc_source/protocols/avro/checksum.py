@@ -27,8 +27,6 @@ from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import INTEGERS, TIMESTAMP_NTZ, ColumnType
 from ticdc_source.sources.registries.lookup import SchemaId
 
-__all__ = ["ChecksumRow", "ColumnOrders", "verify_checksums"]
-
 _log = logging.getLogger(__name__)
 _2_64 = 1 << 64
 _TIME_ZONE_HINT = " The changefeed may write TIMESTAMP in another time zone than {!r}: see the option timeZone."
@@ -41,11 +39,6 @@ class ChecksumRow:
     """A row with the field of the checksum.
 
     Attributes:
-        event: the index of its event.
-        schema_id: the id of its schema.
-        columns: its columns, in the order of the fields.
-        row: its cells.
-        expected: the checksum that TiDB computed; None if the field is empty.
         is_corrupted: whether TiCDC found that the row does not match it.
     """
 
@@ -97,13 +90,6 @@ def verify_checksums(
     settings: Settings,
 ) -> tuple[dict[int, str], int]:
     """Verify the checksums of rows of one table.
-
-    Args:
-        rows: the rows.
-        orders: what is known of the table; gets what these rows show.
-        declared: the columns of the table, in lower case and in its order, if `tableDDL` has it.
-        events: the events of the rows.
-        settings: the time zone of TIMESTAMP.
 
     Returns:
         The reason for each event whose row is wrong, and the number of rows verified. A row that TiCDC marked as

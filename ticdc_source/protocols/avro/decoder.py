@@ -18,7 +18,6 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
 from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
-from ticdc_source.protocols.avro.names import column_order, original_table, sanitized
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
     CHECKSUM,
@@ -26,15 +25,18 @@ from ticdc_source.protocols.avro.row_schema import (
     CORRUPTED,
     OP,
     RowSchema,
+    column_order,
+    original_table,
     row_schema_of,
+    sanitized,
+    template_of,
 )
-from ticdc_source.protocols.avro.template import template_of
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
+from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parse, Parsed
-from ticdc_source.protocols.messages import MALFORMED, parse_failure, parse_object, readable, table_name, tso
+from ticdc_source.protocols.messages import MALFORMED, parse_object, readable, table_name, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.registry_framing import CONFLUENT_BYTES, GLUE_BYTES, body_of, has_header, is_envelope
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates
@@ -42,13 +44,12 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ReadField, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.tso import of_ms
-from ticdc_source.schema.types import ColumnType, type_of
+from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.registries.lookup import SchemaId
 
-__all__ = ["Avro"]
-
 _DDL, _WATERMARK, _DELETE = 1, 2, 3  # the first byte of messages that are no rows (`avro-enable-watermark`)
+_OPERATIONS = {"u": "update", "d": "delete"}  # by the field OP
 _SHORT = 9  # bytes of a watermark, and of a delete without a row: the first byte and a TSO
 
 
@@ -83,18 +84,7 @@ class Avro(RowDecoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Identify the table of a row by the id of its schema."""
-        split = self._of_one_table(chunk, wants)
-        if split is not None:
-            return split
-        split = Split()
-        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            try:
-                self._classify(split, chunk, position, key, value)
-            except MALFORMED as error:
-                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
-                split.corrupt.append(Corrupt(position, 0, failure))
-        split.keep(wants)
-        return split
+        return self._of_one_table(chunk, wants) or self._split_each(chunk, wants)
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
         """Split a chunk of rows of one table, without a look at each; None if there is anything else in it."""
@@ -120,8 +110,8 @@ class Avro(RowDecoder):
         split.tables[table] = TableEvents.of_records(chunk, table, range(len(values)), values)
         return split
 
-    def _classify(self, split: Split, chunk: Chunk, position: int, key: bytes | None, value: bytes | None) -> None:
-        value = value or b""
+    def _add(self, split: Split, chunk: Chunk, position: int) -> None:
+        key, value = chunk.keys[position], chunk.values[position] or b""
         if _has_no_row(value):
             if key is None:
                 split.lost_deletes += 1
@@ -167,7 +157,7 @@ class Avro(RowDecoder):
         heads = _heads(keys if whole else list(map(keys.__getitem__, positions)))
         if len(heads) != 1:
             return general(events, None)
-        templates = learned.kept(_TemplatesByKey).of(heads.pop())
+        templates = learned.kept(_TemplatesByKey)[heads.pop()]
         candidates = None  # all
         if not whole or not isinstance(events.payloads, Binaries):
             with_row = [event for event, payload in enumerate(events.payloads) if not _has_no_row(payload)]
@@ -209,8 +199,7 @@ class Avro(RowDecoder):
             return
         for event, reason in wrong.items():
             msg = f"{reason}. {WARN_INSTEAD}"
-            parsed.failures[event] = DecodeError(msg, events.address(event))
-        parsed.images.drop(wrong)
+            parsed.failures[event] = DecodeError(msg, events.address(event))  # `cast_images` drops its images
 
     def _reader(
         self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
@@ -236,7 +225,7 @@ class Avro(RowDecoder):
                     parsed.commit_ts[event] = tso(int.from_bytes(payload[1:], "big"))
                 schema, _, start = self._schema(key or b"")
                 images.continue_run(columns(schema, None, key))
-                images.add(event, 0, schema.row(schema.schema.read(key or b"", start)), None, plan, update=False)
+                images.add(event, 0, "delete", schema.row(schema.schema.read(key or b"", start)), None, plan)
                 return
             schema, schema_id, start = self._schema(payload)
             row = schema.schema.read(payload, start)
@@ -244,15 +233,13 @@ class Avro(RowDecoder):
             if COMMIT_TS in own:
                 parsed.commit_ts[event] = tso(own[COMMIT_TS])
             row = schema.row(row)
-            before, op = own.get(BEFORE), own.get(OP)
+            before, op = own.get(BEFORE), str(own.get(OP))
             before = None if before is None else schema.row(before)
             of_row = columns(schema, schema_id, key)
             images.continue_run(of_row)
             images_before = len(images.rows)
-            if op == "d":
-                images.add(event, 0, row, None, plan, update=False)
-            else:
-                images.add(event, 0, before, row, plan, update=op == "u" or before is not None)
+            operation = _OPERATIONS.get(op, "insert" if before is None else "update")
+            images.add(event, 0, operation, row, before, plan)
             if verifies and CHECKSUM in own and len(images.rows) > images_before:
                 text, is_corrupted = str(own[CHECKSUM]), bool(own.get(CORRUPTED))
                 parsed.stated.append(
@@ -271,13 +258,12 @@ class Avro(RowDecoder):
         return read
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        declared = read_field.type_since(column.since)
-        type_ = column.type or declared or type_of(read_field.arrow)
+        wire, type_ = super()._wire_of(column, read_field)
         if column.wire == "string" and type_.name in IN_TEXT:
             return IN_TEXT[type_.name], type_
         if column.wire == "bytes" and type_.name == "decimal":
             return decimal_wire(type_.scale or 0), type_
-        return KERNELS.get(type_.name), type_
+        return wire, type_
 
 
 def _has_no_row(value: bytes) -> bool:
@@ -299,16 +285,12 @@ def _heads(keys: Sequence[bytes | None]) -> set[bytes]:
     return {(key or b"")[:width] for key in keys}
 
 
-class _TemplatesByKey:
+class _TemplatesByKey(dict[bytes, Templates]):
     """The templates that were learned of one table's rows, by the bytes that name the schema of the key."""
 
-    __slots__ = ("_templates",)
-
-    def __init__(self) -> None:
-        self._templates: dict[bytes, Templates] = {}
-
-    def of(self, head: bytes) -> Templates:
-        return self._templates.setdefault(head, Templates())
+    def __missing__(self, head: bytes) -> Templates:
+        templates = self[head] = Templates()
+        return templates
 
 
 def _filled(

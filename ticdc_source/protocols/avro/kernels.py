@@ -8,13 +8,11 @@ from decimal import Context, Decimal
 
 import pyarrow as pa
 
-from ticdc_source.kernels import numbers, strings, temporal
-from ticdc_source.kernels.contract import BitCast, BitsCast, Cast, PlainCast, UnscaledCast
+from ticdc_source.kernels import numbers, strings
+from ticdc_source.kernels.contract import Cast, PlainCast, UnscaledCast
 from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
-from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType
-
-__all__ = ["IN_TEXT", "KERNELS", "decimal_wire"]
+from ticdc_source.schema.types import BINARIES, INTEGERS, ColumnType
 
 _EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
 
@@ -92,32 +90,22 @@ def _integers_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
     return integer_cast(type_.arrow, text=False) if pa.types.is_integer(type_.arrow) else None
 
 
-def _bits_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
-    return BitCast(text=False) if type_.length == 1 else BitsCast(text=False)
-
-
 _INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
-_BIT = numbers.bit_wire(_unsigned, pa.binary(), _bits_cast)
+_BIT = numbers.bit_wire(_unsigned, pa.binary(), numbers.bits_cast(text=False))
 _BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=lambda _type, _settings: PlainCast.BYTES)
 
 # How integers are written with `avro-bigint-unsigned-handling-mode=string`.
 IN_TEXT: dict[str, Wire] = {"bigint": numbers.INTEGER_TEXT}
 
+# A DECIMAL is text with avro-decimal-handling-mode=string; otherwise it is written as `decimal_wire` says.
 KERNELS: dict[str, Wire] = {
+    **strings.TEXT_KERNELS,
     **dict.fromkeys(INTEGERS, _INTEGER),
-    "decimal": numbers.DECIMAL_TEXT,  # with avro-decimal-handling-mode=string; otherwise `decimal_wire`
     "year": numbers.YEAR_NUMBER,
     "float": replace(numbers.FLOAT_NUMBER, text=_single_text),
     "double": numbers.FLOAT_NUMBER,
     "bit": _BIT,
-    "date": temporal.DATE_TEXT,
-    "datetime": temporal.DATETIME_TEXT,
-    "timestamp": temporal.TIMESTAMP_TEXT,
-    "time": temporal.TIME_TEXT,
-    **dict.fromkeys(TEXTS, strings.TEXT),
     **dict.fromkeys(BINARIES, _BINARY),
     "enum": strings.LABEL,
     "set": strings.LABEL,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
 }

@@ -1,27 +1,130 @@
 """A schema of the registry → the table, its columns, and which fields are TiCDC's own.
 
-Source: pingcap/ticdc pkg/sink/codec/avro/arvo.go, `value2AvroSchema`, `columnToAvroSchema` (docs/wire.md, items 122
-to 124).
+TiCDC sanitizes names for Avro; `tableDDL` has the original ones. Source: pingcap/ticdc pkg/sink/codec/avro/arvo.go,
+`value2AvroSchema`, `columnToAvroSchema` (docs/wire.md, items 122 to 124).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.kernels.contract import (
+    AvroField,
+    AvroNumber,
+    AvroRow,
+    AvroSkip,
+    AvroType,
+    Branch,
+    Const,
+    Forget,
+    Image,
+    Program,
+    Slot,
+    Step,
+    Way,
+)
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.avro.names import original_columns, original_table
 from ticdc_source.protocols.images import Row
-from ticdc_source.protocols.registry_framing import AvroSchema, schema_of
+from ticdc_source.protocols.registry_framing import AvroSchema, labels_of, schema_of, type_of_field
+from ticdc_source.protocols.templates import DELETE, INSERT, MOST_TSO, UPDATE, Template
+from ticdc_source.schema.ddl import declared_tables
 from ticdc_source.schema.model import Column, ColumnFacts
+from ticdc_source.schema.mysql_ddl.statements import Create
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.schema.types import TYPES, ColumnType, parse_type
 from ticdc_source.sources.registries.lookup import SchemaId
 
-__all__ = ["BEFORE", "CHECKSUM", "COMMIT_TS", "CORRUPTED", "OP", "RowSchema", "row_schema_of"]
+_REPLACED = re.compile("[^A-Za-z0-9_]")
+
+
+def sanitized(name: str) -> str:
+    """Return a name as TiCDC sanitizes it."""
+    replaced = _REPLACED.sub("_", name)
+    return f"_{replaced}" if replaced[:1].isdigit() else replaced
+
+
+def original_table(table: TableName, table_ddl: str | None) -> TableName:
+    """Return the original name of a table.
+
+    It is the sanitized name if `tableDDL` declares no table, or several, that have it.
+    """
+    declared = _declared((table.database.lower(), table.table.lower()), table_ddl)
+    if len(declared) != 1:
+        return table
+    (original,) = declared
+    return TableName(
+        _original(table.database, original.database) if original.database else table.database,
+        _original(table.table, original.table),
+    )
+
+
+def original_columns(table: TableName, columns: Sequence[str], table_ddl: str | None) -> dict[str, str]:
+    """Map the sanitized names of columns to the original ones, where they differ and are not ambiguous."""
+    by_name: dict[str, list[str]] = {}
+    place = sanitized(table.database).lower(), sanitized(table.table).lower()
+    if len(_declared(place, table_ddl)) > 1:
+        return {}  # the columns may be those of another table
+    for original in column_order(table, table_ddl):
+        by_name.setdefault(sanitized(original).lower(), []).append(original)
+    declared = {name: by_name.get(name.lower(), []) for name in columns}
+    return {
+        name: _original(name, originals[0])
+        for name, originals in declared.items()
+        if len(originals) == 1 and originals[0] != name.lower()
+    }
+
+
+def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
+    """Return the original names of a table's columns, in lower case and in the order of the table.
+
+    There are none if `tableDDL` does not declare the table.
+    """
+    for name, created in _tables(table_ddl).items():
+        if name.table.lower() == table.table.lower() and name.database.lower() in ("", table.database.lower()):
+            return tuple(created.columns)
+    return ()
+
+
+def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
+    """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
+    originals = {
+        TableName(sanitized(name.database), sanitized(name.table)): name
+        for name in _tables(table_ddl)
+        if len(_declared((sanitized(name.database).lower(), sanitized(name.table).lower()), table_ddl)) == 1
+    }
+    return {short: name for short, name in originals.items() if short != name}
+
+
+def _declared(sanitized_name: tuple[str, str], table_ddl: str | None) -> frozenset[TableName]:
+    """Return the tables with a sanitized name, which is in lower case. `tableDDL` may name no database."""
+    by_name = _by_sanitized_name(table_ddl)
+    return by_name.get(sanitized_name) or by_name.get(("", sanitized_name[1])) or frozenset()
+
+
+def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
+    return declared_tables(table_ddl) if table_ddl else {}
+
+
+@lru_cache(maxsize=64)
+def _by_sanitized_name(table_ddl: str | None) -> Mapping[tuple[str, str], frozenset[TableName]]:
+    """Return the tables that `tableDDL` declares by their sanitized names, in lower case."""
+    by_name: dict[tuple[str, str], frozenset[TableName]] = {}
+    for name in _tables(table_ddl):
+        place = sanitized(name.database).lower(), sanitized(name.table).lower()
+        by_name[place] = by_name.get(place, frozenset()) | {name}
+    return by_name
+
+
+def _original(name: str, declared: str) -> str:
+    """Restore the characters that TiCDC replaced. The others keep the case of the sanitized name."""
+    kept = name[-len(declared) :]  # without the `_` before a leading digit
+    return "".join(old if _REPLACED.match(old) else new for old, new in zip(declared, kept, strict=True))
+
 
 OP, COMMIT_TS, BEFORE = "_tidb_op", "_tidb_commit_ts", "_ticdc_before"
 CHECKSUM, CORRUPTED = "_tidb_row_level_checksum", "_tidb_corrupted"
@@ -36,27 +139,8 @@ _OWN = {
     "_tidb_checksum_version": "int",
 }
 
-# What `tidb_type` says → the MySQL type, and whether messages leave open which one of its family it is.
-_TYPES: Mapping[str, tuple[str, bool]] = {
-    "INT": ("int", True),
-    "BIGINT": ("bigint", False),
-    "FLOAT": ("float", False),
-    "DOUBLE": ("double", False),
-    "DECIMAL": ("decimal", False),
-    "BIT": ("bit", False),
-    "TEXT": ("text", True),
-    "BLOB": ("blob", True),
-    "ENUM": ("enum", False),
-    "SET": ("set", False),
-    "DATE": ("date", False),
-    "DATETIME": ("datetime", False),
-    "TIMESTAMP": ("timestamp", False),
-    "TIME": ("time", False),
-    "YEAR": ("year", False),
-    "JSON": ("json", False),
-    "TiDBVECTORFloat32": ("vector", False),
-}
-_UNSIGNED = " UNSIGNED"
+# Messages leave open which integer, text or binary type it is; `tidb_type` has one word for each of these families.
+_VAGUE = frozenset({"int", "text", "blob"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +148,6 @@ class RowSchema:
     """What the schema of a key or a value says.
 
     Attributes:
-        schema: the schema.
-        table: the table.
-        columns: the columns, in the order of the fields.
-        own: the names of TiCDC's own fields.
         renamed: the names of columns by those of their fields, where they differ.
     """
 
@@ -86,11 +166,6 @@ class RowSchema:
 @lru_cache(maxsize=4096)
 def row_schema_of(settings: RegistrySettings, schema_id: SchemaId, table_ddl: str | None = None) -> RowSchema:
     """Return what the schema says that an id names.
-
-    Args:
-        settings: where the schema is.
-        schema_id: the id.
-        table_ddl: the option `tableDDL`, which may know names that Avro cannot spell.
 
     Raises:
         DecodeError: the registry has no such schema, or TiCDC did not make it.
@@ -125,17 +200,17 @@ def _is_own(field: Mapping[str, Any]) -> bool:
 
 
 def _column(field: Mapping[str, Any]) -> Column:
-    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    (type_,) = [each for each in branches if each != "null"]
+    type_ = type_of_field(field)
     parameters = type_["connect.parameters"]
-    said = parameters["tidb_type"]
-    name, is_vague = _TYPES[said.removesuffix(_UNSIGNED)]
+    said = parse_type(parameters["tidb_type"])
+    if said.name not in TYPES:
+        raise KeyError(said.name)
     return Column(
         field["name"],
-        _exact(ColumnType(name, unsigned=said.endswith(_UNSIGNED)), type_, parameters),
+        _exact(said, type_, parameters),
         wire=type_["type"],
-        vague=is_vague,
-        facts=ColumnFacts(nullable="null" in branches),
+        vague=said.name in _VAGUE,
+        facts=ColumnFacts(nullable="null" in field["type"]),
     )
 
 
@@ -151,21 +226,68 @@ def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, 
         case "bit":
             return ColumnType("bit", length=int(parameters["length"]))
         case "enum" | "set":
-            return ColumnType(type_.name, labels=_labels(parameters["allowed"]))
+            return ColumnType(type_.name, labels=labels_of(parameters["allowed"]))
         case _:
             return type_
 
 
-def _labels(allowed: str) -> tuple[str, ...]:
-    r"""Return the labels, of which commas are written `\,` (docs/wire.md, item 123)."""
-    labels, label, escaped = [], "", False
-    for character in allowed:
-        if character == "," and not escaped:
-            labels.append(label)
-            label = ""
-        elif character == "," and escaped:
-            label = f"{label[:-1]},"
+# The template of rows, made of their schema.
+_TYPES = {
+    "boolean": AvroType.BOOLEAN,
+    "int": AvroType.LONG,
+    "long": AvroType.LONG,
+    "float": AvroType.FLOAT,
+    "double": AvroType.DOUBLE,
+    "bytes": AvroType.BYTES,
+    "string": AvroType.STRING,
+}
+# Each is a text of one letter. With avro-include-before-value, a delete has its row as the old row, too.
+_OPERATION = Branch([Way(b"\x02c", [INSERT]), Way(b"\x02u", [UPDATE]), Way(b"\x02d", [DELETE, Forget(Image.PREIMAGE)])])
+
+
+def template_of(header: bytes, schema: RowSchema) -> Template | None:
+    """Return the template of the rows with a schema; None if TiCDC does not write such a schema."""
+    fields: Sequence[Mapping[str, Any]] = schema.schema.declared["fields"]
+    count = len(schema.columns)
+    row = [_field(field["type"]) for field in fields[:count]]
+    if None in row or not schema.own.issuperset(field["name"] for field in fields[count:]):
+        return None
+    columns = [field for field in row if field is not None]
+    steps: list[Step] = [Const(header), AvroRow(Image.MAIN, columns)]
+    is_known = False  # the operation
+    for field in fields[count:]:
+        if field["name"] == OP:
+            steps.append(_OPERATION)
+            is_known = True
+        elif field["name"] == COMMIT_TS:
+            steps.append(AvroNumber(Slot.COMMIT_TS, MOST_TSO))
+        elif field["name"] != BEFORE:
+            steps.append(AvroSkip(_TYPES[field["type"]]))
+        elif _is_same_row(field["type"], fields[:count]):
+            old: list[Step] = [AvroRow(Image.PREIMAGE, columns)]
+            inserted, updated = ([], old) if is_known else ([INSERT], [UPDATE, *old])
+            steps.append(Branch([Way(b"\x00", inserted), Way(b"\x02", updated)]))
+            is_known = True
         else:
-            label += character
-        escaped = character == "\\"
-    return (*labels, label)
+            return None
+    if not is_known:
+        steps.append(INSERT)
+    return Template(identity=header, program=lambda _: Program(steps, heads=(), tail=b"", partial=False))
+
+
+def _is_same_row(branches: Sequence[Any], columns: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the type of the old row is a union of null and a record with these fields."""
+    if len(branches) != 2 or branches[0] != "null":  # noqa: PLR2004 (null, and the record)
+        return False
+    old = [(field["name"], field["type"]) for field in branches[1]["fields"]]
+    return old == [(field["name"], field["type"]) for field in columns]
+
+
+def _field(declared: object) -> AvroField | None:
+    """Return a column's field; None unless its type is one of `_TYPES`, or a union of one with null."""
+    branches = declared if isinstance(declared, list) else [declared]
+    names = [each["type"] if isinstance(each, dict) else each for each in branches]
+    types = [_TYPES[name] for name in names if name in _TYPES]
+    if len(types) != 1 or AvroType.BOOLEAN in types or len(names) - names.count("null") != 1 or len(names) > 2:  # noqa: PLR2004
+        return None
+    return AvroField(types[0], names.index("null") if "null" in names else None)

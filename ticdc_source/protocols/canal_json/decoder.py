@@ -6,40 +6,165 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.errors import DecodeError
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels import numbers, strings
+from ticdc_source.kernels.contract import PlainCast
+from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.canal_json.files import FILES
-from ticdc_source.protocols.canal_json.kernels import EXACT_FLOAT_TEXT, KERNELS
 from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import JSONDecoder, ReadEvent, number_after, since_ddl
+from ticdc_source.protocols.decoding import ReadEvent, number_after, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, Row, with_old_columns
-from ticdc_source.protocols.large_messages import check_claimed
-from ticdc_source.protocols.messages import JSONObject, milliseconds, parse_object, readable, table_name, text, tso
+from ticdc_source.protocols.large_messages import Marks
+from ticdc_source.protocols.messages import (
+    JSONObject,
+    commit_ts_or_time,
+    message_of_schema_file,
+    milliseconds,
+    parse_object,
+    readable,
+    table_name,
+    text,
+    tso,
+)
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes
+from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
 from ticdc_source.protocols.sampling import telling
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
-from ticdc_source.schema.tso import of_ms
-from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, convertible, parse_type, type_of
+from ticdc_source.schema.tso import physical_ms
+from ticdc_source.schema.types import (
+    BINARIES,
+    BINARY_OF,
+    INTEGERS,
+    MAY_BE_UNSIGNED,
+    TYPES,
+    ColumnType,
+    convertible,
+    parse_type,
+    type_of,
+)
 from ticdc_source.sources.chunk import Chunk
+from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
 
-__all__ = ["CanalJSON"]
 
-_ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
+def _latin1(cell: str) -> bytes:
+    """Return the bytes that canal-json writes as the text they are in ISO-8859-1 (docs/wire.md, item 16).
+
+    Raises:
+        ValueError: a character is not one of ISO-8859-1.
+    """
+    try:
+        return cell.encode("latin-1")
+    except UnicodeEncodeError:
+        msg = "not binary as canal-json writes it: a character beyond U+00FF"
+        raise ValueError(msg) from None
+
+
+def _latin1_array(text: pa.StringArray) -> pa.Array | None:
+    """Do the same for a whole column: decode all bytes at once, and count the characters of each value."""
+    text = pa.concat_arrays([text])  # its buffers begin with its first value
+    lengths = pc.fill_null(pc.utf8_length(text), 0)
+    ends = pc.cumulative_sum(lengths)
+    first, last = (
+        int.from_bytes(text.buffers()[1][4 * index : 4 * index + 4], sys.byteorder) for index in (0, len(text))
+    )
+    written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
+    if not len(text) or ends[-1].as_py() != len(written):
+        return None
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.Array.from_buffers(
+        pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
+    )
+
+
+def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
+    """Read FLOAT and DOUBLE from the text of another type: a text with more digits than they hold is refused."""
+    read = numbers.FLOAT_TEXT.natural(type_, settings)
+
+    def cast(cells: Cells) -> pa.Array:
+        array = read(cells)
+        for cell, shortest in zip(cells, array.cast(pa.string()).to_pylist(), strict=True):
+            if shortest is not None and Decimal(str(cell)) != Decimal(shortest):
+                msg = f"a {type_} does not hold all of its digits"
+                raise ValueError(msg)
+        return array
+
+    return cast
+
+
+EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
+
+LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
+
+KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}
+
+
+# Files of a storage sink hold one message in a line, always with the TiDB extension (pingcap/ticdc
+# pkg/sink/codec/canal/canal_json_txn_encoder.go). DDL and the checkpoint-ts are in other files; they become the
+# messages that TiCDC sends to Kafka (canal_json_encoder.go, helper.go).
+# Canal's word for TiDB's code of a DDL; it has `QUERY` for the others.
+_WORDS = {
+    **dict.fromkeys((3,), "CREATE"),
+    **dict.fromkeys((14, 47), "RENAME"),
+    **dict.fromkeys((7, 9, 32), "CINDEX"),
+    **dict.fromkeys((8, 10, 33), "DINDEX"),
+    **dict.fromkeys((5, 6, 12, 13, 15, 17, 18, 19, 20, 22, 23, 37, 38, 41, 61, 64, 71, 72), "ALTER"),
+    **dict.fromkeys((4,), "ERASE"),
+    **dict.fromkeys((11,), "TRUNCATE"),
+}
+
+
+def _file_message(database: str, table: str, *, is_ddl: bool, type_: str, ts: int, sql: str, **extension: int) -> bytes:
+    message: dict[str, Any] = {
+        "id": 0, "database": database, "table": table, "pkNames": None, "isDdl": is_ddl, "type": type_,
+        "es": physical_ms(ts), "ts": 0, "sql": sql, "sqlType": None, "mysqlType": None, "data": None, "old": None,
+        "_tidb": extension,
+    }  # fmt: skip
+    return orjson.dumps(message)
+
+
+def _of_schema(schema: JSONObject) -> bytes | None:
+    if not schema.get("Query"):
+        return None  # how the table was before its first row; rows say what they need
+    version = tso(schema["TableVersion"])
+    return _file_message(
+        text(schema.get("Schema") or ""),
+        text(schema.get("Table") or ""),
+        is_ddl=True,
+        type_=_WORDS.get(schema.get("Type", 0), "QUERY"),
+        ts=version,
+        sql=text(schema["Query"]),
+        commitTs=version,
+    )
+
+
+def _of_checkpoint(ts: int) -> bytes:
+    return _file_message("", "", is_ddl=False, type_="TIDB_WATERMARK", ts=ts, sql="", watermarkTs=ts)
+
+
+_FILES = FileFormat(
+    extension=".json",
+    cutter=lambda _version, settings: LineCutter(settings.terminator),
+    of_schema=message_of_schema_file(_of_schema),
+    of_checkpoint=_of_checkpoint,
+)
+
+
+_OPERATIONS = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 _WATERMARK = "TIDB_WATERMARK"
 # Official Canal's other event types (docs/wire.md, item 132). A QUERY may be DDL, or the SQL text of a change.
 _DDL_TYPES = frozenset({"CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX"})
@@ -52,49 +177,36 @@ _PREFIX = PrefixMatch(
     rb'\{"id":\d+,"database":"([^"\\]*)","table":"([^"\\]*)","pkNames":(?:null|\[[^\]]*\]),"isDdl":false,'
     rb'"type":"(INSERT|UPDATE|DELETE)",',
     marker=b'"type":"',
-    follows=b'"es":',
 )
 
 # The sqlType (java.sql.Types) of binary columns, whatever mysqlType says (docs/wire.md, item 16).
 _BLOB = 2004
-_TEXT_TO_BINARY = dict(zip(TEXTS, BINARIES, strict=True))
 # TiCDC before v5.4 never wrote "unsigned" and always wrote the sqlType of the next larger type (docs/wire.md, item 75).
 # These messages do not say the sign, so the column gets the unsigned type, which holds both. Later releases
 # never write the larger sqlType for a signed column.
 _BEFORE_5_4 = "before v5.4"  # `Column.wire`
-_PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
-_SIGNED = frozenset({*_PROMOTED, "mediumint", "decimal", "float", "double"})
+_PROMOTED = {name: TYPES[name].sql_types[1] for name in INTEGERS if len(TYPES[name].sql_types) > 1}
 
 
 class _Behind(NamedTuple):
     """What a sqlType says of a column that mysqlType lacks: the type that holds all values, and what it may be."""
 
     type: ColumnType
-    names: frozenset[str] = frozenset()
+    names: frozenset[str]
 
 
-def _number(name: str, *names: str) -> _Behind:
-    return _Behind(ColumnType(name, unsigned=True), frozenset(names or (name,)))
+def _behind(code: int, widest: str) -> _Behind:
+    names = frozenset(name for name, row in TYPES.items() if code in row.sql_types)
+    type_ = ColumnType(widest, unsigned=widest in MAY_BE_UNSIGNED and widest != "decimal")
+    return _Behind(type_, names if type_.unsigned or len(names) > 1 else frozenset())
 
 
 # Several types share a code, and the code of an unsigned integer depends on its value (docs/wire.md, items 19, 71, 75).
-_BEHIND = {
-    -7: _number("bigint", "bit", "set"),
-    -6: _number("tinyint"),
-    5: _number("smallint", "smallint", "tinyint"),
-    4: _number("int", "int", "mediumint", "smallint", "enum"),
-    -5: _number("bigint", "bigint", "int"),
-    3: _Behind(ColumnType("decimal"), frozenset({"decimal", "bigint"})),
-    7: _number("float"),
-    8: _number("double"),
-    1: _Behind(ColumnType("char")),
-    12: _Behind(ColumnType("varchar"), frozenset(TEXTS) | {"year", "json", "vector"}),
-    2005: _Behind(ColumnType("longtext"), frozenset(TEXTS) - {"char", "varchar"}),
-    _BLOB: _Behind(ColumnType("longblob"), frozenset(BINARIES)),
-    91: _Behind(ColumnType("date")),
-    92: _Behind(ColumnType("time")),
-    93: _Behind(ColumnType("datetime"), frozenset({"datetime", "timestamp"})),
-}
+_WIDEST = {
+    -7: "bigint", -6: "tinyint", 5: "smallint", 4: "int", -5: "bigint", 3: "decimal", 7: "float", 8: "double",
+    1: "char", 12: "varchar", 2005: "longtext", _BLOB: "longblob", 91: "date", 92: "time", 93: "datetime",
+}  # fmt: skip
+_BEHIND = {code: _behind(code, widest) for code, widest in _WIDEST.items()}
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
@@ -118,22 +230,19 @@ class CanalJSON(JSONDecoder):
         ddl_partition=0,
         watermarks_need="enable-tidb-extension=true",
         commit_ts_needs="TiCDC writes it with enable-tidb-extension=true",
-        files=FILES,
+        files=_FILES,
         shows_extension=lambda value, _: _shows_extension(parse_object(value)),
     )
     prefix = _PREFIX
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Look for the address in the value; a record of this wire format has an empty key, or none."""
-        try:
-            return 0 if key else int(_CLAIM_CHECK in self.settings.compression.decompressed(value or b""))
-        except DecodeError:  # `split` reports it
-            return 0
+        return 0 if key else int(_CLAIM_CHECK in plain_bytes(value, self.settings.compression))
 
     def _classify(self, split: Split, chunk: Chunk, position: int, value: bytes) -> None:
         message = parse_object(value)
         message_type, is_ddl = message["type"], message["isDdl"]
-        if message_type in _ROW_TYPES and not is_ddl:
+        if message_type in _OPERATIONS and not is_ddl:
             split.table_events(chunk, table_name(message["database"], message["table"])).append(position, 0, value)
         elif message_type == _WATERMARK:
             watermark = tso(message["_tidb"]["watermarkTs"])
@@ -177,7 +286,7 @@ class CanalJSON(JSONDecoder):
         self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
     ) -> ReadEvent:
         plan, images = learned.plan, parsed.images
-        boundaries = plan.boundaries()
+        boundaries, decompressed = plan.boundaries(), self.settings.compression.decompressed
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
 
@@ -186,7 +295,9 @@ class CanalJSON(JSONDecoder):
             message = parsed.parse(payload)
             extension = message.get("_tidb")
             if extension and ("claimCheckLocation" in extension or "onlyHandleKey" in extension):
-                message = self._whole_message(message, parsed)
+                message = self.settings.large.whole_message(
+                    message, _marks_of, lambda value: parsed.parse(decompressed(value)), parsed
+                )
             rows = message["data"]
             commit_ts, placed = _commit_ts(message, extension)
             parsed.commit_ts[event], parsed.placed[event] = commit_ts, placed
@@ -215,20 +326,6 @@ class CanalJSON(JSONDecoder):
 
         return read
 
-    def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
-        """Return the whole message for a large one; the large one itself if the key columns are all there is."""
-        extension = message["_tidb"]
-
-        def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = parsed.parse(self.settings.compression.decompressed(value))
-            its_extension = whole.get("_tidb") or {}
-            is_large = its_extension.get("claimCheckLocation") or its_extension.get("onlyHandleKey")
-            check_claimed(_identity(whole, its_extension), _identity(message, extension), large=bool(is_large))
-            return whole
-
-        address = extension.get("claimCheckLocation")
-        return self.settings.large.whole(address, claimed, parsed, key_only=extension.get("onlyHandleKey")) or message
-
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
         declared = read_field.type_since(column.since)
         if column.is_open and declared is not None and declared.name in column.behind:
@@ -240,9 +337,10 @@ class CanalJSON(JSONDecoder):
         return KERNELS.get(type_.name), type_
 
 
-def _identity(message: JSONObject, extension: JSONObject) -> list[object]:
-    """Return what identifies a row message."""
-    return [*map(message.get, ("database", "table", "type")), extension.get("commitTs")]
+def _marks_of(message: JSONObject) -> Marks:
+    extension = message.get("_tidb") or {}
+    identity = [*map(message.get, ("database", "table", "type")), extension.get("commitTs")]
+    return Marks(extension.get("claimCheckLocation"), extension.get("onlyHandleKey"), identity)
 
 
 # The TiDB extension ends a message. A text has a backslash before each quote, so none looks like this.
@@ -250,26 +348,18 @@ _EXTENSION, _LONGEST_EXTENSION = r'"_tidb":\{"commitTs":(?P<n>[1-9]\d{0,17})[,}]
 
 
 def _commit_ts(message: JSONObject, extension: JSONObject | None) -> tuple[int | None, bool]:
-    """Return the commit-ts; without the TiDB extension a lower bound of it, made of `es` (ms), and True."""
-    if extension and (commit_ts := extension.get("commitTs")) is not None:
-        return tso(commit_ts), False
-    event_time = milliseconds(message.get("es"))
-    return None if event_time is None else of_ms(event_time), True
+    return commit_ts_or_time((extension or {}).get("commitTs"), message.get("es"))
 
 
 def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan: Plan) -> None:
     """Add the images of a message. Official Canal's messages may hold several rows."""
-    message_type, olds = message["type"], message.get("old")
+    operation = _OPERATIONS[message["type"]]
+    olds = message.get("old") if operation == "update" else None  # before v5.4, a DELETE has its row there too
     for index, row in enumerate(rows):
         if type(row) is not dict:  # also of an operation that is not wanted
             msg = f"a row of 'data' is {row!r}"
             raise TypeError(msg)
-        if message_type == "INSERT":
-            images.add(event, index, None, row, plan, update=False)
-        elif message_type == "DELETE":  # the row is in `data`, before v5.4 in `old` too
-            images.add(event, index, row, None, plan, update=False)
-        else:
-            images.add(event, index, olds[index] if olds else None, row, plan, update=True)
+        images.add(event, index, operation, row, olds[index] if olds else None, plan)
         if index and row.keys() != rows[0].keys():  # the columns are those of the first row
             msg = "the rows of 'data' have different columns"
             raise ValueError(msg)
@@ -285,7 +375,7 @@ def _columns(message: JSONObject, row: Row) -> tuple[Column, ...]:
     columns = tuple(_column(name, types.get(name), codes.get(name), name in keys, keyed) for name in names)
     if any(column.is_open and column.wire == _BEFORE_5_4 for column in columns):  # it says the sign of no number
         columns = tuple(
-            _open_sign(column) if column.type and column.type.name in _SIGNED and not column.is_open else column
+            _open_sign(column) if column.type and column.type.name in MAY_BE_UNSIGNED and not column.is_open else column
             for column in columns
         )
     return columns
@@ -305,8 +395,8 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keye
             return Column(name, key=key, facts=facts)
         vague = bool(behind.names)
         return Column(name, behind.type, key=key, vague=vague, behind=behind.names, facts=facts, coded=True)
-    if code == _BLOB and type_.name in _TEXT_TO_BINARY:
-        type_ = ColumnType(_TEXT_TO_BINARY[type_.name], length=type_.length)
+    if code == _BLOB and type_.name in BINARY_OF:
+        type_ = ColumnType(BINARY_OF[type_.name], length=type_.length)
     column = Column(name, type_, key=key, facts=facts)
     if type_.unsigned or code is None or _PROMOTED.get(type_.name) != code:
         return column

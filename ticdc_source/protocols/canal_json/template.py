@@ -10,24 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ticdc_source.kernels.contract import (
-    Branch,
-    Choice,
-    Const,
-    Image,
-    Members,
-    Number,
-    Operation,
-    Program,
-    Row,
-    SetOperation,
-    Slot,
-    Step,
-    Way,
-)
-from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
-
-__all__ = ["template_of"]
+from ticdc_source.kernels.contract import Branch, Choice, Const, Image, Members, Program, Row, Step, Way
+from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, EVENT_TIME, INSERT, UPDATE, Template, heads_of
 
 # From the start to the type. The type and two times follow.
 _HEAD = (
@@ -41,13 +25,9 @@ _MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined b
 
 
 def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, placed: bool) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
+    """Return the template of a message that was parsed, given its columns; None if TiCDC writes no such messages.
 
-    Args:
-        payload: the message.
-        names: the columns of its row.
-        fixed_codes: whether another `sqlType` of one column may change what the other columns are.
-        placed: whether it lacks a commit-ts.
+    With `fixed_codes`, another `sqlType` of one column may change what the others are; `placed` is as in `Decoded`.
     """
     match = _MESSAGE.match(payload)
     if match is None:
@@ -62,7 +42,7 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, plac
         return None
     texts = sorted(member[0].rstrip(b",") for member in members)
     heads = heads_of(names)
-    commit_ts: list[Step] = [Const(b'}],"_tidb":{"commitTs":'), Number(Slot.COMMIT_TS, MOST_TSO), Const(b"}}")]
+    commit_ts: list[Step] = [Const(b'}],"_tidb":{"commitTs":'), COMMIT_TS, Const(b"}}")]
     extension = [Const(b"}]}")] if placed else commit_ts
     code_names, code_values = tuple(name for name, _ in parts), tuple(code for _, code in parts)
 
@@ -72,11 +52,11 @@ def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, plac
             code_steps += [Const((b"," if index else b"") + name), Choice(_unambiguous(seen))]
         steps = [
             Const(head),
-            Branch([Way(operation.name.encode(), [SetOperation(operation)]) for operation in Operation]),
+            Branch([Way(b"INSERT", [INSERT]), Way(b"UPDATE", [UPDATE]), Way(b"DELETE", [DELETE])]),
             Const(b'","es":'),
-            Number(Slot.EVENT_TIME, MOST_MS),
+            EVENT_TIME,
             Const(b',"ts":'),
-            Number(Slot.BUILD_TS, MOST_MS),
+            BUILD_TS,
             Const(b',"sql":"","sqlType":{'),
             *code_steps,
             Const(b'},"mysqlType":{'),

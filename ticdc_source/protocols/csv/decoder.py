@@ -6,17 +6,15 @@ the key of the message names that version, which the path of its file says (docs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels import strings
-from ticdc_source.kernels.text import TEXT_KERNELS
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.csv.definitions import definitions_of, table_of
 from ticdc_source.protocols.csv.lines import (
     OWN_FIELDS,
     CSVCutter,
@@ -33,30 +31,31 @@ from ticdc_source.protocols.events import Corrupt, Split, TableEvents, Watermark
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import (
     MALFORMED,
+    JSONObject,
     message_of_schema_file,
     parse_exact,
     parse_failure,
     readable,
+    table_name,
     text,
     tso,
 )
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Column, ReadField
+from ticdc_source.schema.model import Column, ColumnFacts, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName, Wants, every_table
-from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, type_of
+from ticdc_source.schema.types import BINARIES, TEXTS, ColumnType, declared_type, parse_type
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileFormat, FileSettings
 
-__all__ = ["CSV"]
-
 _KEY = b'{"TableVersion":'
 _CHECKPOINT = b'{"checkpoint-ts":'
+_OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
 _MOST_DIGITS = 19  # of a commit-ts
 
 # The types whose values stand in quotes, if there are any; TiCDC writes numbers without.
 _QUOTED = frozenset({*TEXTS, *BINARIES, "enum", "set", "json", "date", "datetime", "timestamp", "time"})
-_KERNELS: dict[str, Wire] = {**TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
+_KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, "enum": strings.LABEL, "set": strings.LABEL}
 _HEX_BINARY = strings.binary_wire(bytes.fromhex)
 
 _CUT = (
@@ -77,6 +76,53 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
     plain = value or b""
     is_schema = plain[:1] == b"{" and b'"TableColumnsTotal":' in plain
     return (key or b"").startswith(_KEY) or is_schema or plain.startswith(_CHECKPOINT)
+
+
+def table_of(schema: JSONObject) -> TableName:
+    """Return the table of a schema file; its name is empty for DDL of a database."""
+    return table_name(schema.get("Schema"), schema.get("Table"))
+
+
+def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
+    """Return what schema files define."""
+    schemas = [schema for event in events for schema in event.table_changes or ()]
+    return {
+        (table_of(each).folded, tso(each["TableVersion"])): _defined_columns(each)
+        for each in schemas
+        if each.get("TableColumns")
+    }
+
+
+def _defined_columns(schema: JSONObject) -> tuple[Column, ...]:
+    columns = schema["TableColumns"]
+    has_key = any(column.get("ColumnIsPk") == "true" for column in columns)
+    return tuple(_column(column, has_key=has_key) for column in columns)
+
+
+def _column(column: JSONObject, *, has_key: bool) -> Column:
+    is_key = column.get("ColumnIsPk") == "true"
+    facts = ColumnFacts(
+        primary_key=is_key,
+        handle_key=is_key if has_key else None,  # a unique key may be the handle key, and no file says so
+        nullable=column.get("ColumnNullable") != "false",
+        default=None if column.get("ColumnDefault") is None else str(column["ColumnDefault"]),
+    )
+    return Column(text(column["ColumnName"]), _type_of(column), key=is_key, facts=facts)
+
+
+def _type_of(column: JSONObject) -> ColumnType:
+    scale = _number(column.get("ColumnScale"))
+    return declared_type(
+        parse_type(text(column["ColumnType"]).lower()),
+        length=_number(column.get("ColumnPrecision")),
+        scale=scale,
+        fraction=scale,
+        labels=tuple(map(text, column.get("ColumnElems") or ())) or None,
+    )
+
+
+def _number(digits: object) -> int | None:
+    return None if digits is None else int(text(digits))
 
 
 class CSV(RowDecoder):
@@ -192,12 +238,10 @@ class CSV(RowDecoder):
                         raise _bare_text_error(columns[index], each.texts[first + index])
             cells = [dict(zip(names, each.texts[first:], strict=True)) for each in fields]
             operations = [each.texts[0] for each in fields]
-            if operations in (["I"], ["U"]):
-                images.add(event, 0, None, cells[0], plan, update=operations == ["U"])
-            elif operations == ["D"]:
-                images.add(event, 0, cells[0], None, plan, update=False)
-            elif operations == ["D", "I"]:
-                images.add(event, 0, cells[0], cells[1], plan, update=True)
+            if operations == ["D", "I"]:
+                images.add(event, 0, "update", cells[1], cells[0], plan)
+            elif len(operations) == 1 and operations[0] in _OPERATIONS:
+                images.add(event, 0, _OPERATIONS[operations[0]], cells[0], None, plan)
             else:
                 msg = f"operation {' and '.join(map(str, operations)):.20}"
                 raise ValueError(msg)
@@ -205,10 +249,10 @@ class CSV(RowDecoder):
         return read
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        type_ = column.type or type_of(read_field.arrow)
+        wire, type_ = super()._wire_of(column, read_field)
         if type_.name in BINARIES and self.settings.files.binary_encoding == "hex":
             return _HEX_BINARY, type_
-        return _KERNELS.get(type_.name), type_
+        return wire, type_
 
 
 def _classify(split: Split, position: int, value: bytes) -> None:

@@ -20,19 +20,6 @@ import orjson
 from ticdc_source.protocols.messages import parse_object, text, tso
 from ticdc_source.sources.storage.file_format import FileSettings
 
-__all__ = [
-    "OWN_FIELDS",
-    "CSVCutter",
-    "Fields",
-    "Key",
-    "columns_of",
-    "fields_of",
-    "has_is_update",
-    "parsed_key",
-    "rows_of",
-    "with_header",
-]
-
 _HEADER = b"ticdc-meta$operation"  # begins the first line of a file with `output-field-header`
 _COMMIT_TS, _IS_UPDATE = "ticdc-meta$commit-ts", "ticdc-meta$is-update"
 OWN_FIELDS = 3  # operation, table and schema
@@ -49,7 +36,6 @@ class Key(NamedTuple):
     """What a row does not say itself.
 
     Attributes:
-        version: the version of its table.
         header: the first line of its file, if that is a header.
         is_cut: whether the file ends in the row, so that its last field may be cut short.
     """
@@ -60,12 +46,7 @@ class Key(NamedTuple):
 
 
 class CSVCutter:
-    """Cuts a file into messages; see `FileCutter`.
-
-    Args:
-        version: the version of the table.
-        settings: how the file is written.
-    """
+    """Cuts a file into messages; see `FileCutter`."""
 
     def __init__(self, version: int, settings: FileSettings) -> None:
         self._settings = settings
@@ -120,11 +101,7 @@ class CSVCutter:
 
 
 class _Rows:
-    """Puts rows together whose texts have the terminator in them.
-
-    Args:
-        settings: how they are written.
-    """
+    """Puts rows together whose texts have the terminator in them."""
 
     def __init__(self, settings: FileSettings) -> None:
         self._quote, self._terminator = settings.quote.encode(), settings.end_of_row
@@ -199,8 +176,6 @@ class Fields(NamedTuple):
     """The fields of a row.
 
     Attributes:
-        texts: their texts; NULL is None.
-        quotes: the quote of each; empty for a field without quotes.
         says_is_update: whether the field behind the commit-ts is a bare `true` or `false`.
     """
 
@@ -211,11 +186,6 @@ class Fields(NamedTuple):
 
 def fields_of(row: bytes, settings: FileSettings, max_fields: int | None = None) -> Fields:
     """Return the fields of a row.
-
-    Args:
-        row: the row.
-        settings: how it is written.
-        max_fields: how many fields are needed; None for all.
 
     Raises:
         ValueError: a quote is not closed, or stands where it must not.

@@ -17,19 +17,17 @@ import pyarrow as pa
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.debezium.column_types import DECIMAL
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
 from ticdc_source.protocols.debezium.kernels import KERNELS
-from ticdc_source.protocols.debezium.native_debezium import DECIMAL
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents
+from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parse
-from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_failure, parse_object, readable
-from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
+from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of, type_of_field
 from ticdc_source.protocols.templates import General
 from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.registries.lookup import SchemaId
-
-__all__ = ["DebeziumAvro"]
 
 # Avro's name of a type → Kafka Connect's.
 _CONNECT = {"int": "int32", "long": "int64"}
@@ -44,10 +42,7 @@ class _Envelope:
     """A schema, and what it says in the form of Kafka Connect's JSON.
 
     Attributes:
-        schema: the schema.
         names: the names of a row's columns by those of the fields.
-        singles: the fields that are 32-bit floats.
-        fields: the fields of a row; None if it holds no rows.
     """
 
     schema: AvroSchema
@@ -73,30 +68,18 @@ class DebeziumAvro(Debezium):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Parse each message: its table is a text in it."""
-        split = Split()
-        for position, value in enumerate(chunk.values):
-            if not value:
-                split.skipped += 1
-                continue
-            try:
-                add_event(split, chunk, position, value, self._message(value)["payload"])
-            except MALFORMED as error:
-                failure = parse_failure(error, self.facts.message).at(chunk.address(position))
-                split.corrupt.append(Corrupt(position, 0, failure))
-        split.keep(wants)
-        return split
+        return self._split_each(chunk, wants)
+
+    def _add(self, split: Split, chunk: Chunk, position: int) -> None:
+        value = chunk.values[position]
+        if value:
+            add_event(split, chunk, position, value, self._message(value)["payload"])
+        else:
+            split.skipped += 1
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
-        return pa.array([self._origin(payload) for payload in events.payloads], ORIGIN)
-
-    def _origin(self, value: bytes) -> JSONObject | None:
-        try:
-            payload = self._message(value)["payload"]
-            stated = {**payload["source"], "op": payload["op"]}
-            return {name: None if (said := stated.get(name)) is None else readable(said) for name in ORIGIN.names}
-        except MALFORMED:
-            return None
+        return pa.array(map(self._origin, events.payloads), ORIGIN)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Parse the messages."""
@@ -123,10 +106,6 @@ class DebeziumAvro(Debezium):
 
 def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
     """Return a message in the form of the JSON.
-
-    Args:
-        registry: where its schema is.
-        value: the message.
 
     Raises:
         ValueError: it is not what its schema says.
@@ -183,19 +162,12 @@ def _record_of(type_: object) -> dict[str, Any] | None:
 
 def _is_single(field: Mapping[str, Any]) -> bool:
     """Return whether a column is FLOAT: FLOAT(M,D) is a double that holds 32 bits."""
-    return _type_of(field)["type"] == "float" or str(field.get("tidb_type")).startswith("float")
-
-
-def _type_of(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the type of a column, which may be NULL."""
-    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    (type_,) = [each for each in branches if each != "null"]
-    return type_ if isinstance(type_, dict) else {"type": type_}
+    return type_of_field(field)["type"] == "float" or str(field.get("tidb_type")).startswith("float")
 
 
 def _connect_field(field: Mapping[str, Any], name: str) -> JSONObject:
     """Return a field as the schema of the JSON has it. Every column may be NULL, whatever the table says."""
-    type_ = _type_of(field)
+    type_ = type_of_field(field)
     parameters = dict(type_.get("connect.parameters") or {})
     semantic = type_.get("connect.name")
     if semantic == DECIMAL:

@@ -1,26 +1,162 @@
-"""debezium's types: Kafka Connect schemas, `tidb_type` and `tableChanges` → MySQL types and how they are written."""
+"""debezium's types: Kafka Connect schemas, `tidb_type` and `tableChanges` → MySQL types and how they are written.
+
+What only native Debezium writes is in the documentation of Debezium's MySQL connector, "Data type mappings"
+(debezium/debezium documentation/modules/ROOT/partials/modules/all-connectors/shared-mariadb-mysql.adoc; docs/wire.md,
+items 86 to 91). The settings `decimal.handling.mode`, `bigint.unsigned.handling.mode`, `binary.handling.mode` and
+`time.precision.mode` choose the forms.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ticdc_source.kernels import strings
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.wire import Cell, Kernel, Settings, Wire, no_cast
+from ticdc_source.protocols.debezium import kernels
 from ticdc_source.protocols.debezium.kernels import KERNELS
-from ticdc_source.protocols.debezium.native_debezium import DECIMAL, NATIVE, NATIVE_STRING, decimal_type, wire_name
-from ticdc_source.protocols.messages import JSONObject, readable, text
+from ticdc_source.protocols.messages import JSONObject, readable, text, whole_number
+from ticdc_source.protocols.registry_framing import labels_of
 from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField, TypeVersions
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import BINARIES, TEXTS, TYPES, ColumnType, parse_type, type_of
+from ticdc_source.schema.types import (
+    BIGINT_UNSIGNED,
+    BINARIES,
+    DECIMAL_MAX,
+    TEXTS,
+    ColumnType,
+    declared_type,
+    parse_type,
+    type_of,
+)
 
-__all__ = ["declared_columns", "declared_facts", "described_columns", "type_versions", "wire_column", "wire_of"]
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_MOST_DIGITS = 65  # of MySQL's DECIMAL
 
+# A string that Debezium itself wrote: text, a decimal with decimal.handling.mode=string, or a binary. Nothing says
+# whether the binary is base64, base64-url-safe or hex (binary.handling.mode), so it stays text.
+NATIVE_STRING = "string of native Debezium"
+
+
+class Native(NamedTuple):
+    """A semantic type of a Connect schema.
+
+    Attributes:
+        behind: the MySQL types that it may stand for, the likely one first.
+        wire: returns how it is written, given the type in the message; None if KERNELS has that.
+        fraction: the digits of fraction that the unit of a DATETIME can hold.
+    """
+
+    behind: tuple[str, ...]
+    wire: Callable[[ColumnType], Wire] | None = None
+    fraction: int | None = None
+
+
+def _through(wire: Wire, change: Callable[[Cell], Cell]) -> Wire:
+    """Return the wire form of cells that `change` turns into cells of `wire`."""
+
+    def made(maker: Callable[[ColumnType, Settings], Kernel]) -> Callable[[ColumnType, Settings], Kernel]:
+        def make(type_: ColumnType, settings: Settings) -> Kernel:
+            run = maker(type_, settings)
+            return lambda cells: run([None if cell is None else change(cell) for cell in cells])
+
+        return make
+
+    return replace(
+        wire,
+        natural=made(wire.natural),
+        text=made(wire.text),
+        number=None if wire.number is None else made(wire.number),
+        raw=None if wire.raw is None else made(wire.raw),
+        arrays=None,
+        cast=no_cast,
+        text_cast=None,
+    )
+
+
+def _times(factor: int) -> Callable[[Cell], Cell]:
+    """Return what converts a number to another unit. Other cells stay as they are: the kernel refuses them."""
+
+    def change(cell: Cell) -> Cell:
+        return cell * factor if type(cell) is int else cell
+
+    return change
+
+
+def _thousandth(cell: Cell) -> Cell:
+    """Convert nanoseconds to microseconds, which is all that MySQL has."""
+    return cell // 1000 if type(cell) is int else cell
+
+
+def _decimal(type_: ColumnType) -> Wire:
+    """Return how Connect's Decimal is written: base64 of the unscaled number, in big-endian two's complement.
+
+    The schema has the scale. The converter's decimal.format=NUMERIC writes a number instead.
+    """
+    scale = type_.scale or 0
+
+    def text(cell: Cell) -> Cell:
+        if type(cell) is not str:
+            return cell
+        if not 0 <= scale <= _MOST_DIGITS:
+            msg = f"a decimal of scale {scale}, which MySQL does not have"
+            raise ValueError(msg)
+        digits = str(int.from_bytes(strings.base64_bytes(cell), "big", signed=True))
+        sign, digits = ("-", digits[1:]) if digits[0] == "-" else ("", digits)
+        digits = digits.rjust(scale + 1, "0")
+        return f"{sign}{digits[: len(digits) - scale]}.{digits[len(digits) - scale :]}" if scale else sign + digits
+
+    return _through(kernels.DECIMAL_NUMBER, text)
+
+
+def decimal_type(field: JSONObject) -> ColumnType:
+    """Return the type behind a field that is Connect's Decimal.
+
+    Debezium writes the precision of a DECIMAL. A field of scale 0 without one is a BIGINT UNSIGNED with
+    bigint.unsigned.handling.mode=precise.
+    """
+    parameters = field.get("parameters") or {}
+    precision, scale = parameters.get("connect.decimal.precision"), int(parameters.get("scale", 0))
+    if precision is None:
+        precision = DECIMAL_MAX if scale else BIGINT_UNSIGNED.precision
+    return ColumnType("decimal", length=int(precision), scale=scale)
+
+
+def wire_name(field: JSONObject, *, native: bool) -> str:
+    """Return the name of a field's type: its semantic type, or else its literal one."""
+    name, literal = field.get("name"), field["type"]
+    if name == _TIME and literal == "int64":
+        return _MICROSECONDS
+    return str(name or (NATIVE_STRING if native and literal == "string" else literal))
+
+
+def _numbers_in_text(cell: Cell) -> Cell:
+    return json.dumps(cell) if type(cell) is list else cell
+
+
+# Kafka Connect's own Time has 32 bits and milliseconds. Debezium's documentation says 64 bits and microseconds.
+_TIME = "org.apache.kafka.connect.data.Time"
+_MICROSECONDS = f"{_TIME} int64"
+_MILLISECOND_TIME = _through(kernels.TIME, _times(1000))
+
+NATIVE: Mapping[str, Native] = {
+    DECIMAL: Native(("decimal",), _decimal),
+    "org.apache.kafka.connect.data.Date": Native(("date",)),
+    _TIME: Native(("time",), lambda _: _MILLISECOND_TIME),
+    _MICROSECONDS: Native(("time",)),
+    "org.apache.kafka.connect.data.Timestamp": Native(("datetime",), None, 3),
+    "io.debezium.time.Time": Native(("time",), lambda _: _MILLISECOND_TIME),
+    "io.debezium.time.NanoTime": Native(("time",), lambda _: _through(kernels.TIME, _thousandth)),
+    "io.debezium.time.NanoTimestamp": Native(("datetime",), lambda _: _through(kernels.DATETIME, _thousandth), 6),
+    "io.debezium.data.FloatVector": Native(("vector",), lambda _: _through(strings.VECTOR_TEXT, _numbers_in_text)),
+}
 
 # The MySQL types that may be behind a Connect schema's type or semantic name, the likely one first. `tidb_type` or
 # `tableChanges` may say which one it is.
@@ -64,18 +200,11 @@ _FRACTION = {
 _PLAIN_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year"})
 _PLAIN_TEXTS = frozenset({"char", "varchar", "enum", "set"})
 _2_53 = 1 << 53
-_ENUM_COMMA = re.compile(r"(?<!\\),")
 _BETWEEN_LABELS = re.compile(r"'\s*,\s*'")
 
 
 def wire_column(name: str, field: JSONObject | None, *, native: bool = False) -> Column:
-    """Return the column that a field of the schema describes.
-
-    Args:
-        name: the column's name.
-        field: the field; None if the message has none for the column, whose type is then unknown.
-        native: whether Debezium itself wrote the message. Its strings are never taken for base64.
-    """
+    """Return the column that a field of the schema describes. Strings that Debezium itself wrote are never base64."""
     if field is None:
         return Column(name)
     column = _typed_column(name, field, native=native)
@@ -121,11 +250,9 @@ def _typed_column(name: str, field: JSONObject, *, native: bool) -> Column:
     elif type_.name in ("enum", "set") and "allowed" not in parameters:
         type_ = ColumnType("varchar")  # values are labels as text, and nothing lists them
     elif type_.name == "enum":
-        allowed = text(parameters.get("allowed", ""))
-        labels = tuple(label.replace("\\,", ",") for label in _ENUM_COMMA.split(allowed))
-        type_ = replace(type_, labels=labels)
+        type_ = replace(type_, labels=labels_of(text(parameters["allowed"])))
     elif type_.name == "set":
-        type_ = replace(type_, labels=tuple(text(parameters.get("allowed", "")).split(",")))
+        type_ = replace(type_, labels=tuple(text(parameters["allowed"]).split(",")))
     return Column(name, type_, wire=wire, vague=not exact and len(_BEHIND[wire]) > 1)
 
 
@@ -186,38 +313,13 @@ def _names(identity: str, table: TableName) -> bool:
     return any(identity == name or identity.endswith(f",{name}") for name in (plain, doubled))
 
 
-def _whole(number: object) -> int | None:
-    """Return a length or a scale.
-
-    Raises:
-        TypeError: it is not a JSON integer.
-    """
-    if number is not None and type(number) is not int:
-        msg = f"a length {number!r}"
-        raise TypeError(msg)
-    return number
-
-
 def _declared_type(column: JSONObject) -> ColumnType:
     type_ = parse_type(column["typeName"])
-    length, scale = (_whole(column.get(member)) for member in ("length", "scale"))
-    match type_.name:
-        case "float" if length is not None and scale is None:  # its binary digits
-            return replace(parse_type(f"float({length})"), unsigned=type_.unsigned)
-        case "enum" | "set":
-            return replace(type_, labels=_declared_labels(column.get("enumValues")))
-        case "decimal":
-            return replace(type_, length=length if length is not None else 10, scale=scale or 0)
-        case "bit":
-            return replace(type_, length=length or 1)
-        case "datetime" | "timestamp" | "time":
-            return replace(type_, length=length or 0)
-        case "tinyint":
-            return replace(type_, length=1 if length == 1 and not type_.unsigned else None)
-        case name if TYPES.get(name) and TYPES[name].family in ("text", "binary", "vector"):
-            return replace(type_, length=length)
-        case _:
-            return type_
+    length, scale = (whole_number(column.get(member)) for member in ("length", "scale"))
+    if type_.name == "float" and length is not None and scale is None:  # its binary digits
+        return replace(parse_type(f"float({length})"), unsigned=type_.unsigned)
+    labels = _declared_labels(column.get("enumValues")) if type_.family in ("enum", "set") else None
+    return declared_type(type_, length=length, scale=scale, fraction=length, labels=labels)
 
 
 def _declared_labels(declared: object) -> tuple[str, ...]:
@@ -260,11 +362,7 @@ def _bare_label(label: str) -> str:
 
 
 def type_versions(changes: Sequence[tuple[Moment, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
-    """Return the types that DDL events give each column, by lower-case name.
-
-    Args:
-        changes: (moment, the types of columns by lower-case name) of each DDL event, oldest first.
-    """
+    """Return the types that DDL events give each column, by lower-case name."""
     versions: dict[str, list[tuple[Moment, ColumnType]]] = {}
     for start, columns in changes:
         for name, type_ in columns.items():
@@ -304,12 +402,7 @@ def described_columns(
 
 
 def _decided(column: Column, exact: ColumnType) -> ColumnType:
-    """Return the declared type if it may be behind the type in the messages; else the latter.
-
-    Args:
-        column: the column as messages describe it.
-        exact: the declared type.
-    """
+    """Return the declared type if it may be behind the type in the messages; else the latter."""
     if column.type is None:
         return exact
     if exact.name not in _BEHIND.get(column.wire, ()):

@@ -18,12 +18,10 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.strings import BASE64_BINARY
 from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.debezium.binary_modes import binary_wire_of, warn_of_hex
 from ticdc_source.protocols.debezium.column_types import (
     declared_columns,
     declared_facts,
@@ -32,15 +30,15 @@ from ticdc_source.protocols.debezium.column_types import (
     wire_column,
     wire_of,
 )
-from ticdc_source.protocols.debezium.kernels import KERNELS
-from ticdc_source.protocols.debezium.native_debezium import payload_of
+from ticdc_source.protocols.debezium.kernels import KERNELS, binary_wire_of, warn_of_hex
 from ticdc_source.protocols.debezium.template import template_of
-from ticdc_source.protocols.decoding import JSONDecoder, ReadEvent, describe_images, number_after, since_ddl
+from ticdc_source.protocols.decoding import ReadEvent, describe_images, number_after, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
+    commit_ts_or_time,
     exact,
     milliseconds,
     parse_exact,
@@ -50,21 +48,18 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes
+from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.tso import of_ms
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.chunk import Chunk
-
-__all__ = ["Debezium", "add_event", "commit_ts_of", "shows_extension"]
 
 Said = TypeVar("Said")
 
 _TICDC = ("TiCDC", None)  # `source.connector`; a message without one is taken for TiCDC's
-_ROW_OPS = frozenset({"c", "u", "d", "r"})
+_OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "r": "insert"}
 _WATERMARK, _TRUNCATE = "m", "t"
 # Native Debezium's heartbeats and the boundaries of transactions (docs/wire.md, item 133).
 _MARKER = re.compile(
@@ -160,7 +155,27 @@ class Debezium(JSONDecoder):
 
     def origins(self, events: TableEvents) -> pa.StructArray:
         """Return what `source` and `op` say."""
-        return _origins(events.payloads)
+        array = events.payload_array()
+        members = pc.extract_regex(array, _SOURCE)
+        try:
+            texts = [members.field(field.name).cast(pa.string()) for field in _FIELDS]
+        except pa.ArrowInvalid:  # one of them is not UTF-8
+            return pa.array(map(self._origin, events.payloads), ORIGIN)
+        matched = pa.StructArray.from_arrays(texts, fields=_FIELDS)
+        if not members.null_count:
+            return matched
+        each = matched.to_pylist()
+        for index in pc.indices_nonzero(members.is_null()).to_pylist():  # written in another way
+            each[index] = self._origin(events.payloads[index])
+        return pa.array(each, ORIGIN)
+
+    def _origin(self, value: bytes) -> dict[str, str | None] | None:
+        try:
+            payload = payload_of(self._message(value))
+            values = {**payload["source"], "op": payload.get("op")}
+            return {field.name: _shown(values.get(field.name)) for field in _FIELDS}
+        except MALFORMED:  # decoding reports it
+            return None
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Look into `source`, with which TiCDC begins each message."""
@@ -217,10 +232,7 @@ class Debezium(JSONDecoder):
                 columns = since_ddl(_columns(fields, row, native=native), boundaries, version)
                 last_signature = signature
                 images.continue_run(columns)
-            if op == "d":
-                images.add(event, 0, described, None, plan, update=False)
-            else:
-                images.add(event, 0, before if op == "u" else None, described, plan, update=op == "u")
+            images.add(event, 0, _OPERATIONS[op], described, before, plan)
             if learn is not None and row is described:
                 learn(template_of(value, described, cluster_id), version, columns)
 
@@ -256,13 +268,6 @@ _COMMIT_TS = r'^\{"payload":\{"source":\{[^{}\\]*"commit_ts":(?P<n>[1-9]\d{0,17}
 def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: JSONObject) -> None:
     """Add the event of a message to a split.
 
-    Args:
-        split: gets the event.
-        chunk: the records.
-        position: the position of the record.
-        value: the message.
-        payload: what is in it.
-
     Raises:
         TypeError, ValueError: it is no event.
     """
@@ -274,7 +279,7 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
         msg = "no 'source'"
         raise TypeError(msg)
     table = table_name(source.get("db"), source.get("table"))
-    if op in _ROW_OPS:
+    if op in _OPERATIONS:
         split.table_events(chunk, table).append(position, 0, value)
     elif op == _WATERMARK:
         split.watermarks.append(WatermarkEvent(position, 0, tso(source["commit_ts"]), *_written(payload)))
@@ -337,12 +342,8 @@ def _in_order(ddl: Sequence[DDLEvent]) -> list[DDLEvent]:
 
 
 def commit_ts_of(payload: JSONObject) -> tuple[int | None, bool]:
-    """Return the commit-ts; for native Debezium, which has none, a lower bound made of the event's time, and True."""
-    source = payload["source"]
-    if source.get("commit_ts") is not None:
-        return tso(source["commit_ts"]), False
-    event_time = milliseconds(source.get("ts_ms"))
-    return None if event_time is None else of_ms(event_time), True
+    """Return the commit-ts and False; native Debezium has none: see `commit_ts_or_time`."""
+    return commit_ts_or_time(payload["source"].get("commit_ts"), payload["source"].get("ts_ms"))
 
 
 def _start_ts(payload: JSONObject) -> int | None:
@@ -357,6 +358,15 @@ def _written(payload: JSONObject) -> tuple[int | None, str | None]:
     return milliseconds(payload.get("ts_ms")), None if cluster_id is None else text(cluster_id)
 
 
+def payload_of(message: JSONObject) -> JSONObject:
+    """Return the member `payload`, or the message if it is the payload itself."""
+    payload = message.get("payload", message) if "op" not in message else message
+    if not isinstance(payload, dict):
+        msg = "'payload' is not an object"
+        raise TypeError(msg)
+    return payload
+
+
 def row_fields(message: JSONObject) -> list[JSONObject] | None:
     """Return the fields of a row's schema; None if the message has no schema."""
     schema = message.get("schema")
@@ -369,32 +379,6 @@ def row_fields(message: JSONObject) -> list[JSONObject] | None:
 def _columns(fields: list[JSONObject] | None, row: JSONObject, *, native: bool) -> tuple[Column, ...]:
     by_name = {field["field"]: field for field in fields or ()}  # virtual columns have fields, even two, and no values
     return tuple(wire_column(name, by_name.get(name), native=native) for name in map(text, row))
-
-
-def _origins(messages: Sequence[bytes]) -> pa.StructArray:
-    """Return the origin of each message (`ORIGIN`), NULL if it cannot be read."""
-    array = messages.array if isinstance(messages, Binaries) else pa.array(messages, pa.binary())
-    members = pc.extract_regex(array, _SOURCE)
-    try:
-        texts = [members.field(field.name).cast(pa.string()) for field in _FIELDS]
-    except pa.ArrowInvalid:  # one of them is not UTF-8
-        return pa.array(map(_origin, messages), ORIGIN)
-    matched = pa.StructArray.from_arrays(texts, fields=_FIELDS)
-    if not members.null_count:
-        return matched
-    each = matched.to_pylist()
-    for index in pc.indices_nonzero(members.is_null()).to_pylist():  # written in another way
-        each[index] = _origin(messages[index])
-    return pa.array(each, ORIGIN)
-
-
-def _origin(message: bytes) -> dict[str, str | None] | None:
-    try:
-        payload = payload_of(parse_object(message))
-        values = {**payload["source"], "op": payload.get("op")}
-        return {field.name: _shown(values.get(field.name)) for field in _FIELDS}
-    except MALFORMED:  # decoding reports it
-        return None
 
 
 def _shown(value: object) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import TypeVar
@@ -10,14 +11,15 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.errors import warn
 from ticdc_source.kernels import numbers, strings, temporal
-from ticdc_source.kernels.contract import Cast
+from ticdc_source.kernels.contract import Cast, PlainCast
 from ticdc_source.kernels.numbers import integers_of_numbers, require
+from ticdc_source.kernels.strings import base64_bytes
 from ticdc_source.kernels.wire import Cells, Kernel, Maker, Settings, Wire, decimals_of_text, integer_cast, number_text
 from ticdc_source.schema import types
-from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, TIMESTAMP_NTZ, ColumnType
-
-__all__ = ["DATETIME", "DECIMAL_NUMBER", "KERNELS", "TIME"]
+from ticdc_source.schema.model import TableSchema
+from ticdc_source.schema.types import BINARIES, INTEGERS, TIMESTAMP_NTZ, ColumnType
 
 Value = TypeVar("Value")  # of an array, in Python
 
@@ -98,7 +100,7 @@ def _unsigned(cells: Cells) -> list[int | None]:
 def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the message)
     if isinstance(cell, bool):
         return int(cell)
-    return int.from_bytes(strings.base64_bytes(cell), "little")
+    return int.from_bytes(base64_bytes(cell), "little")
 
 
 def _within(values: pa.Array, first: int, last: int) -> pa.Array:
@@ -153,6 +155,7 @@ DATETIME = _moment(_datetimes, temporal.datetime_text)
 TIMESTAMP = replace(_moment(_zoned_timestamps, temporal.datetime_text), arrays=pa.string())
 TIME = _moment(_times, temporal.time_text)
 KERNELS: dict[str, Wire] = {
+    **strings.TEXT_KERNELS,
     **dict.fromkeys(INTEGERS, numbers.WRAPPED_INTEGER),
     "decimal": DECIMAL_NUMBER,
     "year": numbers.YEAR_NUMBER,
@@ -163,10 +166,80 @@ KERNELS: dict[str, Wire] = {
     "datetime": DATETIME,
     "timestamp": TIMESTAMP,
     "time": TIME,
-    **dict.fromkeys(TEXTS, strings.TEXT),
-    **dict.fromkeys(BINARIES, strings.BASE64_BINARY),
     "enum": strings.LABEL,
     "set": strings.LABEL,
-    "json": strings.TEXT,
-    "vector": strings.VECTOR_TEXT,
 }
+
+
+# How binary values are written in texts: no message tells whether in base64, URL-safe base64 or hex. Kafka Connect's
+# own `bytes` is always base64 (docs/wire.md, item 85).
+_OPTION = "debezium.binaryHandlingMode"
+_BASE64, _BYTES = "base64", "bytes"
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*", re.ASCII)
+_URL_SAFE = re.compile(r"[0-9A-Za-z_-]*={0,2}", re.ASCII)
+_TO_STANDARD = str.maketrans("-_", "+/")
+
+
+def _of_hex(cell: str) -> bytes:
+    if _HEX.fullmatch(cell) is None:  # `bytes.fromhex` takes blanks
+        msg = "not hex"
+        raise ValueError(msg)
+    return bytes.fromhex(cell)
+
+
+def _of_url_safe(cell: str) -> bytes:
+    if _URL_SAFE.fullmatch(cell) is None:
+        msg = "not URL-safe base64"
+        raise ValueError(msg)
+    text = cell.translate(_TO_STANDARD)
+    return base64_bytes(text if "=" in text else text + "=" * (-len(text) % 4))
+
+
+_MODES = {_BASE64: base64_bytes, "base64-url-safe": _of_url_safe, "hex": _of_hex}
+
+
+def _fits(mode: str, cell: str) -> bool:
+    try:
+        _MODES[mode](cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _decoder(mode: str) -> Callable[[str], bytes]:
+    decode = _MODES[mode]
+
+    def run(cell: str) -> bytes:
+        try:
+            return decode(cell)
+        except ValueError:
+            others = " or ".join(other for other in _MODES if other != mode and _fits(other, cell))
+            advice = f"set it to {others}, if the changefeed has that" if others else "it fits no other mode"
+            msg = f"not {mode}, which the option '{_OPTION}' stands for: {advice}"
+            raise ValueError(msg) from None
+
+    return run
+
+
+_WIRES: Mapping[str, Wire] = {
+    _BASE64: strings.binary_wire(_decoder(_BASE64), strings.base64_array, PlainCast.BASE64),
+    **{mode: strings.binary_wire(_decoder(mode)) for mode in _MODES if mode != _BASE64},
+}
+
+
+def binary_wire_of(mode: str | None, connect: str) -> Wire:
+    """Return how the binary values of a column are written."""
+    return strings.BASE64_BINARY if connect == _BYTES else _WIRES.get(mode or _BASE64, _WIRES[_BASE64])
+
+
+def warn_of_hex(schema: TableSchema, cells: Mapping[str, Cells]) -> None:
+    """Warn about binary columns whose sampled values are base64 and hex alike."""
+    for column in schema.columns:
+        if column.type is None or column.type.name not in BINARIES or column.wire == _BYTES:
+            continue
+        texts = [cell for cell in cells[column.name] if isinstance(cell, str) and cell]
+        if texts and all(_fits("hex", text) and _fits(_BASE64, text) for text in texts):
+            warn(
+                f"Column {column.name} of {schema.table}: its values are base64 and hex alike, and are read as base64. "
+                f"Set the option '{_OPTION}' to the changefeed's debezium-binary-handling-mode (by default base64)"
+            )

@@ -11,22 +11,18 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from ticdc_source.kernels.contract import (
-    Branch,
-    Const,
-    Image,
-    Number,
-    Operation,
-    Program,
-    Row,
-    SetOperation,
-    Slot,
-    Step,
-    Way,
+from ticdc_source.kernels.contract import Branch, Const, Image, Number, Program, Row, Slot, Step, Way
+from ticdc_source.protocols.templates import (
+    BUILD_TS,
+    COMMIT_TS,
+    DELETE,
+    INSERT,
+    MOST_TSO,
+    START_TS,
+    UPDATE,
+    Template,
+    heads_of,
 )
-from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
-
-__all__ = ["template_of"]
 
 # From the start to the op, without a backslash: texts end at the next quote.
 _HEAD = re.compile(
@@ -34,28 +30,21 @@ _HEAD = re.compile(
     rb'(,"cluster_id":(?:null|"[^{}"\\]*")\},"ts_ms":)([1-9]\d*)(,"transaction":null,"op":")[cudr]",'
 )
 _SCHEMA = b'},"schema":{'
-_INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
 _ROW = (Row(Image.MAIN), Const(b"}"))
 _PREIMAGE = (Row(Image.PREIMAGE), Const(b'},"after":{'))
 _CHANGE = Branch(
     [
-        Way(b'c","before":null,"after":{', [_INSERT, *_ROW]),
-        Way(b'u","before":{', [_UPDATE, *_PREIMAGE, *_ROW]),
-        Way(b'u","after":{', [_UPDATE, *_ROW]),
-        Way(b'd","after":null,"before":{', [_DELETE, *_ROW]),
-        Way(b'r","before":null,"after":{', [_INSERT, *_ROW]),
+        Way(b'c","before":null,"after":{', [INSERT, *_ROW]),
+        Way(b'u","before":{', [UPDATE, *_PREIMAGE, *_ROW]),
+        Way(b'u","after":{', [UPDATE, *_ROW]),
+        Way(b'd","after":null,"before":{', [DELETE, *_ROW]),
+        Way(b'r","before":null,"after":{', [INSERT, *_ROW]),
     ]
 )
 
 
 def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
-
-    Args:
-        value: the message.
-        names: the columns of its row.
-        cluster_id: its cluster id.
-    """
+    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
     match = _HEAD.match(value)
     if match is None:
         return None
@@ -67,15 +56,15 @@ def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> T
     heads = heads_of(names)
 
     def program(_variants: Sequence[Sequence[bytes]]) -> Program:
-        started: list[Step] = [Const(to_start), Number(Slot.START_TS, MOST_TSO)] if start else []
+        started: list[Step] = [Const(to_start), START_TS] if start else []
         steps = [
             Const(begin),
             Number(Slot.IGNORED, MOST_TSO),
             Const(to_commit),
-            Number(Slot.COMMIT_TS, MOST_TSO),
+            COMMIT_TS,
             *started,
             Const(to_build),
-            Number(Slot.BUILD_TS, MOST_MS),
+            BUILD_TS,
             Const(to_op),
             _CHANGE,
             Const(b"}" + tail),  # the end of the payload

@@ -5,51 +5,89 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import replace
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels import numbers, strings
+from ticdc_source.kernels.contract import Branch, Const, Image, Program, Row, Way
+from ticdc_source.kernels.wire import Wire, text_bytes
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
-from ticdc_source.protocols.messages import JSONObject, exact, text
-from ticdc_source.protocols.open_protocol.kernels import KERNELS, QUOTED_BINARY
-from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
+from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
+from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
-from ticdc_source.protocols.open_protocol.template import template_of
-from ticdc_source.protocols.templates import General, KeepTemplate, Templates
+from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, KeepTemplate, Template, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.table_name import Wants, every_table
-from ticdc_source.schema.types import ColumnType, type_of
+from ticdc_source.schema.types import BINARY_OF, INTEGERS, MAY_BE_UNSIGNED, TEXTS, TYPES, ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["OpenProtocol"]
+_ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
+_LETTERS = {
+    b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
+    b"\\": b"\\", b'"': b'"', b"'": b"'",
+}  # fmt: skip
+
+
+def unquoted(cell: str) -> bytes:
+    """Return the bytes whose form under Go's `strconv.Quote` has this body, without quotes (docs/wire.md, item 64).
+
+    Raises:
+        ValueError: a backslash starts no escape that Quote writes.
+    """
+    raw = text_bytes(cell)
+    return _ESCAPE.sub(_unescape, raw) if b"\\" in raw else raw
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    byte, short, long, letter = match.groups()
+    if byte:
+        return bytes.fromhex(byte.decode())
+    if letter:
+        return _LETTERS[letter]
+    if not (short or long):
+        msg = "not the body of a Go-quoted string"
+        raise ValueError(msg)
+    return chr(int(short or long, 16)).encode()
+
+
+QUOTED_BINARY = strings.binary_wire(unquoted)
+
+KERNELS: dict[str, Wire] = {
+    **strings.TEXT_KERNELS,
+    **dict.fromkeys(INTEGERS, numbers.INTEGER_NUMBER),
+    "year": numbers.YEAR_NUMBER,
+    "float": numbers.FLOAT_NUMBER,
+    "double": numbers.FLOAT_NUMBER,
+    "bit": numbers.BIT_NUMBER,
+    **dict.fromkeys(TEXTS, strings.BASE64_TEXT),
+    "char": strings.TEXT,
+    "varchar": strings.TEXT,
+    "binary": QUOTED_BINARY,
+    "varbinary": QUOTED_BINARY,
+    "enum": strings.ENUM_NUMBER,
+    "set": strings.SET_NUMBER,
+}
+
 
 # Flags of a column (docs/wire.md, item 61). Flag 32 does not say which index a column is part of, nor whether it is
 # unique, so it is left out (docs/reference/types.md).
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
+_MOST_FLAGS = 255
 
 _MARKS = (bool, type(None))  # the JSON types of `h`
 
-# Type codes (pingcap/tidb pkg/parser/mysql/type.go). 15, 249-252, 253 and 254 are binary if flag 1 is set.
-_CODES = {
-    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp", 8: "bigint", 9: "mediumint",
-    10: "date", 11: "time", 12: "datetime", 13: "year", 14: "date", 15: "varchar", 16: "bit", 225: "vector",
-    245: "json", 246: "decimal", 247: "enum", 248: "set", 249: "tinytext", 250: "mediumtext", 251: "longtext",
-    252: "text", 253: "varchar", 254: "char",
-}  # fmt: skip
+# TiDB has several numbers for some types. Those of texts are binary if flag 1 is set.
+_CODES = {row.code: name for name, row in TYPES.items()} | {14: "date", 253: "varchar"}
 _NULL = 6
-_BINARY_NAMES = {
-    15: "varbinary", 253: "varbinary", 254: "binary", 249: "tinyblob", 250: "mediumblob", 251: "longblob", 252: "blob",
-}  # fmt: skip
 _QUOTED_NAMES = frozenset({"char", "varchar"})
-_BASE64_CODES = frozenset({249, 250, 251, 252})
-_UNSIGNED_NAMES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
 # `Column.wire`: how a string column is written, if its type alone does not say so. Flags 0 are those of a plain NOT
 # NULL text, or TiCDC lost the column's flags (docs/wire.md, item 104).
@@ -82,7 +120,7 @@ class OpenProtocol(RowDecoder):
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Cut records into frames, parse key frames, and decompress value frames."""
-        in_native = learned is not None and learned.prefixes.native
+        in_native = learned is not None and learned.native
         return split_frames(chunk, self.settings.compression, wants, in_native=in_native)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
@@ -128,17 +166,17 @@ class OpenProtocol(RowDecoder):
                 last_signature, last_version = exact_signature, version
                 images.continue_run(columns)
             if learn is not None:
-                learn(template_of(signature), version, columns)
+                learn(_template_of(signature), version, columns)
             if after is not None and deleted is not None:
                 msg = "both a new row ('u') and a deleted one ('d')"
                 raise ValueError(msg)
             if after is not None:
                 row = {name: cell["v"] for name, cell in after.items()}
                 old = None if before is None else {name: cell["v"] for name, cell in before.items()}
-                images.add(event, indexes[event], old, row, plan, update=update)
+                images.add(event, indexes[event], "update" if update else "insert", row, old, plan)
             elif deleted is not None:
                 row = {name: cell["v"] for name, cell in deleted.items()}
-                images.add(event, indexes[event], row, None, plan, update=False)
+                images.add(event, indexes[event], "delete", row, None, plan)
             elif before is not None:
                 msg = "an old row ('p') without a new one ('u')"
                 raise ValueError(msg)
@@ -185,11 +223,6 @@ def _whole_events(events: TableEvents) -> pa.Int32Array | None:
 def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
     """Return the value frame in a claim-check file, which is a whole record with one event.
 
-    Args:
-        key: the Kafka key in the file.
-        value: the Kafka value in the file.
-        expected: the key frame of the message that names the file.
-
     Raises:
         DecodeError, ValueError: the file does not hold that event.
     """
@@ -209,14 +242,7 @@ def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
 def _columns(signature: Signature) -> tuple[Column, ...]:
     for column in signature:
         _check_types(*column)
-    translated = with_ticdc_flags(signature)
-    columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in translated)
-    if translated is not signature:  # these flags have no bit for some facts
-        return columns
-    return tuple(
-        replace(column, facts=_facts(flags, handle))
-        for column, (_, _, flags, handle) in zip(columns, signature, strict=True)
-    )
+    return tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in signature)
 
 
 def _check_types(name: str, code: object, flags: object, handle: object) -> None:
@@ -229,6 +255,12 @@ def _check_types(name: str, code: object, flags: object, handle: object) -> None
     if type(code) is not int or type(flags) is not int or type(handle) not in _MARKS:
         msg = f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}"
         raise TypeError(msg)
+    if flags > _MOST_FLAGS:
+        msg = (
+            f"column {name!r} has the flags {flags}, which are MySQL's: a development build of TiCDC wrote this "
+            "message. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
+        )
+        raise ValueError(msg)
 
 
 def _facts(flags: int, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
@@ -245,16 +277,38 @@ def _facts(flags: int, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
 
 
 def _column(name: str, code: int, flags: int, handle: bool | None) -> Column:  # noqa: FBT001
-    key = bool(handle) or bool(flags & _HANDLE_KEY)
+    key, facts = bool(handle) or bool(flags & _HANDLE_KEY), _facts(flags, handle)
     if code == _NULL:
-        return Column(name, key=key)
+        return Column(name, key=key, facts=facts)
     type_name = _CODES.get(code, f"type code {code}")
     wire = ""
-    if code in _BINARY_NAMES:
+    if type_name in BINARY_OF:
         if flags & _BINARY:
-            type_name = _BINARY_NAMES[code]
+            type_name = BINARY_OF[type_name]
         elif flags == 0:
             wire = _UNFLAGGED
     # The flag is also set on YEAR and BIT (docs/wire.md, item 9).
-    unsigned = bool(flags & _UNSIGNED) and type_name in _UNSIGNED_NAMES
-    return Column(name, ColumnType(type_name, unsigned=unsigned), key=key, wire=wire, vague=wire == _UNFLAGGED)
+    unsigned = bool(flags & _UNSIGNED) and type_name in MAY_BE_UNSIGNED
+    type_ = ColumnType(type_name, unsigned=unsigned)
+    return Column(name, type_, key=key, wire=wire, vague=wire == _UNFLAGGED, facts=facts)
+
+
+# The template of a row event as TiCDC writes it (pingcap/ticdc pkg/sink/codec/open/codec.go). Events of one version of
+# a table differ in their values only, as `{"u":{"id":{"t":8,"h":true,"f":11,"v":7},"name":{"t":15,"f":64,"v":"x"}}}`.
+_ROW = Row(Image.MAIN)
+_CHANGED = Branch([Way(b'},"p":{', [UPDATE, Row(Image.PREIMAGE), Const(b"}}")]), Way(b"}}", [INSERT])])
+_STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [DELETE, _ROW, Const(b"}}")])]),)
+
+
+def _template_of(signature: Signature) -> Template | None:
+    """Return the template of events with these columns; None if TiCDC writes no such events."""
+    if not signature or any(handle is False for _, _, _, handle in signature):
+        return None
+    heads = tuple(_head(*parts) for parts in signature)
+    return Template(identity=heads, program=lambda _: Program(_STEPS, heads, tail=b"}", partial=True))
+
+
+def _head(name: str, code: int, flags: int, handle: bool | None) -> bytes:  # noqa: FBT001
+    """Return the bytes of a column before its value."""
+    mark = b'"h":true,' if handle else b""
+    return written_name(name) + b':{"t":%d,%b"f":%d,"v":' % (code, mark, flags)

@@ -7,16 +7,13 @@ The key frames of most records are equal but for the commit-ts (pingcap/ticdc pk
 
     {"ts":470613397578727424,"scm":"shop","tbl":"orders","t":1}
 
-Such a key is cut at the bytes between two commit-ts, which include the length of the next frame. If all that is left is
-digits, as many in each part, then the key frames need not be parsed. The native path does the same for many records
-(native/src/frames.rs).
+The native path reads such keys for many records at once, without parsing them (native/src/frames.rs).
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, overload
@@ -27,8 +24,8 @@ import pyarrow.compute as pc
 from ticdc_source.errors import DecodeError, FramingError, counted
 from ticdc_source.kernels.arrays import Binaries, Spans
 from ticdc_source.kernels.native import messages_of, native, numbers_of
-from ticdc_source.protocols.compression import Compression, is_json
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent, merged
+from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -41,8 +38,6 @@ from ticdc_source.protocols.messages import (
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName, Wants
 from ticdc_source.sources.chunk import Chunk
-
-__all__ = ["ACTION_TYPES", "VERSION", "PlainKeys", "events_of", "frames", "split_frames"]
 
 VERSION = (1).to_bytes(8, "big")
 
@@ -72,11 +67,7 @@ _MOST_CODE = 255  # of a DDL event: TiDB has the code in a byte (pkg/meta/model/
 _ROW, _RESOLVED = 1, 3  # the member `t` of a key frame
 _2_63 = 1 << 63
 
-# A key whose frames are equal but for the commit-ts.
-_BEGIN = b'{"ts":'
-_LENGTH = len(VERSION)  # the offset of the first frame's length
-_COMMIT_TS = _LENGTH + 8 + len(_BEGIN)  # the offset of the first commit-ts
-_MOST_DIGITS = 18  # of a number that is surely below 1 << 63
+# What follows the commit-ts of a row's key frame.
 _REST = re.compile(rb',"scm":"([^"\\\x00-\x1f]+)","tbl":"([^"\\\x00-\x1f]+)","t":1\}')
 
 _length_at = struct.Struct(">Q").unpack_from
@@ -95,7 +86,6 @@ class PlainKeys(Sequence[JSONObject]):
         self.commit_ts = commit_ts
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.commit_ts)
 
     @overload
@@ -105,24 +95,16 @@ class PlainKeys(Sequence[JSONObject]):
     def __getitem__(self, index: slice) -> list[JSONObject]: ...
 
     def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
-        """Return one key frame, or a slice as a list."""
         if isinstance(index, slice):
             return [{"ts": ts} for ts in self.commit_ts[index].to_pylist()]
         return {"ts": self.commit_ts[index].as_py()}
 
     def __iter__(self) -> Iterator[JSONObject]:
-        """Return an iterator over the key frames."""
         return iter(self[:])
 
 
 class _Selected(NamedTuple):
-    """The events of records that the native path has split.
-
-    Attributes:
-        tables: the events by table.
-        rest: the positions of the other records, in order.
-        others: the number of events of tables that are not wanted.
-    """
+    """The events of records that the native path has split."""
 
     tables: dict[TableName, TableEvents]
     rest: Sequence[int]
@@ -130,14 +112,7 @@ class _Selected(NamedTuple):
 
 
 def split_frames(chunk: Chunk, compression: Compression, wants: Wants, *, in_native: bool) -> Split:
-    """Cut records into frames, parse key frames, and decompress the value frames of rows; see `Decoder.split`.
-
-    Args:
-        chunk: the records.
-        compression: how value frames are decompressed.
-        wants: which tables are wanted.
-        in_native: whether the native path may split records, if it is there.
-    """
+    """Cut records into frames, parse key frames, and decompress the value frames of rows; see `Decoder.split`."""
     selected = _Selected({}, range(len(chunk)), 0)
     if in_native and native is not None and compression.codec in ("none", "auto"):
         selected = _selected(chunk, wants)
@@ -184,20 +159,6 @@ def _selected(chunk: Chunk, wants: Wants) -> _Selected:
     return _Selected(tables, sorted(rest), others)
 
 
-def _with_selected(split: Split, selected: _Selected, start: int, end: int) -> Split:
-    """Add the events that the native path has split, of the records at the positions `[start, end)`."""
-    for table, events in selected.tables.items():
-        first, after = (bisect_left(events.positions, position) for position in (start, end))
-        if first == after:
-            continue
-        within = events if after - first == len(events) else events.picked(range(first, after))
-        more = split.tables.get(table)
-        split.tables[table] = within if more is None else merged([within, more])
-    if selected.tables:
-        split.tables = dict(sorted(split.tables.items(), key=lambda item: (item[1].positions[0], item[1].indexes[0])))
-    return split
-
-
 def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Selected) -> Iterator[Split]:
     """Yield the events of a chunk, up to those whose value frames are too large together."""
     split, start = Split(others=selected.others), 0
@@ -206,25 +167,9 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
     for position in selected.rest:
         key, value = chunk.keys[position], chunk.values[position]
         if split.unpacked >= compression.max_together:
-            yield _with_selected(split, selected, start, behind)
+            yield split.with_selected(selected.tables, start, behind)
             split, start = Split(), behind
         behind = position + 1
-        rows = None if key is None or value is None else _rows_of_one_table(key, value)
-        if rows is not None:
-            table, commit_ts, value_frames = rows
-            if not wants(table):
-                split.others += len(value_frames)
-                continue
-            key_frames: list[JSONObject] = [{"ts": int(digits)} for digits in commit_ts]
-            if compression.codec == "none" or (compression.codec == "auto" and all(map(is_json, value_frames))):
-                split.table_events(chunk, table).extend(position, value_frames, key_frames)
-                continue
-            for index, (row_key, value_frame) in enumerate(zip(key_frames, value_frames, strict=True)):
-                if split.unpacked >= compression.max_together:
-                    yield _with_selected(split, selected, start, position)
-                    split, start = Split(), position
-                _add_row(split, chunk, position, index, table, row_key, value_frame, compression)
-            continue
         try:
             events = events_of(key, value)
         except FramingError as error:
@@ -234,7 +179,7 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
             split.skipped += 1
         for index, (key_frame, value_frame) in enumerate(events):
             if split.unpacked >= compression.max_together:
-                yield _with_selected(split, selected, start, position)
+                yield split.with_selected(selected.tables, start, position)
                 split, start = Split(), position
             try:
                 if isinstance(key_frame, DecodeError):
@@ -255,7 +200,7 @@ def _parts(chunk: Chunk, compression: Compression, wants: Wants, selected: _Sele
                 split.corrupt.append(
                     Corrupt(position, index, parse_failure(error, "an open-protocol event").at(address))
                 )
-    yield _with_selected(split, selected, start, len(chunk))
+    yield split.with_selected(selected.tables, start, len(chunk))
 
 
 def _add_row(
@@ -281,28 +226,6 @@ def _add_row(
         if plain is not value_frame:
             split.unpacked += len(plain)
     split.table_events(chunk, table).append(position, index, plain, key_frame)
-
-
-def _rows_of_one_table(key: bytes, value: bytes) -> tuple[TableName, list[bytes], list[bytes]] | None:
-    """Return the table, the digits of each commit-ts and the value frames of a record with rows of one table.
-
-    None means that the record may hold something else. `events_of` reads it, and reports what is broken.
-    """
-    length = key[_LENGTH : _LENGTH + 8]
-    end, comma = _LENGTH + 8 + int.from_bytes(length, "big"), key.find(b",", _COMMIT_TS)
-    rest = key[comma:end]
-    table = _table_of(rest)
-    if table is None or end > len(key) or not key.startswith(_BEGIN, _LENGTH + 8) or not key.startswith(VERSION):
-        return None
-    commit_ts, digits = key[_COMMIT_TS : -len(rest)].split(rest + length + _BEGIN), comma - _COMMIT_TS
-    alike = key.endswith(rest) and set(map(len, commit_ts)) == {digits} and b"".join(commit_ts).isdigit()
-    if not alike or digits > _MOST_DIGITS or min(commit_ts) < b"1":  # numbers in JSON do not begin with 0
-        return None
-    try:
-        value_frames = frames(value, 0, "value")
-    except FramingError:
-        return None
-    return (table, commit_ts, value_frames) if len(value_frames) == len(commit_ts) else None
 
 
 @lru_cache(maxsize=4096)
@@ -382,11 +305,6 @@ def events_of(key: bytes | None, value: bytes | None) -> list[tuple[JSONObject |
 
 def frames(data: bytes, start: int, what: str) -> list[bytes]:
     """Return the frames of a key or value.
-
-    Args:
-        data: the key or value.
-        start: the offset of the first frame.
-        what: `key` or `value`, for the error.
 
     Raises:
         FramingError: the frames do not add up.

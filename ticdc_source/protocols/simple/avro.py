@@ -14,14 +14,12 @@ from typing import Any
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.numbers import shortest_single
-from ticdc_source.protocols.avro_bytes import fastavro_module, read_body, read_varint, text_bounds
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import JSONObject, parse_exact
+from ticdc_source.protocols.registry_framing import fastavro_module, read_body, read_varint, text_bounds
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import BINARIES
-
-__all__ = ["commit_ts_of_row", "is_avro", "message_of", "parse_avro", "row_as_json", "table_of_row"]
 
 _WATERMARK, _BOOTSTRAP, _DDL, _ROW = (bytes([22, number, number]) for number in (0, 2, 4, 6))  # zig-zag of branch 11
 _BEGINNINGS = (_WATERMARK, _BOOTSTRAP, _DDL, _ROW)
@@ -104,10 +102,6 @@ def parse_avro(value: bytes) -> JSONObject:
 def message_of(value: bytes, parse: Parse = parse_exact) -> JSONObject:
     """Parse a message in either encoding.
 
-    Args:
-        value: the message.
-        parse: parses the one in JSON.
-
     Raises:
         DecodeError, ValueError: as `parse_avro` and `parse`.
     """
@@ -145,12 +139,7 @@ def commit_ts_of_row(value: bytes) -> int | None:
 
 
 def row_as_json(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    """Return the cells of a row as the JSON encoding has them: as text, a TIMESTAMP as an object.
-
-    Args:
-        row: the cells.
-        columns: the columns, with their types if these are known.
-    """
+    """Return the cells of a row as the JSON encoding has them: as text, a TIMESTAMP as an object."""
     types = {column.name: "" if column.type is None else column.type.name for column in columns}
     return {name: _cell(cell, types.get(name, "")) for name, cell in row.items()}
 

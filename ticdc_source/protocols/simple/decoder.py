@@ -12,14 +12,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.kernels.wire import Cells, Wire
+from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import JSONDecoder, ReadEvent, number_after
+from ticdc_source.protocols.decoding import ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
-from ticdc_source.protocols.large_messages import check_claimed
+from ticdc_source.protocols.large_messages import Marks
 from ticdc_source.protocols.messages import (
     MALFORMED,
     JSONObject,
@@ -30,7 +30,7 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.protocols.prefix_match import PrefixMatch, object_bytes, plain_bytes
+from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
 from ticdc_source.protocols.simple.avro import (
     commit_ts_of_row,
     is_avro,
@@ -39,21 +39,17 @@ from ticdc_source.protocols.simple.avro import (
     row_as_json,
     table_of_row,
 )
-from ticdc_source.protocols.simple.checksum import wrong_checksum
 from ticdc_source.protocols.simple.definitions import definitions_of, table_of
-from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL
+from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
 from ticdc_source.protocols.simple.template import template_of
 from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import database_of
-from ticdc_source.schema.model import Column, ReadField, TableSchema
+from ticdc_source.schema.model import Column, TableSchema
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["Simple"]
-
-_ROW_TYPES = frozenset({"INSERT", "UPDATE", "DELETE"})
+_OPERATIONS = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 _WATERMARK, _BOOTSTRAP = "WATERMARK", "BOOTSTRAP"
 _DDL_TYPES = frozenset({"CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"})
 _CLAIM_CHECK = b'"claimCheckLocation":"'
@@ -62,7 +58,6 @@ _CLAIM_CHECK = b'"claimCheckLocation":"'
 _PREFIX = PrefixMatch(
     rb'\{"version":\d+,"database":"([^"\\]*)","table":"([^"\\]*)",(?:"tableID":\d+,)?"type":"(INSERT|UPDATE|DELETE)",',
     marker=b'"type":"',
-    follows=b'"commitTs":',
 )
 _COMMIT_TS = (
     r'^\{"version":\d+,"database":"[^"\\]*","table":"[^"\\]*",(?:"tableID":\d+,)?"type":"[A-Z]+",'
@@ -93,11 +88,11 @@ class Simple(JSONDecoder):
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
         """Search JSON for the address; parse Avro. A record of this wire format has an empty key, or none."""
-        try:
-            plain = self.settings.compression.decompressed(value or b"")
-            if is_avro(plain):
-                return int("claimCheckLocation" in parse_avro(plain))
+        plain = plain_bytes(value, self.settings.compression)
+        if not is_avro(plain):
             return 0 if key else int(_CLAIM_CHECK in plain)
+        try:
+            return int("claimCheckLocation" in parse_avro(plain))
         except MALFORMED:  # `split` reports it
             return 0
 
@@ -108,7 +103,7 @@ class Simple(JSONDecoder):
             return
         message = message_of(value)
         type_, commit_ts = message["type"], tso(message["commitTs"])
-        if type_ in _ROW_TYPES:
+        if type_ in _OPERATIONS:
             split.table_events(chunk, table_name(message.get("database"), message["table"])).append(position, 0, value)
         elif type_ == _WATERMARK:
             split.watermarks.append(WatermarkEvent(position, 0, commit_ts, milliseconds(message.get("buildTs"))))
@@ -148,6 +143,7 @@ class Simple(JSONDecoder):
         self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
     ) -> ReadEvent:
         plan, images, table = learned.plan, parsed.images, events.table
+        decompressed = self.settings.compression.decompressed
         needs_types = bool(plan.fields) or plan.documents
         verifies = needs_types and self.settings.verify_checksum != "off"
         columns: tuple[Column, ...] = ()
@@ -157,7 +153,9 @@ class Simple(JSONDecoder):
             nonlocal columns, last_signature
             message = message_of(payload, parsed.parse)
             if "claimCheckLocation" in message or "handleKeyOnly" in message:
-                message = self._whole_message(message, parsed)
+                message = self.settings.large.whole_message(
+                    message, _marks_of, lambda value: message_of(decompressed(value), parsed.parse), parsed
+                )
             parsed.commit_ts[event] = tso(message["commitTs"])
             parsed.start_ts[event] = tso(message.get("startTs", 0)) or None
             parsed.build_ts[event] = milliseconds(message.get("buildTs"))
@@ -183,11 +181,7 @@ class Simple(JSONDecoder):
             if verifies and "checksum" in message and not message.get("handleKeyOnly"):
                 pair = {"previous": described if type_ == "DELETE" else before, "current": after and described}
                 self._verify(event, message, pair, columns, parsed, plan)
-            if type_ == "DELETE":
-                images.add(event, 0, described, None, plan, update=False)
-            else:
-                is_update = type_ == "UPDATE"
-                images.add(event, 0, before if is_update else None, described, plan, update=is_update)
+            images.add(event, 0, _OPERATIONS[type_], described, before, plan)
             if learn is not None and row.keys() == described.keys():
                 places = {column.name: column for column in columns}
                 template = None if verifies and "checksum" in message else template_of(payload, described)
@@ -221,26 +215,10 @@ class Simple(JSONDecoder):
             raise DecodeError(msg)
         parsed.suspect[event] = wrong
 
-    def _whole_message(self, message: JSONObject, parsed: Parsed) -> JSONObject:
-        """Return the message from claim-check storage; the message itself if only its key columns are to be read."""
 
-        def claimed(_key: bytes | None, value: bytes) -> JSONObject:
-            whole = message_of(self.settings.compression.decompressed(value), parsed.parse)
-            is_large = whole.get("claimCheckLocation") or whole.get("handleKeyOnly")
-            check_claimed(_identity(whole), _identity(message), large=bool(is_large))
-            return whole
-
-        address = message.get("claimCheckLocation")
-        return self.settings.large.whole(address, claimed, parsed, key_only=message.get("handleKeyOnly")) or message
-
-    def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
-        type_ = column.type or type_of(read_field.arrow)
-        return KERNELS.get(type_.name), type_
-
-
-def _identity(message: JSONObject) -> list[object]:
-    """Return what identifies a row message."""
-    return [*map(message.get, ("database", "table", "type", "commitTs"))]
+def _marks_of(message: JSONObject) -> Marks:
+    identity = [*map(message.get, ("database", "table", "type", "commitTs"))]
+    return Marks(message.get("claimCheckLocation"), message.get("handleKeyOnly"), identity)
 
 
 def _undefined(table: TableName, version: int) -> DecodeError:

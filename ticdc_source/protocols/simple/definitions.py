@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ticdc_source.protocols.messages import JSONObject, readable, table_name, text, tso
+from ticdc_source.protocols.messages import JSONObject, readable, table_name, text, tso, whole_number
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, handle_key
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import BINARIES, INTEGERS, TEXTS, ColumnType, parse_type
-
-__all__ = ["definitions_of", "table_of"]
+from ticdc_source.schema.types import BINARY_OF, MAY_BE_UNSIGNED, ColumnType, declared_type, parse_type
 
 _BINARY = "binary"  # a character set
-_TEXT_TO_BINARY = dict(zip(TEXTS, BINARIES, strict=True))
-_FRACTIONS = frozenset({"datetime", "timestamp", "time"})
-_MAY_BE_UNSIGNED = frozenset({*INTEGERS, "decimal", "float", "double"})
-_LENGTHS = frozenset({*TEXTS, *BINARIES, "bit", "vector"})
 
 
 def table_of(schema: JSONObject) -> TableName:
@@ -88,35 +82,20 @@ def _default(value: object) -> str | None:
 
 def _type_of(declared: JSONObject) -> ColumnType:
     type_ = parse_type(text(declared["mysqlType"]))
-    length, decimal = declared.get("length"), declared.get("decimal")
-    name = type_.name
-    if name in _TEXT_TO_BINARY and declared.get("charset") == _BINARY:
-        name = _TEXT_TO_BINARY[name]
-    if name in _MAY_BE_UNSIGNED:  # TiCDC also sets the flag on YEAR and BIT
-        type_ = replace(type_, unsigned=declared.get("unsigned") is True)
-    if name in ("enum", "set"):
-        return replace(type_, labels=_labels(declared.get("elements")))
-    if name == "decimal":
-        return replace(type_, length=_length_or(length, 10), scale=_length_or(decimal, 0))
-    if name == "tinyint":
-        return replace(type_, length=1 if length == 1 and not type_.unsigned else None)
-    if name in _FRACTIONS:
-        return ColumnType(name, length=_length_or(decimal, 0))
-    if name in _LENGTHS:
-        return ColumnType(name, length=_length_or(length, 1 if name == "bit" else None))
-    return type_
+    if declared.get("charset") == _BINARY:
+        type_ = replace(type_, name=BINARY_OF.get(type_.name, type_.name))
+    # TiCDC also sets the flag on YEAR and BIT.
+    unsigned = type_.name in MAY_BE_UNSIGNED and declared.get("unsigned") is True
+    decimal = whole_number(declared.get("decimal"))
+    return declared_type(
+        replace(type_, unsigned=unsigned),
+        length=whole_number(declared.get("length")),
+        scale=decimal,
+        fraction=decimal,
+        labels=_labels(declared.get("elements")),
+    )
 
 
 def _labels(elements: object) -> tuple[str, ...] | None:
     """Return the labels of an ENUM or a SET; None if there are none."""
     return tuple(text(label) for label in elements) if isinstance(elements, list) and elements else None
-
-
-def _length_or(number: object, otherwise: int | None) -> int | None:
-    """Return a length, or `otherwise` if it was not given: null, or TiDB's -1."""
-    if number is None or number == -1:
-        return otherwise
-    if type(number) is not int:
-        msg = f"a length {number!r}"
-        raise TypeError(msg)
-    return number

@@ -9,29 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ticdc_source.kernels.contract import (
-    Branch,
-    Const,
-    Image,
-    Number,
-    Operation,
-    Program,
-    Row,
-    SetOperation,
-    Slot,
-    Step,
-    Way,
-)
-from ticdc_source.protocols.templates import MOST_MS, MOST_TSO, Template, heads_of
-
-__all__ = ["template_of"]
+from ticdc_source.kernels.contract import Branch, Const, Image, Number, Program, Row, SetOperation, Slot, Step, Way
+from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
 
 _MESSAGE = re.compile(
     rb'(\{"version":1,"database":"[^"\\]*","table":"[^"\\]*",)((?:"tableID":[1-9]\d*,)?)"type":"(?:INSERT|UPDATE|DELETE)",'
     rb'"commitTs":[1-9]\d*,((?:"startTs":[1-9]\d*,)?)"buildTs":[1-9]\d*,"schemaVersion":([1-9]\d*),'
     rb'((?:"checksum":\{"version":\d+,"corrupted":false,"current":\d+,"previous":\d+\},)?)"(?:data|old)":\{'
 )
-_INSERT, _UPDATE, _DELETE = map(SetOperation, Operation)
 _MOST_CRC = (1 << 32) - 1
 _MOST_ID = (1 << 53) - 1
 
@@ -53,12 +38,7 @@ _CHECKSUM: tuple[Step, ...] = (
 
 
 def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages.
-
-    Args:
-        payload: the message.
-        names: the columns of its row.
-    """
+    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
     match = _MESSAGE.match(payload)
     if match is None:
         return None
@@ -73,10 +53,10 @@ def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
             before: list[Step] = [
                 operation,
                 Const(b'","commitTs":'),
-                Number(Slot.COMMIT_TS, MOST_TSO),
-                *((Const(b',"startTs":'), Number(Slot.START_TS, MOST_TSO)) if has_start_ts else ()),
+                COMMIT_TS,
+                *((Const(b',"startTs":'), START_TS) if has_start_ts else ()),
                 Const(b',"buildTs":'),
-                Number(Slot.BUILD_TS, MOST_MS),
+                BUILD_TS,
                 Const(b',"schemaVersion":' + version + b","),
                 *(_CHECKSUM if has_checksum else ()),
             ]
@@ -85,9 +65,9 @@ def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
         main: list[Step] = [Row(Image.MAIN), Const(b"}}")]
         both: list[Step] = [Row(Image.MAIN), Const(b'},"old":{'), Row(Image.PREIMAGE), Const(b"}}")]
         ways = [
-            row(b"INSERT", _INSERT, [Const(b'"data":{'), *main]),
-            row(b"UPDATE", _UPDATE, [Const(b'"data":{'), *both]),
-            row(b"DELETE", _DELETE, [Const(b'"old":{'), *main]),
+            row(b"INSERT", INSERT, [Const(b'"data":{'), *main]),
+            row(b"UPDATE", UPDATE, [Const(b'"data":{'), *both]),
+            row(b"DELETE", DELETE, [Const(b'"old":{'), *main]),
         ]
         steps: list[Step] = [Const(head), *number, Const(b'"type":"'), Branch(ways)]
         return Program(steps, heads, tail=b"", partial=False)

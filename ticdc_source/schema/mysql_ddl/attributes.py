@@ -8,8 +8,6 @@ from typing import NamedTuple
 from ticdc_source.schema.lexer import END, Reader, Token
 from ticdc_source.schema.model import ColumnFacts
 
-__all__ = ["NO_DEFAULT", "NO_KEY", "SERIAL", "Default", "default_value", "described", "key_columns"]
-
 # What the definition of a column says about keys that the table does not list.
 NO_KEY = ColumnFacts(primary_key=False, unique_key=False)
 # SERIAL is BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE.

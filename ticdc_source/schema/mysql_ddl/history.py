@@ -34,8 +34,6 @@ from ticdc_source.schema.mysql_ddl.statements import (
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType
 
-__all__ = ["TableHistory", "history_of", "versions_of", "versions_of_tables"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -44,11 +42,8 @@ class TableHistory:
     """What DDL has made of one table so far, by lower-case column name. Histories are shared: do not change one.
 
     Attributes:
-        columns: the present types.
         versions: all types so far, of dropped columns too.
-        facts: what is known beside the types; for a dropped column, what was known last.
         others: what is known of columns that no text has named.
-        keys: its indexes, the oldest first.
         has_all_keys: whether `keys` has every index.
         untyped: the columns that were dropped before a text named their type.
     """

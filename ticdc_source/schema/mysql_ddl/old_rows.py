@@ -23,25 +23,12 @@ from ticdc_source.schema.mysql_ddl.statements import (
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 
-__all__ = [
-    "Added",
-    "Dropped",
-    "Renamed",
-    "Retyped",
-    "changes_primary_key",
-    "name_before",
-    "old_row_changes",
-    "renamed_tables",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Added:
     """A column begins, and the rows that exist get a value.
 
     Attributes:
-        column: its name, in lower case, as the names of all columns here.
-        type: its type.
         value: the value, as MySQL writes it without quotes; None for NULL.
         unknown: why the value cannot be told, and `value` is None; "" otherwise.
     """

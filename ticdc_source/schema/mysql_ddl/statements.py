@@ -5,32 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ticdc_source.schema.ddl_kinds import INDEX_WORDS
 from ticdc_source.schema.lexer import END, Reader, Token, tokens_of
 from ticdc_source.schema.model import ColumnFacts, Key
 from ticdc_source.schema.mysql_ddl.attributes import NO_KEY, SERIAL, Default, default_value, described, key_columns
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import ALIASES, ColumnType, parse_type, quote_labels
-
-__all__ = [
-    "Add",
-    "AddKey",
-    "Create",
-    "Describe",
-    "Drop",
-    "DropConstraint",
-    "DropKey",
-    "DropTable",
-    "Fill",
-    "Forget",
-    "Like",
-    "Rename",
-    "RenameIndex",
-    "RenameKey",
-    "RenameTable",
-    "SetDefault",
-    "Step",
-    "steps",
-]
+from ticdc_source.schema.types import ALIASES, BINARY_OF, ColumnType, parse_type, quote_labels
 
 
 class Create(NamedTuple):
@@ -183,18 +163,13 @@ _KEYS = frozenset({"PRIMARY", "KEY", "INDEX", "CONSTRAINT"})  # what DROP may en
 _UNIQUE = frozenset({"UNIQUE"})
 _SPECIAL_KEYS = _UNIQUE | {"FULLTEXT", "SPATIAL"}
 _USING = frozenset({"USING"})
-_INDEX_WORDS = frozenset({"VECTOR", "COLUMNAR"})  # …INDEX: not reserved words, so they may name a column too
 _ATTRIBUTES = ("UNSIGNED", "SIGNED", "ZEROFILL", "BYTE")
-_BINARY = {
-    "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob", "mediumtext": "mediumblob",
-    "longtext": "longblob",
-}  # fmt: skip
 
 
 def _is_index(reader: Reader) -> bool:
     after = reader.tokens[reader.index + 1] if reader.index + 1 < len(reader.tokens) else END
     return reader.is_word(_NO_COLUMN) or (
-        reader.is_word(_INDEX_WORDS) and after.type == "word" and after.text in ("INDEX", "KEY")
+        reader.is_word(INDEX_WORDS) and after.type == "word" and after.text in ("INDEX", "KEY")
     )
 
 
@@ -218,8 +193,8 @@ def _type(reader: Reader, *, binary: bool) -> ColumnType:
         return ColumnType("decimal", unsigned=type_.unsigned, length=10, scale=0)
     if type_.name == "bit" and type_.length is None:
         return ColumnType("bit", length=1)
-    if type_.name in _BINARY and (_charset(reader) or ("BINARY" if binary else "")) == "BINARY":
-        return ColumnType(_BINARY[type_.name], length=type_.length)
+    if type_.name in BINARY_OF and (_charset(reader) or ("BINARY" if binary else "")) == "BINARY":
+        return ColumnType(BINARY_OF[type_.name], length=type_.length)
     return type_
 
 
@@ -307,7 +282,7 @@ def _index(element: Reader) -> Key | None:
     if element.skip("PRIMARY", "KEY"):
         return Key("primary", tuple(key_columns(element)), unique=True, primary=True)
     unique = element.is_word(_UNIQUE)
-    is_special = element.is_word(_SPECIAL_KEYS | _INDEX_WORDS)
+    is_special = element.is_word(_SPECIAL_KEYS | INDEX_WORDS)
     if is_special:
         element.take()
     if not (element.skip("KEY") or element.skip("INDEX") or is_special):
@@ -349,7 +324,7 @@ def _create(reader: Reader) -> Iterator[Step]:
     reader.skip("OR", "REPLACE")
     reader.skip("GLOBAL")
     reader.skip("TEMPORARY")
-    if reader.is_word(_SPECIAL_KEYS | _INDEX_WORDS | {"INDEX"}):
+    if reader.is_word(_SPECIAL_KEYS | INDEX_WORDS | {"INDEX"}):
         yield from _create_index(reader)
         return
     if not reader.skip("TABLE"):
@@ -498,11 +473,6 @@ def _drop(reader: Reader) -> Iterator[Step]:
 
 def steps(sql: str, database: str, *, printed: bool = False) -> list[Step]:
     """Return what the statements of a text do to columns; statements that do nothing to columns are skipped.
-
-    Args:
-        sql: one statement, or several with semicolons between them.
-        database: the database of names that have none.
-        printed: whether `SHOW CREATE TABLE` printed it: it leaves a backslash in single quotes as it is.
 
     Raises:
         ValueError: the text cannot be parsed.
