@@ -22,6 +22,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import completeness, lake_mark, micro_batch, quarantine, resuming, status
 from ticdc_lakehouse.targets import history, log, maintenance, merge
+from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
@@ -220,6 +221,9 @@ class MemoryTarget:
     def widen_column(self, name: str, type_: DataType) -> None:
         self.lake.written("widen_column", self.name)
         self.table.schema[name].dataType = type_
+
+    def check_drop(self, names: Sequence[str]) -> None:
+        check_not_laid_out_by(names, self.name, self.properties())
 
     def drop_columns(self, names: Sequence[str]) -> None:
         self.lake.written("drop_columns", self.name)

@@ -58,6 +58,7 @@ class OldRows:
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
         places: DDLPlaces = NO_PLACES,
+        changes: Changelog | None = None,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -70,6 +71,7 @@ class OldRows:
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
+            changes: the changes that come with the events.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -86,6 +88,7 @@ class OldRows:
             policy=policy,
             doubts=doubts,
             is_emptied=lambda ts: _is_emptied(target, places.row_ts(sequence), ts),
+            has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)
         places = places.since(new_state.truncated_ts or 0)
@@ -276,6 +279,13 @@ def _updates(commits: Iterable[CommitFacts]) -> Iterator[tuple[int, list[str]]]:
 
 def _is_emptied(target: Target, row_ts: str, until: int) -> bool:
     return not target.frame().where(f"{row_ts} > {until}").head(1)
+
+
+def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | None) -> bool:
+    """Return whether there are changes after a commit-ts and up to another one; None for any."""
+    row_ts = places.row_ts(f"{changes.prefix}sequence")
+    newer = changes.frame.where(f"{row_ts} > {after}")
+    return bool((newer if until is None else newer.where(f"{row_ts} <= {until}")).head(1))
 
 
 def _renamed(misfit: Misfit) -> str:

@@ -11,7 +11,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target import quoted
 from ticdc_source.errors import OptionError
 
-__all__ = ["LAYOUT", "DataLayout"]
+__all__ = ["LAYOUT", "DataLayout", "check_not_laid_out_by"]
 
 LAYOUT = "ticdc.layout"  # the property of a target with the layout for which it was created
 _TRANSFORM = re.compile(
@@ -112,3 +112,19 @@ class DataLayout:
         if self.partition_by:
             return f" PARTITIONED BY ({', '.join(map(of, self.partition_by))})"
         return f" CLUSTER BY ({', '.join(map(found, self.cluster_by))})" if self.cluster_by else ""
+
+
+def check_not_laid_out_by(columns: Iterable[str], target: str, remembered: Mapping[str, str]) -> None:
+    """Refuse to give columns another type by which a target is laid out.
+
+    Raises:
+        TargetError: it is laid out by one of them.
+    """
+    layout = remembered.get(LAYOUT, "").lower()
+    kept = next((name for name in columns if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
+    if kept is not None:
+        msg = (
+            f"Column {kept} of {target} has another type now, and {target} is laid out by it: {layout}. Drop {target}, "
+            "so that it is created again"
+        )
+        raise TargetError(msg)

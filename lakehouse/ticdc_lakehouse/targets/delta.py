@@ -79,15 +79,15 @@ class DeltaTarget(SqlTarget):
             self.set_properties({f"delta.feature.{feature[1]}": "supported"})
             self.add_columns(columns)
 
-    def drop_columns(self, names: Sequence[str]) -> None:
-        """Drop columns, which needs column mapping."""
+    def check_drop(self, names: Sequence[str]) -> None:
+        """Refuse to drop columns without column mapping, too."""
         if self.properties().get("delta.columnMapping.mode", "none") == "none":
             msg = (
                 f"DDL has given {', '.join(names)} of {self.name} another type, so that it begins anew. Enable column "
                 f"mapping: ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
             )
             raise TargetError(msg)
-        super().drop_columns(names)
+        super().check_drop(names)
 
     def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
         """Return what a MERGE did."""

@@ -178,11 +178,14 @@ def _append(
         last = last_batch(log, facts, after_batch)
     existing = log.columns() if exists else {}
     state = DDLState.of_properties(remembered)
-    altered = _checked_ddl(log, existing, state, ddl)
+    now = _checked_ddl(log, existing, state, ddl)
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(log, wanted, existing)
-    remembers = {**types_as_property(state.types, changelog.columns), **altered}
+    add, widen = _to_change(changelog.table, log, wanted, existing)
+    remembers = {
+        **types_as_property(now.types, changelog.columns),
+        **DDLState(altered=now.altered).as_properties(),
+    }
     if exists:
         if add:
             log.add_columns(add)
@@ -209,23 +212,20 @@ def _append(
     )
 
 
-def _checked_ddl(
-    log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]
-) -> dict[str, str]:
+def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> DDLState:
     """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
 
     Returns:
-        The property by which the log remembers the DDL.
+        The state after it.
 
     Raises:
         LogTypeError: there is such DDL.
     """
     if not existing:
-        return {}
+        return state
     columns = {name.lower(): type_ for name, type_ in existing.items()}
     reader = DDLReader(target=log, columns=columns, policy=DestructiveDDL.IGNORE, doubts=lambda _: None, is_log=True)
-    now = reader.after(state, ddl)
-    return DDLState(altered=now.altered).as_properties()
+    return reader.after(state, ddl)
 
 
 def _append_new(
@@ -419,7 +419,7 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 
 
 def _to_change(
-    log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
+    table: str, log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
     """Return the columns to add and those to widen.
 
@@ -438,8 +438,8 @@ def _to_change(
             continue
         if wide is None or not log.can_widen(type_, wide):
             msg = (
-                f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
-                f"{column.type.simpleString()} in the changes. Read it as the log has it: "
+                f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
+                f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
                 f'schemaHints="{name} {type_.simpleString()}"; or rename column {name} of {log.name}, so that the '
                 "changes begin another one; or append to another log"
             )

@@ -220,6 +220,7 @@ class _Merge:
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl,
             f"{self._prefix(remembered)}sequence", self.time_zone, self.doubts, places,
+            self.changes,
         )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
@@ -332,14 +333,15 @@ class _Merge:
         deleted = f"{prefix}is_deleted" if deletes == _SOFT else None
         properties = old_rows.properties(())
         content = None
+        types = types_as_property(old_rows.state.types)
         if exists:
-            old_rows.in_target(deleted, self.facts)
+            old_rows.in_target(deleted, self.facts, types)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
         elif properties:
             own = [NewColumn(old_rows.sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
-            self._create(self.target, own, properties, deletes, prefix)
+            self._create(self.target, own, {**properties, **types}, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
@@ -452,6 +454,8 @@ class _Merge:
                 elif wide != old[1]:
                     widen.append((old[0], wide))
                 columns[name.lower()] = (old[0], wide)
+        if drop:  # before the rows go
+            self.target.check_drop(drop)
         return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
@@ -542,18 +546,16 @@ class _Merge:
             self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
             return tombstones, False
         types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
-        for column in wanted:
-            name, type_ = types.get(column.name.lower(), (column.name, column.type))
-            if type_ == column.type:
-                continue
-            if tombstones.can_widen(type_, column.type):
-                tombstones.widen_column(name, column.type)
-                continue
-            # The table was created again with this key: older changes are left out, also without tombstones.
+        others = [column for column in wanted if types.get(column.name.lower(), ("", column.type))[1] != column.type]
+        widen = [column for column in others if tombstones.can_widen(types[column.name.lower()][1], column.type)]
+        drop = [types[column.name.lower()][0] for column in others if column not in widen]
+        if drop:  # the table was created again with this key: older changes are left out, also without tombstones
+            tombstones.check_drop(drop)
             self._forget_rows(tombstones, old_rows)
-            tombstones.drop_columns([name])
-            del types[column.name.lower()]
-        new = [column for column in wanted if column.name.lower() not in types]
+            tombstones.drop_columns(drop)
+        for column in widen:
+            tombstones.widen_column(types[column.name.lower()][0], column.type)
+        new = [column for column in wanted if column.name.lower() not in types or types[column.name.lower()][0] in drop]
         if new:
             tombstones.add_columns(new)
         old_rows.in_tombstones(tombstones, images.keys, self.facts)

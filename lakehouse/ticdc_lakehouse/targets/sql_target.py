@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import LAYOUT
+from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.merge_sessions import configured
 from ticdc_lakehouse.targets.remembered import REMEMBERED, RememberedBatch
 from ticdc_lakehouse.targets.statements import definition, merge_in_sql, settings_in_sql, text_in_sql
@@ -122,15 +122,10 @@ class SqlTarget(ABC):
     def widen_column(self, name: str, type_: DataType) -> None:
         self.alter(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
 
+    def check_drop(self, names: Sequence[str]) -> None:
+        check_not_laid_out_by(names, self.name, self.properties())
+
     def drop_columns(self, names: Sequence[str]) -> None:
-        layout = self.properties().get(LAYOUT, "").lower()
-        kept = next((name for name in names if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
-        if kept is not None:
-            msg = (
-                f"Column {kept} of {self.name} has another type now, and {self.name} is laid out by it: {layout}. Drop "
-                f"{self.name}, so that it is created again"
-            )
-            raise TargetError(msg)
         self.alter(f"ALTER TABLE {self.name} DROP COLUMNS ({', '.join(map(quoted, names))})")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

@@ -212,12 +212,15 @@ class Target(Protocol):
     def widen_column(self, name: str, type_: DataType) -> None:
         """Change the type of a column to a wider one."""
 
-    def drop_columns(self, names: Sequence[str]) -> None:
-        """Drop columns with their values.
+    def check_drop(self, names: Sequence[str]) -> None:
+        """Refuse to drop columns, before anything is written.
 
         Raises:
-            TargetError: the table cannot drop columns.
+            TargetError: the table is laid out by one of them, or cannot drop columns.
         """
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        """Drop columns with their values; `check_drop` has allowed it."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""

@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructField
 from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.target import quoted
-from ticdc_lakehouse.targets.widening import common_type
+from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import MYSQL_TYPE, TABLE, loads, parse_type, warn
 
 __all__ = [
@@ -84,18 +84,24 @@ class Misfit(NamedTuple):
 
 
 def types_as_property(
-    before: Iterable[tuple[str, str]], columns: Iterable[StructField], undecided: Collection[str] = ()
+    before: Iterable[tuple[str, str]], columns: Iterable[StructField] = (), undecided: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the property with the MySQL types of all columns, as far as field metadata has told them.
+    """Return the property with the MySQL types of all columns, as far as DDL and field metadata have told them.
+
+    Only DDL narrows a type: a change that comes before its MODIFY says nothing of the rows that have the wider one.
 
     Args:
         before: the types so far, by lower-case name.
         columns: the columns of the changes.
         undecided: those whose types the target decides.
     """
-    now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in columns
-           if MYSQL_TYPE in (one.metadata or {}) and one.name not in undecided}  # fmt: skip
-    types = {**dict(before), **now}
+    types = dict(before)
+    for one in columns:
+        now, old = (one.metadata or {}).get(MYSQL_TYPE), types.get(one.name.lower())
+        if now is None or one.name in undecided:
+            continue
+        if old is None or not holds_all(parse_type(old), parse_type(str(now))):
+            types[one.name.lower()] = str(now)
     return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
 
@@ -116,7 +122,8 @@ class DDLState:
         handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
         table: the table of which the target has the rows; "" if that is not known.
         renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
-        types: the MySQL types of the columns as the last changes had them, by lower-case name.
+        types: the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes
+            had them.
         places: the places of the events that have a time for a commit-ts.
         key_dropped_ts: the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None
             if it never lost it.
@@ -200,14 +207,26 @@ class DDLState:
         new = replace(new, filled=later or new.commit_ts == self.handled_ts)
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
-    def name_in(self, known: Collection[str], column: str) -> str:
-        """Return the name under which a column is known: its own, or one that it had before it was renamed."""
+    def type_of(self, column: str) -> str | None:
+        """Return the MySQL type of a column, or of the one that it was before a RENAME; None if nobody knows it."""
+        types = dict(self.types)
+        return types.get(column, types.get(self.origin(column)[0]))
+
+    def typed(self, types: Mapping[str, str | None]) -> DDLState:
+        """Return the state after columns have got these MySQL types; None if nobody knows the type."""
+        now = {**dict(self.types), **types}
+        return replace(self, types=tuple((name, type_) for name, type_ in now.items() if type_ is not None))
+
+    def origin(self, column: str) -> tuple[str, bool]:
+        """Return which column of the target has the values of a column, and whether its rows still lack the column."""
+        before: int | None = None
         for one in reversed(self.assignments):
-            if column in known:
-                break
-            if one.column == column and one.source is not None:
-                column = one.source
-        return column
+            if one.filled or one.column != column or (before is not None and one.commit_ts >= before):
+                continue
+            if one.source is None:
+                return column, True
+            column, before = one.source, one.commit_ts
+        return column, False
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the present names of columns."""
