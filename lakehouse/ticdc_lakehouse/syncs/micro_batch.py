@@ -266,7 +266,7 @@ class MicroBatch:
                 return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
         if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
-            status = replace(status, bad_records=0, bad_until=None)  # what they changed is dropped
+            status = status.without_bad_records()
         complete_since = self._complete_since(status, created_ts)
         has_key = _has_key(frame, settings)
         kind: Kind | None = "log" if settings.log else status.kind
@@ -285,7 +285,7 @@ class MicroBatch:
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
         if status.kind is not None:
-            _check_columns(status, columns)
+            _check_columns(status, columns, opened)
             if name not in self.context.checked:  # once in a process, as it reads the properties
                 _check_own(opened, status)
                 if settings.history and kind == "table":
@@ -397,8 +397,11 @@ def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
     return bool(settings.keys) or any(each.get(KEY) == "true" for each in metadata)
 
 
-def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
+def _check_columns(status: TableStatus, columns: Collection[str], target: Target) -> None:
     """Refuse a target that is gone or lacks columns.
+
+    Columns of a log may be renamed, so that its changes begin others. A target without rows may have been left between
+    two statements, when its columns began anew.
 
     Raises:
         TargetError: somebody has dropped it, or some of its columns.
@@ -408,7 +411,7 @@ def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
         raise TargetError(msg)
     known = {name.lower() for name in columns}
     missing = [name for name in status.columns if name.lower() not in known]
-    if missing:
+    if missing and status.kind != "log" and target.frame().head(1):
         msg = (
             f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
             f"renamed them. {_again(status)}"

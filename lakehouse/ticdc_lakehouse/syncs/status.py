@@ -105,6 +105,8 @@ class SetAside:
         since: since when, in ISO 8601, UTC.
         ends_by: what ends it.
         kept_from: as of `Loading`.
+        lacks: as of `Following`, which it was before.
+        complete_before: as of `Following`.
     """
 
     word: ClassVar = "set aside"
@@ -112,6 +114,8 @@ class SetAside:
     since: str
     ends_by: EndsBy = "resume"
     kept_from: int | None = None
+    lacks: str | None = None
+    complete_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +252,12 @@ class TableStatus:
         return self.phase.kept_from if isinstance(self.phase, (Loading, Healing, SetAside)) else None
 
     @property
+    def lacks(self) -> tuple[str | None, int | None]:
+        """What it lacks, so that it will be read again; and its `complete_since` before that."""
+        phase = self.phase
+        return (phase.lacks, phase.complete_before) if isinstance(phase, (Following, SetAside)) else (None, None)
+
+    @property
     def set_aside_since(self) -> str | None:
         """Since when it is set aside; None if it is not."""
         return self.phase.since if isinstance(self.phase, SetAside) else None
@@ -297,6 +307,11 @@ class TableStatus:
     def with_bad_records(self, count: int, until: int) -> TableStatus:
         """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
         return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
+
+    def without_bad_records(self) -> TableStatus:
+        """Return the status of the table once what its bad records changed is dropped."""
+        phase = Following() if isinstance(self.phase, Following) else self.phase
+        return replace(self, phase=phase, bad_records=0, bad_until=None)
 
     def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
         """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
