@@ -9,15 +9,13 @@ import pytest
 from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_lakehouse.syncs import joining
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig
+from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.loading import Destination, LoadReport, TableLoad
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Failed, Loaded
-from ticdc_lakehouse.syncs.stream import Stream
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.options.table_filter import TableFilter
 from ticdc_source.schema.table_name import TableName

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import context
-from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Loaded
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.ddl_event import DDLEvent

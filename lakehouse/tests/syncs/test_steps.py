@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig
 from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus, _status_of
 from ticdc_lakehouse.syncs.steps import (
     BadRecords,
@@ -23,7 +23,6 @@ from ticdc_lakehouse.syncs.steps import (
     TargetLacks,
     step,
 )
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 
 NOW, AT, BATCH = "now", 900, 7
 KEEP, WRITE, UNCLAIM, LOAD, WRITE_MISSED, FORGET = Effect

@@ -15,24 +15,20 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
+from ticdc_lakehouse.syncs.checkpoint import LakeMarks, StreamCheckpoint
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, claimed, disclaimer, newest_ts, unclaim
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.context import SyncContext
-from ticdc_lakehouse.syncs.failures import Shared, cause_of, text_of
-from ticdc_lakehouse.syncs.healing import BackOff, renames
+from ticdc_lakehouse.syncs.failures import BackOff, Shared, Stream, cause_of, text_of
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
-from ticdc_lakehouse.syncs.lake_mark import LakeMarks
 from ticdc_lakehouse.syncs.lease import Lease, Owner
 from ticdc_lakehouse.syncs.loading import LoadProgress
-from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
+from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, status_table
-from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal
-from ticdc_lakehouse.syncs.stream import Stream
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.merge_sessions import in_thread
@@ -100,10 +96,6 @@ class RunningSync:
 
     def _happens(self, name: str, event: Event) -> Outcome:
         """Let something happen to a table, and do what that asks for.
-
-        Args:
-            name: the table.
-            event: what happens.
 
         Returns:
             What became of it.
@@ -217,11 +209,7 @@ class RunningSync:
         return [each for each in every if each.state != "left out"]
 
     def load(self, writer: str) -> None:
-        """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
-
-        Args:
-            writer: the id of the query.
-        """
+        """Load the tables that need it: before the first micro-batch is applied, or beside the stream."""
         if self._skips:  # nothing is loaded before the query has skipped what is lost
             return
         try:
@@ -404,12 +392,6 @@ class RunningSync:
         number: int,
     ) -> dict[str, Outcome]:
         """Do what a micro-batch asks for, once its changes are written or kept.
-
-        Args:
-            before: the statuses before it.
-            applied: what became of its tables.
-            ddl: its DDL events, by table.
-            number: its number.
 
         Returns:
             What became of the tables that were set aside and whose missed changes are written.

@@ -17,13 +17,12 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.snapshots.jdbc import current_tso, gc_state_of, tables_at
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.failures import Shared, text_of, why_of
+from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
 from ticdc_lakehouse.syncs.load_folder import created_tables
 from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, load_tables
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
-from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, table_patterns, warn
 from ticdc_source.errors import TiCDCSourceError
 

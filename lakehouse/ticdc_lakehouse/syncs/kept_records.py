@@ -56,13 +56,7 @@ class KeptBatches:
 
 
 class KeptRecords:
-    """The records of one table: Parquet in a folder beside the checkpoint, with a folder for each micro-batch.
-
-    Args:
-        spark: the session.
-        checkpoint: the checkpoint of the sync.
-        table: the table, which may have any name.
-    """
+    """The records of one table: Parquet in a folder beside the checkpoint, with a folder for each micro-batch."""
 
     def __init__(self, spark: SparkSession, checkpoint: str, table: str) -> None:
         self._spark = spark
@@ -74,11 +68,6 @@ class KeptRecords:
         """Keep the records of a micro-batch that have a row of the table, and all with DDL.
 
         A micro-batch that Spark repeats replaces what it has kept before.
-
-        Args:
-            batch_id: the number of the micro-batch.
-            records: its records, as `Tables.records` has them.
-            bounds: which changes it returned.
         """
         rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")

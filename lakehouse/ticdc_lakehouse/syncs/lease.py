@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.repeats import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import asking, loads
 
@@ -148,11 +148,7 @@ class Lease:
                 self._write(table)
 
     def keep(self, lost: Callable[[TargetError], None]) -> None:
-        """Renew the lease in a thread, until it is released or lost.
-
-        Args:
-            lost: is called if another sync has taken it.
-        """
+        """Renew the lease in a thread, until it is released or lost."""
 
         def run() -> None:
             while not self._released.wait(_RENEW_S):

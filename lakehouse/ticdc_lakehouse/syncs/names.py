@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import TableName
 from ticdc_source.errors import OptionError
 
@@ -27,7 +28,6 @@ Suffix: TypeAlias = Literal["", "__current", "__deleted", "__history", "__log", 
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[1:]
 _OWN = "_ticdc"  # the namespace of the sync's own tables: no place of a MySQL name begins with `_`
 CATALOG_OF_A_FOLDER = "lake"
-_ENGINES = ("delta", "iceberg")
 
 # A file name has at most 255 bytes, and few catalogs allow more.
 _LONGEST = 255 - max(map(len, SUFFIXES))
@@ -75,8 +75,8 @@ class Layout:
         Raises:
             OptionError: the engine is unknown, or there is no place, or there are two.
         """
-        if self.engine not in _ENGINES:
-            msg = f"format={self.engine!r}: it must be one of {', '.join(_ENGINES)}"
+        if self.engine not in ENGINES:
+            msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
             raise OptionError(msg)
         if bool(self.root) == bool(self.catalog):
             msg = f"root={self.root!r} and catalog={self.catalog!r}: give a folder or a catalog, and not both"
@@ -132,9 +132,6 @@ class Layout:
 
         Of two names that become one, the first is accepted. They become one if they differ in case only: TiDB and many
         file systems and catalogs ignore it, but MySQL may not.
-
-        Args:
-            tables: the tables; those that have targets already come first.
         """
         found: dict[TableName, TargetError] = {}
         owners: dict[object, TableName] = {}
@@ -158,7 +155,7 @@ class Layout:
 
     @property
     def _opens_paths(self) -> bool:
-        return self.engine == "delta" and self.catalog is None
+        return ENGINES[self.engine].opens_paths and self.catalog is None
 
     @property
     def folder(self) -> str:

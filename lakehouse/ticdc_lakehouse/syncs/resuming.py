@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ticdc_lakehouse.syncs.checkpoint import LakeMarks
 from ticdc_lakehouse.syncs.completeness import newest_ts
-from ticdc_lakehouse.syncs.context import SyncContext
 from ticdc_lakehouse.syncs.failures import text_of, why_of
 from ticdc_lakehouse.syncs.kept_records import KeptBatches
-from ticdc_lakehouse.syncs.lake_mark import LakeMarks
-from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, summed
+from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext, summed
 from ticdc_lakehouse.syncs.status import Following, SetAside, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Failed, TargetLacks
 from ticdc_lakehouse.targets.opening import existing_target

@@ -156,11 +156,6 @@ _SCHEMA = StructType([
         StructField("rows", LongType()),
     ]))),
 ])  # fmt: skip
-# The status table gets a commit a minute, and nobody needs its old versions.
-_PROPERTIES = {
-    "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
-    "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
-}
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
@@ -273,11 +268,7 @@ class TableStatus:
         return self.batch_id, self.target_batch, self.kept_from
 
     def without_changes(self, resolved_ts: int | None) -> TableStatus:
-        """Return the status after a micro-batch that may have had no changes of the table.
-
-        Args:
-            resolved_ts: the resolved ts of the micro-batch.
-        """
+        """Return the status after a micro-batch that may have had no changes of the table."""
         if resolved_ts is None or self.state != "following" or self.bad_records:
             return self
         return replace(self, resolved_ts=max(self.resolved_ts or 0, resolved_ts))
@@ -314,14 +305,7 @@ class TableStatus:
         return replace(self, phase=phase, bad_records=0, bad_until=None)
 
     def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
-        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
-
-        Args:
-            before: its status in the pause.
-            reason: why it stopped.
-            ended: when it went on, in ISO 8601, UTC.
-            rows: how many rows were read from TiDB.
-        """
+        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts."""
         if before.resolved_ts is None or self.resolved_ts is None:
             return self
         pause = Pause(reason=reason, ended=ended, complete_since=before.complete_since, from_ts=before.resolved_ts,
@@ -412,7 +396,7 @@ class StatusTable:
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
-                target.create(columns, {**_PROPERTIES[self._engine], **properties(), _SYNC: sync})
+                target.create(columns, {**target.small_properties, **properties(), _SYNC: sync})
                 self._is_new = True
             except Exception:  # of any catalog
                 target = self.opened()

@@ -6,6 +6,7 @@ keeps and writes records, and `RunningSync` does the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Literal, TypeAlias
@@ -22,7 +23,7 @@ from ticdc_lakehouse.syncs.status import (
     SetAside,
     TableStatus,
 )
-from ticdc_source.developer_api import parse_table
+from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_table, renamed_tables
 
 __all__ = [
     "BadRecords",
@@ -39,6 +40,7 @@ __all__ = [
     "Step",
     "TargetLacks",
     "Why",
+    "renames",
     "step",
 ]
 
@@ -179,14 +181,7 @@ Step: TypeAlias = tuple[TableStatus, tuple[Effect, ...]]
 
 
 def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
-    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it.
-
-    Args:
-        status: the table.
-        event: what has happened.
-        rules: what the configuration allows.
-        now: the time, in ISO 8601, UTC.
-    """
+    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it."""
     match event, status.phase:
         case Signal.SELECTED, LeftOut():
             return _set_aside(status, _LEFT_OUT, now), ()
@@ -352,3 +347,21 @@ def _goes_on(status: TableStatus, phase: Loading | Healing, now: str, effects: t
         aside = SetAside(reason="", since=now, kept_from=phase.kept_from)
         return replace(status, phase=aside), (*effects, Effect.WRITE_MISSED)
     return status, (*effects, Effect.FORGET) if status.pauses else effects
+
+
+def renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[str, Renamed]]:
+    """Yield the old names of tables that are renamed: what these mean since then, only TiDB knows.
+
+    Args:
+        ddl: the DDL events of a micro-batch, by table. A RENAME TABLE is among those of the new name.
+    """
+    for event in (event for events in ddl.values() for event in events):
+        if ddl_kind(event) != "rename_table" or is_too_long(event):
+            continue
+        try:
+            old_names = renamed_tables(event)
+        except ValueError:  # the merge sets the table of the new name aside for the same text
+            continue
+        for old in old_names:
+            told = f"{' '.join(event.query.split())[:200]}: {old} is another table since then, or none"
+            yield str(old), Renamed(told, event.commit_ts)

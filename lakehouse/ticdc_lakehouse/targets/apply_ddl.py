@@ -14,9 +14,9 @@ from pyspark.sql.types import DataType
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
 from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL, by_hand
-from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
-from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
-from ticdc_lakehouse.targets.target_ddl import Assignment, DDLState, Misfit
+from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_lakehouse.targets.target_ddl import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import DDLEvent, warn
 
 __all__ = ["OldRows"]
@@ -123,11 +123,6 @@ class OldRows:
         """Return the changes as TiDB has them now: those that DDL removed are gone, and older ones have its values.
 
         An image without a row, of a delete, keeps what it has beside its key: a delete may have nothing but its key.
-
-        Args:
-            changes: the changes.
-            columns: the columns of the target.
-            keys: the key columns.
         """
         commit_ts = self.state.places.row_ts(f"{changes.prefix}sequence")
         if self.state.truncated_ts is not None:
@@ -150,9 +145,6 @@ class OldRows:
 
     def check_rows(self, columns: Mapping[str, DataType]) -> None:
         """Check that rows of the target, which exists, can get what `in_target` sets.
-
-        Args:
-            columns: the columns that the target will have.
 
         Raises:
             TargetError: a column has the values of another one, and its type does not hold them.
@@ -190,12 +182,7 @@ class OldRows:
                 raise TargetError(msg)
 
     def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
-        """Return the types of the columns that changes have after `in_changes`.
-
-        Args:
-            types: the types of the changes.
-            columns: the columns of the target.
-        """
+        """Return the types of the columns that changes have after `in_changes`."""
         there = {name.lower(): type_ for name, type_ in columns.items()}
         by_name = {name.lower(): type_ for name, type_ in types.items()}
         # If all changes are older than DDL that exchanges names, the columns have each other's types.
@@ -214,13 +201,7 @@ class OldRows:
         return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
 
     def in_tombstones(self, tombstones: Target, keys: Sequence[str], facts: CommitFacts) -> None:
-        """Rename the keys of deleted rows as those of the target will be, before the target is touched.
-
-        Args:
-            tombstones: the table of deleted keys, which has all columns.
-            keys: the key columns.
-            facts: the facts of the micro-batch.
-        """
+        """Rename the keys of deleted rows as those of the target will be, before the target is touched."""
         lower = {name.lower() for name in keys}
         columns = {name: type_ for name, type_ in tombstones.columns().items() if name != self.sequence}
         values = self.state.on_rows(columns, self.row_ts, time_zone=self.time_zone)

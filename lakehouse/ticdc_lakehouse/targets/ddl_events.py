@@ -246,12 +246,6 @@ class DDLReader:
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
         """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
 
-        Args:
-            state: the state before.
-            event: the event.
-            change: what the event does.
-            column: the column's name before it.
-
         Raises:
             TargetError: the target cannot give its column the type.
         """

@@ -17,7 +17,8 @@ from ticdc_lakehouse.targets.changelog import (
     given_to_target,
     lost_values,
 )
-from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert, quoted
+from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import SchemaError
 
 __all__ = ["MergePlan", "MergeReport", "computed_images"]
@@ -130,12 +131,6 @@ def computed_images(
 
     It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type. It
     does not get an undecided column without a value: values that come later would not fit a default type.
-
-    Args:
-        images: the images.
-        changes: the changes of which they are the newest.
-        existing: the columns of the target.
-        what: what is merged into what, for errors.
 
     Returns:
         The images; how many there are, and how many of them say that the row is gone; which they are: other images have

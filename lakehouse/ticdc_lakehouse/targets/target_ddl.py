@@ -17,18 +17,19 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DataType, StructField
 
-from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_lakehouse.targets.literals import literal
-from ticdc_lakehouse.targets.target import quoted
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type, holds_all
-from ticdc_source.developer_api import MYSQL_TYPE, TABLE, loads, parse_type, warn
+from ticdc_source.developer_api import MYSQL_TYPE, TABLE, DDLEvent, loads, parse_type, warn
 
 __all__ = [
     "COLUMN_DEFAULTS",
     "HANDLED_TS",
+    "NO_PLACES",
     "RENAMED_TS",
     "TRUNCATED_TS",
     "Assignment",
+    "DDLPlaces",
     "DDLState",
     "Misfit",
     "types_as_property",
@@ -42,6 +43,64 @@ HANDLED_TS = "ticdc.handled_ddl_ts"
 RENAMED_TS = "ticdc.renamed_ts"
 KEY_DROPPED_TS = "ticdc.key_dropped_ts"
 ALTERED = "ticdc.altered"
+
+_PLACES = "ticdc.ddl_places"  # the property of a target that keeps them
+
+
+@dataclass(frozen=True, slots=True)
+class DDLPlaces:
+    """The DDL events of a table that only their places order.
+
+    Attributes:
+        known: the commit-ts, topic partition and offset of each, in order.
+    """
+
+    known: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> DDLPlaces:
+        """Return what the properties of a target hold."""
+        return cls(tuple((ts, partition, offset) for ts, partition, offset in loads(properties.get(_PLACES, "[]"))))
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the properties that hold it."""
+        return {_PLACES: json.dumps(self.known, separators=(",", ":"))} if self.known else {}
+
+    def after(self, events: Sequence[DDLEvent]) -> DDLPlaces:
+        """Return the places with those of more events."""
+        new = {(one.commit_ts, *one.place) for one in events if one.place is not None and one.commit_ts is not None}
+        return DDLPlaces(tuple(sorted({*self.known, *new})))
+
+    def since(self, commit_ts: int) -> DDLPlaces:
+        """Return the places from the time of a commit-ts on."""
+        return DDLPlaces(tuple(one for one in self.known if one[0] >> 18 >= commit_ts >> 18))
+
+    def numbered(self, event: DDLEvent) -> DDLEvent:
+        """Return an event with the number of the events before it in its commit-ts."""
+        if event.place is None or event.commit_ts is None:
+            return event
+        place = (event.commit_ts, *event.place)
+        before = sum(one[0] == event.commit_ts and one < place for one in self.known)
+        return replace(event, commit_ts=event.commit_ts + before)
+
+    def row_ts(self, sequence: str) -> str:
+        """Return the expression of the commit-ts of rows, with the number of the events before each.
+
+        Args:
+            sequence: the column with the place of a row's last change.
+        """
+        column = quoted(sequence)
+        terms: dict[int, list[str]] = {}
+        for ts, partition, offset in self.known:
+            same = f"{column}.partition = {partition} AND {column}.offset > {offset}"
+            terms.setdefault(ts, []).append(f"CAST({column}.partition > {partition} OR ({same}) AS INT)")
+        if not terms:
+            return f"{column}.commit_ts"
+        whens = " ".join(f"WHEN {ts} THEN {' + '.join(each)}" for ts, each in terms.items())
+        return f"({column}.commit_ts + CASE {column}.commit_ts {whens} ELSE 0 END)"
+
+
+NO_PLACES = DDLPlaces()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +148,6 @@ def types_as_property(
     """Return the property with the MySQL types of all columns, as far as DDL and field metadata have told them.
 
     Only DDL narrows a type: a change that comes before its MODIFY says nothing of the rows that have the wider one.
-
-    Args:
-        before: the types so far, by lower-case name.
-        columns: the columns of the changes.
-        undecided: those whose types the target decides.
     """
     types = dict(before)
     for one in columns:
@@ -251,12 +305,7 @@ class DDLState:
         return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
 
     def misfits_of_rows(self, columns: Mapping[str, DataType], row_columns: Mapping[str, DataType]) -> list[Misfit]:
-        """Return the columns of the target whose types do not hold what `on_rows` is to set.
-
-        Args:
-            columns: the columns that the target will have.
-            row_columns: those that it has.
-        """
+        """Return the columns of the target whose types do not hold what `on_rows` is to set."""
         return _misfits(self._pending(columns), columns, row_columns, "")
 
     def misfits_of_changes(
@@ -267,11 +316,6 @@ class DDLState:
 
     def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
         """Return the type that holds the values of a column, and of those that DDL has renamed to it.
-
-        Args:
-            column: the column.
-            type_: the type that it has.
-            sources: the types of all columns.
 
         Returns:
             The narrowest type; None if there is none.
@@ -330,10 +374,6 @@ class DDLState:
 
         Only those that the target lacks. An older change has the value of the other column under the old name, so the
         target must have the new one, or the value has no place.
-
-        Args:
-            columns: the columns of the target, in lower case.
-            changes: the columns of the changes, in lower case.
         """
         begun = {one.column for one in self.assignments}
         there = {*columns, *changes}
