@@ -144,8 +144,14 @@ def test_only_ddl_narrows_a_type(lake: Lake) -> None:
     with pytest.raises(SchemaError, match=r"v varchar\(12\), which was varchar\(20\)"):
         writer.merge(3, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(12)", 23)])
     with pytest.warns(UserWarning, match="may have converted"):
-        writer.merge(3, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(3)", 20)], on_doubtful_ddl="warn")
+        writer.merge(3, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(3)", 23)], on_doubtful_ddl="warn")
     writer.merge(4, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(5)", 24)])
+    # A load reads the table as it is created then; a CREATE that comes again says nothing of it.
+    writer.merge(5, [], ddl=[ddl("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))", 25)])
+    writer.merge(6, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(4)", 26)])
+    writer.merge(7, [], ddl=[ddl("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))", 25)])
+    with pytest.raises(SchemaError, match=r"v varchar\(3\), which was varchar\(4\)"):
+        writer.merge(8, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(3)", 27)])
 
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])

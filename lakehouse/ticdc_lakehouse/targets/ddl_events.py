@@ -145,8 +145,8 @@ class DDLReader:
                 state = self._altered(state, event)
             elif kind == "rename_table":
                 state = self._renamed(state, event)
-            elif kind == "create_table" and self.columns is None:
-                state = state.typed(_created(event))
+            elif kind == "create_table" and (event.commit_ts or 0) > max((state.truncated_ts or 0, *state.altered)):
+                state = state.typed(_created(event))  # of a new table, or of one that was read again
             state = _with_key(state, event)
         return state
 
