@@ -33,7 +33,6 @@ CATALOG_OF_A_FOLDER = "lake"
 _LONGEST = 255 - max(map(len, SUFFIXES))
 _FLAGS = re.ASCII | re.IGNORECASE  # catalogs and file systems may ignore case
 _PLAIN = re.compile("[a-z0-9_]", _FLAGS)
-_ESCAPE = re.compile("(?:^|_)x((?:[0-9a-f]{2})+)_", _FLAGS)
 _NUMBER = "xx_"  # begins a name that is written as one number
 # Harmless characters that would mean something where they stand: a hidden file, an escape, a number, a suffix, or
 # Spark's namespace of global temporary views.
@@ -51,7 +50,6 @@ _CHARACTERS = 1 << 18  # of Unicode; those above are tags and private ones
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NEEDS_NO_QUOTES = re.compile("[a-z_][a-z0-9_]*", _FLAGS)
 _SCHEME = re.compile("[a-z][a-z0-9+.-]*:", _FLAGS)
-_END_OF_TARGET = re.compile(r"(\w+)`?[./]`?(\w+)`?\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +100,6 @@ class Layout:
         if self._opens_paths:
             return f"delta.{_quoted(f'{self.folder}/{name}')}"
         return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
-
-    def table_of(self, target: str) -> tuple[TableName, Suffix]:
-        """Return the table that a target is of, and the suffix.
-
-        A catalog that ignores case may tell a name in lower case, and so it is returned; the property `ticdc.table` of
-        the target has the name as TiDB has it.
-
-        Args:
-            target: the name in SQL, as `target` returns it; quotes and case do not matter.
-
-        Raises:
-            TargetError: it is not the place of a table.
-        """
-        end = _END_OF_TARGET.search(target)
-        if end is not None:
-            suffix: Suffix = next((one for one in SUFFIXES if end[2].lower().endswith(one)), "")
-            try:
-                table = TableName(_decoded(end[1]), _decoded(end[2][: len(end[2]) - len(suffix)]))
-                if _bare(self.target(table, suffix)) == _bare(target):
-                    return table, suffix
-            except (ValueError, TargetError):
-                pass
-        msg = f"{target} is not where a sync keeps a table of MySQL"
-        raise TargetError(msg)
 
     def refused(self, tables: Iterable[TableName]) -> dict[TableName, TargetError]:
         """Return the tables that cannot have a target, with the reasons.
@@ -193,17 +167,6 @@ def _encoded(name: str) -> str:
     return text
 
 
-def _decoded(text: str) -> str:
-    """Return the name that a part of a place stands for.
-
-    Raises:
-        ValueError: no name becomes this.
-    """
-    if text.lower().startswith(_NUMBER):
-        return _of_number(text[len(_NUMBER) :])
-    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1]).decode("utf-8", "surrogatepass"), text)
-
-
 def _as_number(name: str) -> str:
     """Return a name as one number with 36 digits: 64 characters, the longest names of MySQL, are 224 digits at most."""
     number, digits = 1, ""
@@ -216,14 +179,6 @@ def _as_number(name: str) -> str:
         number, digit = divmod(number, len(_DIGITS))
         digits = _DIGITS[digit] + digits
     return f"{_NUMBER}{digits}"
-
-
-def _of_number(digits: str) -> str:
-    number, name = int(digits, len(_DIGITS)), ""
-    while number > 1:
-        number, character = divmod(number, _CHARACTERS)
-        name = chr(character) + name
-    return name
 
 
 def _bare(target: str) -> str:
