@@ -65,7 +65,6 @@ class ComparedColumn:
     """A column that both TiDB and the target have.
 
     Attributes:
-        name: its name in TiDB.
         value: the target's column, as Spark's SQL.
         tidb: its canonical text, as TiDB's SQL.
         spark: the target's canonical text, as Spark's SQL.

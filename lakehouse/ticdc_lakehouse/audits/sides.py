@@ -62,9 +62,7 @@ class Comparison:
     """What is compared.
 
     Attributes:
-        columns: the columns.
         keys: those of the key, which are among them.
-        buckets: the number of buckets.
     """
 
     columns: tuple[ComparedColumn, ...]
@@ -96,7 +94,6 @@ class TiDBQueries:
 
     Attributes:
         table: the table, as SQL.
-        comparison: what is compared.
     """
 
     table: str
@@ -148,12 +145,7 @@ def checksums_of(rows: Sequence[tuple[str, str, str | None]]) -> dict[int, Check
 
 @dataclass(frozen=True, slots=True)
 class SparkSide:
-    """Rows of Spark.
-
-    Attributes:
-        frame: the rows.
-        comparison: what is compared.
-    """
+    """Rows of Spark."""
 
     frame: DataFrame
     comparison: Comparison
@@ -205,7 +197,6 @@ class Differences:
             target, as far as the row is there. It is computed once.
         counts: how many rows of each kind there are.
         columns: by the name of a column, how many values differ in rows that both sides have.
-        rows_read: how many rows TiDB sent.
     """
 
     frame: DataFrame

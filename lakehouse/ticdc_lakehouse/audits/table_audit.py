@@ -64,17 +64,7 @@ def audit_table(
     repair: bool = False,
     sample: int = 20,
 ) -> TableAudit:
-    """Compare a target with its table in TiDB.
-
-    Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
-        name: the name of the target, as `merge_into` takes it.
-        tidb: where TiDB is.
-        at: the TSO; by default the newest one up to which the target is known to be complete.
-        complete: a later TSO up to which the caller knows the target to be complete: a table without changes has no new
-            commits.
-        repair: whether rows that differ get TiDB's values as of the TSO.
-        sample: the largest number of rows that differ in the result.
+    """Compare a target with its table in TiDB; the arguments are those of `audit`.
 
     Returns:
         What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why.

@@ -275,7 +275,6 @@ class _Held:
     """What a target has of a writer.
 
     Attributes:
-        last: the last micro-batch.
         lacks: the one that the checkpoint says it had, if it lacks that; it may have later ones.
     """
 

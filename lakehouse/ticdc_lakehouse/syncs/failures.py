@@ -96,7 +96,6 @@ class Shared:
     Attributes:
         stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
         try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
-        store: the name of that table.
         redact: hides secrets in what an error says.
         clock: a monotonic clock, in seconds.
     """

@@ -31,7 +31,6 @@ class Bounds:
 
     Attributes:
         resolved_before: the resolved ts before them; None if nobody knew it.
-        resolved_ts: the resolved ts after them.
         held_from: the commit-ts from which the last one held changes back; None if it held none back.
     """
 

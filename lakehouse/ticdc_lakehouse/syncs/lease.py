@@ -36,10 +36,8 @@ class Owner:
     """A process that writes.
 
     Attributes:
-        id: a random name.
         host: the name of its machine, for people.
         space: within which numbers of processes are unique: the start of the machine, and the container.
-        pid: its number.
         started: when it started, as the kernel counts; None if that is not known.
     """
 

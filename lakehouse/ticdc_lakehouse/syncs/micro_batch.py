@@ -55,12 +55,9 @@ class SyncContext:
     """What is copied, where to, and what this process has found out about it.
 
     Attributes:
-        spark: the session.
         config: what is copied, and how.
         shared: tells errors of one table from those of all.
         redaction: hides secrets.
-        quarantine: the table of bad records.
-        views: the views of the tables.
         joining: reads tables from TiDB.
         lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
             complete without a load; None if they have lost none.
@@ -99,9 +96,7 @@ class Outcome:
     """What became of a table in a micro-batch.
 
     Attributes:
-        status: its status now.
         images: how many keys it changes in a table, or how many changes a log gets; also if the target has them.
-        created: whether its target was created.
         bad_records: how many of its records went into quarantine.
     """
 
@@ -126,9 +121,6 @@ class MicroBatch:
     """The changes of a micro-batch, and where they go.
 
     Attributes:
-        context: what all micro-batches share.
-        changes: the changes of each table.
-        facts: what the commits record.
         statuses: the statuses of the tables before this micro-batch, by name.
         is_replay: whether the records are kept already, because they are replayed.
     """

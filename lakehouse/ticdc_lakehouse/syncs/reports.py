@@ -92,7 +92,6 @@ class TableMetrics:
 
     Attributes:
         query: the name of the sync's stream.
-        status: the status of the table.
         now: the time, in seconds since 1970.
     """
 

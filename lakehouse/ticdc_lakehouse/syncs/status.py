@@ -103,7 +103,6 @@ class SetAside:
     Attributes:
         reason: why.
         since: since when, in ISO 8601, UTC.
-        ends_by: what ends it.
         kept_from: as of `Loading`.
         lacks: as of `Following`, which it was before.
         complete_before: as of `Following`.

@@ -169,7 +169,6 @@ class _History:
     """What a target was at which commit-ts.
 
     Attributes:
-        status: the status of the table.
         target: the target; None if the table has had no rows.
         points: its commits that are the table at a commit-ts, by it.
     """

@@ -30,12 +30,8 @@ class OldRows:
     """What DDL has done to the rows of a target, and what of it the target does not have yet.
 
     Attributes:
-        target: the target.
-        remembered: its properties.
-        before: the state in them.
         state: the state after the DDL events of the micro-batch.
         sequence: the column with the place of a row's last change.
-        time_zone: the zone of TIMESTAMP defaults.
         is_undone: whether somebody has undone what was done to rows, and the properties do not know it.
     """
 

@@ -56,9 +56,7 @@ class Changelog:
     """A changelog frame, and what its columns are.
 
     Attributes:
-        frame: the frame.
         prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
-        columns: the columns of the table.
         table: the name of the table as the field metadata has it; "" if that is lost.
         keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
         time_as: how TIME is stored: `micros` or `text`.
@@ -124,7 +122,6 @@ class Images:
     `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
 
     Attributes:
-        frame: the rows.
         keys: the names of the key columns in the table, in the order of `k0`, ….
         others: the names of the other columns, in the order of `c0`, ….
     """

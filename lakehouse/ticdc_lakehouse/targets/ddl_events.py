@@ -108,7 +108,6 @@ class DDLReader:
     """Reads the DDL events of a table, and what they do to a target.
 
     Attributes:
-        target: the target.
         columns: the types of its columns, by lower-case name; None if it does not exist.
         policy: what is done about events that remove rows.
         doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.

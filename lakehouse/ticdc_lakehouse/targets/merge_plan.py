@@ -62,7 +62,6 @@ class MergePlan:
         add: the columns to add; of a new table all.
         widen: the columns to widen, with their new types.
         prefix: what precedes the names of the target's own columns.
-        hard: whether deletes are hard.
         commit_time: whether the target has the time of a row's last commit.
         drop: the columns to drop before they are added with another type; the target has no rows then.
     """

@@ -144,7 +144,6 @@ class Upsert:
             the row is gone, and `bare` that such an image has only its key.
         keys: the columns of the keys, in the order of `k0`, …; NULL equals NULL.
         values: the columns of the other values, in the order of `c0`, …. A bare image leaves them as they are.
-        sequence: the column of the sequence.
         committed_at: the column of the commit's time; None if there is none.
         deleted: the column that says whether the row is gone; None if there is none.
         removes: whether a row that is gone leaves the table, and is not added to it.
@@ -247,7 +246,6 @@ class Target(ABC):
         session: settings of Spark that the engine needs when it starts.
         packages: its Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
         to_widen: what a user can do so that a column can be widened.
-        spark: the session.
         name: the name as SQL: `lake.shop.orders`, or the path of a Delta table.
         time_as: how TIME is stored, which no engine has: `micros`, a bigint, or `text`.
     """

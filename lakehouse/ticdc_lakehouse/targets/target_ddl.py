@@ -128,10 +128,6 @@ class Misfit(NamedTuple):
     """A column that has the values of another one by DDL, and whose type does not hold them.
 
     Attributes:
-        column: the column.
-        type: its type.
-        source: the other one.
-        source_type: its type.
         where: a condition that holds in the rows of this DDL.
     """
 
