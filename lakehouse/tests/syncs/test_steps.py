@@ -199,6 +199,8 @@ def test_a_table_heals_with_what_its_pause_needs() -> None:
     assert renamed.resolved_ts == 299  # its rows are right up to the RENAME
     for given in ({"loaded_ts": 600}, {"kind": None}):
         assert step(status(FOLLOWING, **given), Renamed("r", 600), HEALS, NOW)[0].phase == FOLLOWING
+    # It has no rows, and its kept records are of two tables.
+    assert step(status(aside("retry"), kind=None), Renamed("r", 600), HEALS, NOW)[0].phase == Healing(reason="r")
 
 
 @pytest.mark.parametrize("why", ["fault", "unexplained"])

@@ -291,7 +291,7 @@ def _renamed(status: TableStatus, phase: Phase, event: Renamed, rules: Rules) ->
     One that a person or TiDB ends is read again anyway. One that follows, and has no rows yet, begins with the changes
     of the table of its name.
     """
-    has_rows = status.kind is not None or isinstance(phase, (Loading, Healing))
+    has_rows = status.kind is not None or not isinstance(phase, Following)
     waits = isinstance(phase, SetAside) and phase.ends_by in ("resume", "heal")
     read_at = max(status.loaded_ts or 0, (phase.at or 0) if isinstance(phase, (Loading, Healing)) else 0)
     if waits or not has_rows or (event.commit_ts is not None and event.commit_ts <= read_at):
