@@ -50,7 +50,7 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{COPY}.cli.sync._statuses_of": "people see as of when a status is",
     f"{COPY}.syncs.status_file.write": "people see as of when a status is",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
-    f"{COPY}.syncs.metrics.exported": "lag is how far the resolved ts is behind the clock",
+    f"{COPY}.syncs.reports.exported": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.status.now_text": "people ask since when a table has been set aside, and when it went on",
 }
 

@@ -41,6 +41,7 @@ _HOMES = {
     "Renamed": "schema.mysql_ddl.old_rows",
     "Retyped": "schema.mysql_ddl.old_rows",
     "changes_primary_key": "schema.mysql_ddl.old_rows",
+    "created_columns": "schema.mysql_ddl.old_rows",
     "name_before": "schema.mysql_ddl.old_rows",
     "old_row_changes": "schema.mysql_ddl.old_rows",
     "renamed_tables": "schema.mysql_ddl.old_rows",

@@ -58,6 +58,7 @@ from ticdc_source.schema.mysql_ddl.old_rows import Added as Added
 from ticdc_source.schema.mysql_ddl.old_rows import Renamed as Renamed
 from ticdc_source.schema.mysql_ddl.old_rows import Retyped as Retyped
 from ticdc_source.schema.mysql_ddl.old_rows import changes_primary_key as changes_primary_key
+from ticdc_source.schema.mysql_ddl.old_rows import created_columns as created_columns
 from ticdc_source.schema.mysql_ddl.old_rows import name_before as name_before
 from ticdc_source.schema.mysql_ddl.old_rows import old_row_changes as old_row_changes
 from ticdc_source.schema.mysql_ddl.old_rows import renamed_tables as renamed_tables

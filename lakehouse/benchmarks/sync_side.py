@@ -24,8 +24,8 @@ from benchmarks.corpus import Table
 from benchmarks.corpus.tables import DATABASE, Column
 from benchmarks.opponents import hand_written
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.syncs.catalogs import SETTINGS
 from ticdc_lakehouse.syncs.spark_session import session_of
+from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.schema.table_name import TableName
 
 OURS, TUNED, DEFAULT = "ticdc", "tuned", "default"
@@ -71,7 +71,7 @@ class Side:
         if self.name == OURS:
             return session_of(self.config)
         builder = SparkSession.builder.appName(f"by hand, {self.name}")
-        settings = {**SETTINGS[self.engine], "spark.sql.session.timeZone": "UTC"}
+        settings = {**ENGINES[self.engine].session, "spark.sql.session.timeZone": "UTC"}
         settings.pop("spark.databricks.delta.snapshotPartitions", None)
         if self.engine == "iceberg":
             catalog = "spark.sql.catalog.lake"

@@ -26,7 +26,7 @@ _HOMES = {
     "SyncConfig": "syncs.config",
     "SyncReport": "syncs.reports",
     "TableConfig": "syncs.config",
-    "TiDBConfig": "syncs.tidb_config",
+    "TiDBConfig": "syncs.config",
     "append_log": "targets.log",
     "as_of": "syncs.time_travel",
     "audit": "syncs.auditing",
@@ -38,7 +38,7 @@ _HOMES = {
     "purge_deleted": "targets.maintenance",
     "read_toml": "syncs.sync_toml",
     "resolved_ts_of": "targets.maintenance",
-    "scd2_view": "targets.history",
+    "scd2_view": "targets.log",
     "snapshot": "snapshots.jdbc",
     "sync": "syncs.database_sync",
 }

@@ -10,8 +10,7 @@ from lakehouse.tests.audits.recorded import FOLDER, RecordedSide, answers, compa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ticdc_lakehouse.audits.differences import Differences
-    from ticdc_lakehouse.audits.sides import Comparison
+    from ticdc_lakehouse.audits.sides import Comparison, Differences
     from ticdc_lakehouse.snapshots.queries import SnapshotColumn
 
 pytestmark = [pytest.mark.spark]
@@ -53,8 +52,7 @@ def settings(spark: "SparkSession") -> "Iterator[None]":
 
 def compared(spark: "SparkSession", comparison: "Comparison", frame: "DataFrame") -> "tuple[set[int], Differences]":
     """Return the buckets that differ, and their rows."""
-    from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
-    from ticdc_lakehouse.audits.sides import SparkSide
+    from ticdc_lakehouse.audits.sides import SparkSide, differing_buckets, differing_rows
 
     ours, theirs = SparkSide(frame, comparison), RecordedSide(spark, comparison)
     buckets = differing_buckets(theirs.buckets(), ours.buckets())
@@ -112,8 +110,7 @@ def test_rows_that_changed_since_are_left_out(
     spark: "SparkSession", comparison: "Comparison", rows: "DataFrame"
 ) -> None:
     """A row that TiDB has and the target no longer has, because it changed after the TSO, is no difference."""
-    from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
-    from ticdc_lakehouse.audits.sides import KEY, SparkSide
+    from ticdc_lakehouse.audits.sides import KEY, SparkSide, differing_buckets, differing_rows
 
     newer = rows.limit(1).selectExpr(f"CAST(id AS STRING) AS {KEY}").localCheckpoint()
     key = newer.first()

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from ticdc_lakehouse.cli import loads
-from ticdc_lakehouse.cli.loads import Loads, as_line
+from ticdc_lakehouse.cli import sync
+from ticdc_lakehouse.cli.sync import Loads, as_line
 from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_source.cli.screen import Screen
 from ticdc_source.schema.table_name import TableName
@@ -52,7 +52,7 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_has_a_bar_per_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bars show each table with its rows; when all have ended they stay as they are, and what comes later is new."""
     text = io.StringIO()
-    monkeypatch.setattr(loads, "errors", lambda: Screen(text, 100, is_terminal=True))
+    monkeypatch.setattr(sync, "errors", lambda: Screen(text, 100, is_terminal=True))
     shown = Loads()
     for name in ("orders", "items"):
         shown.show(LoadProgress(table=TableName("shop", name), rows=5, of=10, seconds=1.0))

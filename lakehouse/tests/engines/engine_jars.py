@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from tests.support.paths import ROOT
 from tests.versions.decoding import equal
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
-from ticdc_lakehouse.syncs.catalogs import PACKAGES, SETTINGS, package_of
+from ticdc_lakehouse.syncs.spark_session import package_of
+from ticdc_lakehouse.targets.opening import ENGINES
 
 PAGE = ROOT / "lakehouse/docs/without-network.md"
 
@@ -32,7 +33,7 @@ def fetch(engine: str, folder: Path) -> list[str]:
     """Run the code of the page, in a folder, with the package of an engine for this PySpark; return what it fetched."""
     code = re.search(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     text = code[1] if code else ""
-    packages = f"{PACKAGES['delta']['4.1']},{DRIVER_COORDINATE}"
+    packages = f"{ENGINES['delta'].packages['4.1']},{DRIVER_COORDINATE}"
     equal(text.count(packages), 1)
     (folder / "bundle").mkdir()
     os.chdir(folder)
@@ -44,7 +45,7 @@ def use(engine: str, folder: Path) -> int:
     """Write and read a table in a session that has the jars, and nowhere to fetch others from."""
     os.environ["DEFAULT_ARTIFACT_REPOSITORY"] = (folder / "nothing").as_uri()
     settings = {
-        **SETTINGS[engine],
+        **ENGINES[engine].session,
         "spark.jars": str(folder / "bundle" / "jars" / "*.jar"),
         "spark.jars.ivy": str(folder / "ivy"),
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",

@@ -8,7 +8,9 @@ import pytest
 from lakehouse.tests.engines.engine_jars import PAGE
 from tests.versions.environments import interpreter, run_module
 from tests.versions.test_versions import OTHERS
-from ticdc_lakehouse.syncs.catalogs import PACKAGES
+from ticdc_lakehouse.targets.opening import ENGINES
+
+PACKAGES = {name: engine.packages for name, engine in ENGINES.items()}
 
 ALL = [(engine, release) for engine, releases in PACKAGES.items() for release in releases]
 SECONDS = 280

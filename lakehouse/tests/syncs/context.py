@@ -3,12 +3,11 @@
 from typing import Any
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.context import SyncContext
-from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
+from ticdc_lakehouse.syncs.micro_batch import SyncContext
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_lakehouse.syncs.views import Views
 
 

@@ -21,7 +21,8 @@ from lakehouse.tests.syncs.stand_in import ADDRESS, AT, Rows, TiDB
 from ticdc_lakehouse import commits_of, resolved_ts_of
 from ticdc_lakehouse.snapshots.jdbc import snapshot
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
-from ticdc_lakehouse.syncs.loading import COMPLETE, LoadProgress, load_tables
+from ticdc_lakehouse.syncs.loading import LoadProgress, load_tables
+from ticdc_lakehouse.targets.merge import COMPLETE
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
 

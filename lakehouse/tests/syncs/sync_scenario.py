@@ -20,11 +20,10 @@ from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.syncs import stand_in
 from lakehouse.tests.syncs.stand_in import AT, TiDB
 from ticdc_lakehouse.syncs import joining, loading
-from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.database_sync import sync
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import statuses_of
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.spark.source import TiCDCDataSource
 
 

@@ -19,8 +19,8 @@ from tests.support.messages import canal
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import following
+from ticdc_lakehouse.syncs.config import TiDBConfig
 from ticdc_lakehouse.syncs.status import StatusTable
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]

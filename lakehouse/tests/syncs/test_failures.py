@@ -7,7 +7,7 @@ import pytest
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.failures import Shared, cause_of, shared_cause, text_of
 from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.repeats import retried
 from ticdc_source.errors import (
     AccessRefusedError,
     ClaimCheckUnavailableError,

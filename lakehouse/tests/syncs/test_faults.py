@@ -9,7 +9,7 @@ from lakehouse.tests.syncs.test_healing import Clock
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.syncs.status import Following, SetAside
-from ticdc_lakehouse.targets import conflicts
+from ticdc_lakehouse.targets import repeats
 
 pytestmark = [
     pytest.mark.spark,
@@ -21,7 +21,7 @@ TRIES = 5
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conflicts, "_PAUSES_S", (0.0,) * (TRIES - 1))
+    monkeypatch.setattr(repeats, "_PAUSES_S", (0.0,) * (TRIES - 1))
 
 
 def timed(sync: MemorySync) -> Clock:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from ticdc_lakehouse.syncs import database_sync, following
-from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
+from ticdc_lakehouse.syncs.failures import BackOff
 from ticdc_lakehouse.syncs.following import RunningSync
-from ticdc_lakehouse.syncs.healing import BackOff, renames
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, SetAside, TableStatus
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
+from ticdc_lakehouse.syncs.steps import renames
 from ticdc_source.errors import DataLossError, OptionError
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName

@@ -9,15 +9,13 @@ import pytest
 from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_lakehouse.syncs import joining
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.failures import Shared
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig
+from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
 from ticdc_lakehouse.syncs.loading import Destination, LoadReport, TableLoad
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Failed, Loaded
-from ticdc_lakehouse.syncs.stream import Stream
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
@@ -55,6 +53,9 @@ class TiDB:
     def load(self, _spark: Any, _tidb: Any, tables: list[TableName], target_of: Any, **given: Any) -> LoadReport:
         """Load tables, but not those that fail; `events` has no key."""
         at: int = given["at"]
+        if at < self.safe_point:
+            msg = f"TSO {at} is gone"
+            raise TiCDCSourceError(msg)
         self.loads.append((at, tables, given["folder"]))
         self.destinations |= {name: target_of(name) for name in tables}
         loads = []
@@ -197,7 +198,7 @@ def test_a_table_that_cannot_be_loaded_stops_no_other(tidb: TiDB, join: Callable
     found = own.load(own.joined({}).values())
 
     assert {*loaded(found)} == {"shop.events", "shop.orders"}
-    assert found["shop.items"] == Failed("The load failed: a type", "fault")
+    assert found["shop.items"] == Failed("The load failed: a type", "fault", at=NOW)
 
 
 def test_a_tidb_that_does_not_answer_sets_no_table_aside(
@@ -233,7 +234,7 @@ def test_ddl_that_a_load_does_not_know_yet_comes_first(tidb: TiDB, join: Callabl
     with pytest.warns(UserWarning, match="Changes of shop.orders are applied"):
         found = own.load([status(ORDERS, phase=Loading(at=NOW), complete_since=None)])
 
-    assert found == {"shop.orders": Failed("The load failed: v is int, and now string", "unexplained")}
+    assert found == {"shop.orders": Failed("The load failed: v is int, and now string", "unexplained", at=NOW)}
 
 
 def test_a_stream_that_begins_anew_needs_a_new_tso(join: Callable[..., Joining]) -> None:
@@ -302,7 +303,7 @@ def test_a_load_beside_the_stream_is_tried_again(
 
     monkeypatch.setattr(joining, "current_tso", now)
     own = join()
-    own.load_beside([status(ORDERS, phase=Loading()), status(ITEMS, phase=Loading(at=NOW - 200))])
+    own.load_beside([status(ORDERS, phase=Loading(at=NOW)), status(ITEMS, phase=Loading(at=NOW - 200))])
     found = dict(wait(own))
 
     assert {name: each.at for name, each in loaded(found).items()} == {"shop.orders": NOW, "shop.items": NOW}

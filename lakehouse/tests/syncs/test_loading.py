@@ -20,7 +20,7 @@ from ticdc_lakehouse import merge_into
 from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_lakehouse.syncs import loading
 from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, LoadReport, load_tables
-from ticdc_lakehouse.targets.merge_arguments import WriteSettings
+from ticdc_lakehouse.targets.data_layout import WriteSettings
 from ticdc_source.errors import CheckpointError, SchemaError, TiCDCSourceError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName

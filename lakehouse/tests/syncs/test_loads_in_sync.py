@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import context
-from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
-from ticdc_lakehouse.syncs.status import Following, Loading, SetAside, TableStatus
+from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Loaded
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -42,6 +41,7 @@ class Loads:
         self.new = {each.table_name: each for each in new}
         self.beside: list[str] = []
         self.known_ddl: dict[str, Any] = {}
+        self.moment: Any = None
 
     def joined(self, _statuses: Any, **_: object) -> dict[str, TableStatus]:
         """Return what joins."""
@@ -68,7 +68,7 @@ class Sync:
         own._tables = tables
         own._joining = own._context.joining = loads
         own._write_views = lambda _: None
-        own._marks = SimpleNamespace(committed=lambda: LAST, write=lambda _: None, shift=0)
+        own._marks = SimpleNamespace(committed=lambda: LAST, write=lambda _: None, shift=0, lacking={})
         own._status = SimpleNamespace(write=self.write, name="status")
         own._lease = SimpleNamespace(check=lambda **_: None)
         own._resuming.write_missed = self.resume
@@ -96,6 +96,29 @@ def test_the_first_load_comes_before_the_first_change() -> None:
     assert run.sync._loaded.is_set()
     assert run.resumed == []
     assert {each.complete_since for each in run.sync._tables.values()} == {AT}
+
+
+def test_a_load_mends_a_target_that_was_put_back() -> None:
+    """It has every row, so it lacks nothing any more; a load that was asked for earlier counts for nothing."""
+    run = Sync(Loads(), {"s.a": status("s.a", phase=Healing(reason="no", at=AT))})
+    lacking = run.sync._marks.lacking
+    lacking["s.a"] = "an older version"
+
+    for at, state in ((AT - 1, "healing"), (AT, "following")):
+        assert lacking
+        run.sync._loads_ended({"s.a": Loaded(at=at, target="lake.s.a", kind="log")})
+        assert run.sync._tables["s.a"].state == state
+    assert not lacking
+
+
+def test_a_load_waits_for_its_moment() -> None:
+    """While TiDB gives no TSO, nothing is loaded; the next micro-batch asks again."""
+    loads = Loads()
+    run = Sync(loads, {"s.a": status("s.a", phase=Loading())})
+    run.sync._begun = ["s.a", "s.a"]
+    for moment, begun in ((None, []), (AT, [Loading(at=AT)]), (AT, [])):
+        loads.moment = lambda _, moment=moment: moment
+        assert [each.phase for each in run.sync._date_loads()] == begun
 
 
 @pytest.mark.parametrize("trigger", [None, "1 second"])

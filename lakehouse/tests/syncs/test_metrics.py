@@ -11,7 +11,7 @@ import pytest
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.lease import Lease
-from ticdc_lakehouse.syncs.metrics import EXPORTED, TableMetrics
+from ticdc_lakehouse.syncs.reports import EXPORTED, TableMetrics
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.monitoring.prometheus import ProgressCollector, served

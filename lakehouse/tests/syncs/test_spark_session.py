@@ -77,7 +77,7 @@ def config_of(monkeypatch: pytest.MonkeyPatch, **spark: str) -> SyncConfig:
     """Return a configuration with settings of Spark whose values came from the environment."""
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("check_jars", "check_catalog", "_preload_workers", "_quiet"):
+    for name in ("_check_jars", "_check_catalog", "_preload_workers", "_quiet"):
         monkeypatch.setattr(spark_session, name, lambda *_: None)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     return SyncConfig(

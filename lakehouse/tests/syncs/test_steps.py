@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig
 from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus, _status_of
 from ticdc_lakehouse.syncs.steps import (
     BadRecords,
@@ -23,7 +23,6 @@ from ticdc_lakehouse.syncs.steps import (
     TargetLacks,
     step,
 )
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 
 NOW, AT, BATCH = "now", 900, 7
 KEEP, WRITE, UNCLAIM, LOAD, WRITE_MISSED, FORGET = Effect
@@ -49,12 +48,13 @@ def status(phase: Phase, **given: Any) -> TableStatus:
 
 EVENTS: list[Event] = [
     *Signal, Changed(BATCH), Changed(BATCH, needs_load=True), Begins(AT), Failed("no"), Failed("no", "unexplained"),
-    BadRecords("bad", 1), Renamed("r", 600), RecordsLost("lost"), TargetLacks("old"),
+    BadRecords("bad", 1), Renamed("r", AT + 1), RecordsLost("lost"), TargetLacks("old"),
     Loaded(at=AT, target="t", kind="table"),
 ]  # fmt: skip
 PHASES: list[Phase] = [
     *(FOLLOWING, SOON, LOADING, KEEPING, HEALING, HEALING_KEPT, LeftOut()),
     *(aside(ends_by) for ends_by in ("resume", "retry", "ddl", "heal")),
+    replace(aside("ddl"), lacks="bad", complete_before=100),
 ]
 
 
@@ -94,7 +94,11 @@ PHASES: list[Phase] = [
     # What only TiDB knows.
     (FOLLOWING, Renamed("r", 600), HEALS, Healing(reason="r"), (LOAD,)),
     (FOLLOWING, Renamed("r", 600), TIDB, FOLLOWING, ()),
-    (LOADING, Renamed("r", 600), HEALS, LOADING, ()),
+    (LOADING, Renamed("r", AT), HEALS, LOADING, ()),
+    (LOADING, Renamed("r", AT + 1), HEALS, Healing(reason="r"), (LOAD,)),
+    (HEALING_KEPT, Renamed("r", None), HISTORY, Healing(reason="r", kept_from=3), (LOAD,)),
+    *((aside(ends_by), Renamed("r", 600), HEALS, Healing(reason="r"), (LOAD,)) for ends_by in ("retry", "ddl")),
+    *((aside(ends_by), Renamed("r", 600), HEALS, aside(ends_by), ()) for ends_by in ("resume", "heal")),
     (aside("retry"), RecordsLost("lost"), HEALS, Healing(reason="lost"), (LOAD,)),
     (KEEPING, RecordsLost("lost"), HISTORY, Healing(reason="lost", kept_from=3), (LOAD,)),
     (FOLLOWING, RecordsLost("lost"), TIDB, FOLLOWING, (UNCLAIM,)),
@@ -104,11 +108,16 @@ PHASES: list[Phase] = [
     (FOLLOWING, TargetLacks("old"), HEALS, aside(kept_from=None, reason="old", since=NOW), ()),
     (aside("retry"), TargetLacks("old"), HEALS, aside(reason="old"), ()),
     (FOLLOWING, Begins(AT), TIDB, LOADING, ()),
+    (SOON, Begins(AT), HEALS, Healing(reason="bad", at=AT), ()),
     (Healing(reason="EXCHANGE", kept_from=3), Begins(AT), HEALS, HEALING_KEPT, ()),
     # Loads.
     (LOADING, Loaded(at=AT, target="t", kind="table"), TIDB, FOLLOWING, (FORGET,)),
     (KEEPING, Loaded(at=AT, target="t", kind="table"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
     (HEALING, Loaded(at=AT, target="t", kind="table"), LOSES, FOLLOWING, (UNCLAIM, FORGET)),
+    (Loading(at=AT + 1), Loaded(at=AT, target="t", kind="table"), TIDB, Loading(at=AT + 1), ()),
+    (Healing(reason="r"), Loaded(at=AT, target="t", kind="table"), HEALS, Healing(reason="r"), ()),
+    (Healing(reason="r"), Failed("x", at=AT), HEALS, Healing(reason="r"), ()),
+    (LOADING, RecordsLost("lost"), TIDB, Loading(), ()),
     (KEEPING, Failed("x", "fault"), HEALS, aside("retry", reason="x", since=NOW), ()),
     (KEEPING, Failed("x", "verdict"), HEALS, aside("resume", reason="x", since=NOW), ()),
     (KEEPING, Failed("x", "unexplained"), TIDB, aside(reason="", since=NOW), (WRITE_MISSED,)),
@@ -147,6 +156,11 @@ def test_any_event_in_any_phase_keeps_the_promises() -> None:
         if before.complete_since is not None and after.complete_since is None:
             assert UNCLAIM in effects, (phase, event)
         assert (LOAD in effects) <= isinstance(after.phase, (Loading, Healing))
+        if before.lacks[0] is not None and rules.heals and event is not Signal.LEFT_OUT:
+            assert isinstance(after.phase, Healing) or after.lacks[0] is not None, (phase, event, after)
+        if isinstance(event, Renamed) and rules.heals and phase != LeftOut():
+            waits = isinstance(after.phase, SetAside) and after.phase.ends_by in ("resume", "heal")
+            assert waits or after.phase == Healing(reason="r", kept_from=after.kept_from), (phase, after)
 
 
 def test_a_log_and_an_incomplete_table_go_on_in_their_own_way() -> None:
@@ -185,6 +199,23 @@ def test_a_table_heals_with_what_its_pause_needs() -> None:
     assert renamed.resolved_ts == 299  # its rows are right up to the RENAME
     for given in ({"loaded_ts": 600}, {"kind": None}):
         assert step(status(FOLLOWING, **given), Renamed("r", 600), HEALS, NOW)[0].phase == FOLLOWING
+    # It has no rows, and its kept records are of two tables.
+    assert step(status(aside("retry"), kind=None), Renamed("r", 600), HEALS, NOW)[0].phase == Healing(reason="r")
+
+
+@pytest.mark.parametrize("why", ["fault", "unexplained"])
+def test_a_table_that_is_set_aside_remembers_what_it_lacks(why: Any) -> None:
+    """It goes on with what was kept, and is read again soon: its bad records are still not in the target."""
+    bad = status(SOON, complete_since=None)
+    now, _ = step(bad, Failed("x", why, BATCH), HEALS, NOW)
+
+    assert now.lacks == ("bad", 100)
+    assert step(now, Failed("y", why), HEALS, NOW)[0].lacks == ("bad", 100)
+    assert step(now, TargetLacks("old"), HEALS, NOW)[0].lacks == ("bad", 100)
+    for event in (RecordsLost("lost"), Renamed("r", 600)):
+        assert step(now, event, HEALS, NOW)[0].complete_since == 100
+    assert _status_of(now.as_row()) == now
+    assert replace(bad, bad_records=2, bad_until=5).without_bad_records() == replace(bad, phase=FOLLOWING)
 
 
 def test_a_table_that_was_left_out_waits_for_a_person() -> None:

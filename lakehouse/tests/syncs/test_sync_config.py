@@ -11,8 +11,7 @@ from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.sync_toml import read_toml
-from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.merge_arguments import WriteSettings
+from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_source.errors import OptionError
 from ticdc_source.schema.table_name import TableName
 

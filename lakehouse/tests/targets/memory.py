@@ -20,8 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.syncs import completeness, lake_mark, micro_batch, quarantine, resuming, status
-from ticdc_lakehouse.targets import history, log, maintenance, merge
+from ticdc_lakehouse.syncs import checkpoint, completeness, micro_batch, quarantine, resuming, status
+from ticdc_lakehouse.targets import log, maintenance, merge
+from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
+from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
@@ -86,9 +88,9 @@ class Lake:
 
     def serve(self, patch: pytest.MonkeyPatch) -> None:
         """Let the public functions open their targets here."""
-        for module in (merge, history, micro_batch, quarantine, status):
+        for module in (merge, log, micro_batch, quarantine, status):
             patch.setattr(module, "open_target", self.open)
-        for module in (maintenance, log, resuming, completeness, lake_mark):
+        for module in (maintenance, log, resuming, completeness, checkpoint):
             patch.setattr(module, "existing_target", self.existing)
 
     def open(self, spark: SparkSession, name: str, engine: str | None = None) -> MemoryTarget:
@@ -153,12 +155,13 @@ class Lake:
         self.writes.append((method, name))
 
 
-class MemoryTarget:
+class MemoryTarget(DeltaTarget):
     """A table of a lake, as the engines have it."""
 
     def __init__(self, lake: Lake, spark: SparkSession, name: str, engine: str) -> None:
-        self.lake, self.spark, self.name, self.engine = lake, spark, name, engine
-        self.time_as = "micros"
+        super().__init__(spark, name)
+        self.lake = lake
+        self.engine = engine  # type: ignore[misc]  # one class stands for both
 
     @property
     def table(self) -> Table:
@@ -220,6 +223,9 @@ class MemoryTarget:
     def widen_column(self, name: str, type_: DataType) -> None:
         self.lake.written("widen_column", self.name)
         self.table.schema[name].dataType = type_
+
+    def check_drop(self, names: Sequence[str]) -> None:
+        check_not_laid_out_by(names, self.name, self.properties())
 
     def drop_columns(self, names: Sequence[str]) -> None:
         self.lake.written("drop_columns", self.name)

@@ -8,7 +8,8 @@ from pyspark.sql.types import IntegerType, StructType
 
 from lakehouse.tests.targets.changes import frame_of
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.targets import opening, sql_target
+from ticdc_lakehouse.targets import opening
+from ticdc_lakehouse.targets import target as target_module
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
 from ticdc_lakehouse.targets.delta import DeltaTarget, _facts_in, _last_in
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
@@ -172,7 +173,7 @@ def test_the_engine_of_a_table_is_asked_once(spark: SparkSession, monkeypatch: p
         described.append(name)
         return "delta"
 
-    for module in (opening, sql_target):
+    for module in (opening, target_module):
         monkeypatch.setattr(module, "schema_of", lambda *_: schemas[-1])
     monkeypatch.setattr(opening, "_provider_of", provider_of)
     name = "lake.shop.asked_once"

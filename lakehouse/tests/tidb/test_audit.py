@@ -30,7 +30,7 @@ from tests.versions.environments import interpreter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ticdc_lakehouse.audits.differences import Differences
+    from ticdc_lakehouse.audits.sides import Differences
 
 pytestmark = [pytest.mark.slow("starts a TiDB")]
 SEED = 20261125
@@ -64,8 +64,7 @@ class Audited:
     def found(self, frame: "DataFrame", buckets: int = 4096) -> "tuple[int, Differences | None]":
         """Return how many buckets differ, and the rows of those."""
         from ticdc_lakehouse.audits.canonical import columns_of
-        from ticdc_lakehouse.audits.differences import differing_buckets, differing_rows
-        from ticdc_lakehouse.audits.sides import Comparison, SparkSide
+        from ticdc_lakehouse.audits.sides import Comparison, SparkSide, differing_buckets, differing_rows
         from ticdc_lakehouse.audits.table_audit import SETTINGS, TiDBSide
         from ticdc_lakehouse.targets.merge_sessions import configured
 

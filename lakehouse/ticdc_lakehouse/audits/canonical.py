@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
-from ticdc_lakehouse.targets.target import quoted
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import ColumnType
 
 __all__ = [
@@ -65,7 +65,6 @@ class ComparedColumn:
     """A column that both TiDB and the target have.
 
     Attributes:
-        name: its name in TiDB.
         value: the target's column, as Spark's SQL.
         tidb: its canonical text, as TiDB's SQL.
         spark: the target's canonical text, as Spark's SQL.
@@ -296,13 +295,7 @@ def _plain_number(text: str) -> str:
 def columns_of(
     columns: Sequence[SnapshotColumn], stored: Mapping[str, DataType], keys: Collection[str] = ()
 ) -> tuple[tuple[ComparedColumn, ...], tuple[str, ...]]:
-    """Return the columns that can be compared, and the names of those that the target lacks.
-
-    Args:
-        columns: the columns in TiDB.
-        stored: the types of the target's columns.
-        keys: the names of the key columns.
-    """
+    """Return the columns that can be compared, and the names of those that the target lacks."""
     names = {name.lower(): name for name in stored}
     of_key = {key.lower() for key in keys}
     compared = tuple(

@@ -1,6 +1,8 @@
-"""The rows that differ → one merge that gives them TiDB's values as of the TSO of the audit.
+"""Changes that give rows TiDB's values as of a TSO: rows that an audit finds different, and those of keys alone.
 
-The rows have the `_sequence` of the TSO, so a later change still wins, and an earlier one still loses.
+The rows have the `_sequence` of the TSO, so a later change still wins, and an earlier one still loses. Of messages with
+only the key (TiCDC's `handle-key-only`), the TSO is the newest commit-ts of the micro-batch: the target is then the
+table up to its resolved ts, as without such messages.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.audits.canonical import row_text_in_spark, row_text_in_tidb
-from ticdc_lakehouse.audits.differences import EXTRA, KIND, NUMBER
-from ticdc_lakehouse.audits.sides import KEY, Comparison, TiDBQueries
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
-from ticdc_lakehouse.snapshots.queries import SnapshotColumn
-from ticdc_lakehouse.targets.target import quoted
+from ticdc_lakehouse.audits.sides import EXTRA, KEY, KIND, NUMBER, Comparison, TiDBQueries
+from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
+from ticdc_lakehouse.snapshots.queries import SnapshotColumn, TiDBAddress, can_be_literal
+from ticdc_lakehouse.spark_sql.verbatim import computed
+from ticdc_lakehouse.targets.merge import KEYS
+from ticdc_lakehouse.targets.target import Target
+from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_source.developer_api import loads
 
-__all__ = ["REPAIR_RANK", "as_stored", "repairing_changes"]
+__all__ = ["MOST_KEYS", "REPAIR_RANK", "as_stored", "repairing_changes", "rows_of_keys"]
 
 _OTHERWISE = ("time", "enum", "set", "json", "vector")
 REPAIR_RANK = 4  # in `_sequence`: after every change of the same commit-ts, which the snapshot has
@@ -66,13 +71,7 @@ def _deletes(snapshot: SnapshotRows, comparison: Comparison, rows: DataFrame, in
 
 
 def as_stored(changes: DataFrame, columns: Sequence[SnapshotColumn], types: Mapping[str, DataType]) -> DataFrame:
-    """Return changes with the types of a target, which `schemaHints` may have made other ones.
-
-    Args:
-        changes: the changes.
-        columns: the columns of the table.
-        types: the types of the target's columns.
-    """
+    """Return changes with the types of a target, which `schemaHints` may have made other ones."""
     wanted = {name.lower(): type_ for name, type_ in types.items()}
     cast = {}
     for column in columns:
@@ -83,3 +82,47 @@ def as_stored(changes: DataFrame, columns: Sequence[SnapshotColumn], types: Mapp
             continue
         cast[column.name] = changes[quoted(column.name)].cast(type_).alias(column.name, metadata=field.metadata)
     return changes.select(*(cast.get(name, changes[quoted(name)]) for name in changes.columns))
+
+
+MOST_KEYS = 10_000  # of one micro-batch; with more, the whole table is read
+
+
+def rows_of_keys(
+    key_only: DataFrame, target: Target, tidb: TiDBAddress, table: str, at: int, *, prefix: str, zero_date: str
+) -> DataFrame | None:
+    """Return what TiDB has of some keys as of a TSO, as a changelog frame: an insert or a delete for each key.
+
+    Returns:
+        The frame. None if the whole table must be read instead: there are more than `MOST_KEYS` keys, a key is NULL, of
+        a type that SQL has no exact literal for, or not a key in TiDB; or TiDB no longer has that moment.
+
+    Raises:
+        TiCDCSourceError: TiDB cannot be read.
+    """
+    names: list[str] = loads(target.properties()[KEYS])
+    spelt = {name.lower(): name for name in key_only.columns}
+    if not all(name.lower() in spelt for name in names) or not gc_state_of(key_only.sparkSession, tidb, at).is_inside:
+        return None
+    rows = SnapshotRows.of(
+        key_only.sparkSession, tidb, table, at=at, zero_date=zero_date, metadata_column_prefix=prefix
+    )
+    keys = {name.lower() for name in names}
+    columns = [column for column in rows.table.columns if column.name.lower() in keys]
+    if len(columns) != len(keys) or not all(column.facts.handle_key and can_be_literal(column) for column in columns):
+        return None
+    alone = key_only.select(*(F.col(quoted(spelt[one.name.lower()])).alias(one.alias) for one in columns)).distinct()
+    asked = alone.limit(MOST_KEYS + 1).collect()
+    if not asked or len(asked) > MOST_KEYS or any(value is None for key in asked for value in key):
+        return None
+    values = [[bytes(value) if isinstance(value, bytearray) else value for value in key] for key in asked]
+    inserts = rows.of_keys([one.name for one in columns], values, rank=REPAIR_RANK)
+    inserts = computed(inserts)  # TiDB is asked once
+    theirs = inserts.select(*(F.col(quoted(one.name)).alias(one.alias) for one in columns))
+    gone = alone.join(theirs, [one.alias for one in columns], "left_anti")
+    aliases = {one.alias for one in columns}
+    read = [
+        (F.col(one.alias) if one.alias in aliases else F.lit(None)).cast(rows.read_as(one)).alias(one.alias)
+        for one in rows.table.columns
+    ]
+    deletes = rows.as_changes(gone.select(*read), change_type="delete", rank=REPAIR_RANK)
+    return as_stored(inserts.unionByName(deletes), rows.table.columns, target.columns())

@@ -15,21 +15,31 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.canonical import columns_of, row_text_in_spark
-from ticdc_lakehouse.audits.differences import Differences, differing_buckets, differing_rows
 from ticdc_lakehouse.audits.repair import REPAIR_RANK, as_stored, repairing_changes
 from ticdc_lakehouse.audits.report import TableAudit
-from ticdc_lakehouse.audits.sides import KEY, Checksum, Comparison, SparkSide, TiDBQueries, checksums_of
+from ticdc_lakehouse.audits.sides import (
+    KEY,
+    Checksum,
+    Comparison,
+    Differences,
+    SparkSide,
+    TiDBQueries,
+    checksums_of,
+    differing_buckets,
+    differing_rows,
+)
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
-from ticdc_lakehouse.spark_sql.computed import computed
-from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.spark_sql.verbatim import computed
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
 from ticdc_lakehouse.targets.merge_sessions import configured, in_thread, own_session
 from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.target import Target, quoted
+from ticdc_lakehouse.targets.repeats import retried
+from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_ddl import TRUNCATED_TS
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import loads, of_ms, utc
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
@@ -54,17 +64,7 @@ def audit_table(
     repair: bool = False,
     sample: int = 20,
 ) -> TableAudit:
-    """Compare a target with its table in TiDB.
-
-    Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
-        name: the name of the target, as `merge_into` takes it.
-        tidb: where TiDB is.
-        at: the TSO; by default the newest one up to which the target is known to be complete.
-        complete: a later TSO up to which the caller knows the target to be complete: a table without changes has no new
-            commits.
-        repair: whether rows that differ get TiDB's values as of the TSO.
-        sample: the largest number of rows that differ in the result.
+    """Compare a target with its table in TiDB; the arguments are those of `audit`.
 
     Returns:
         What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why.

@@ -15,11 +15,7 @@ COMMANDS = {"sync": sync, "audit": audit}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code.
-
-    Args:
-        arguments: what follows `ticdc-lakehouse`; that of this process by default.
-    """
+    """Run a command; return the exit code."""
     return run(parser(), arguments)
 
 

@@ -7,16 +7,24 @@ the exit code is then 1. It needs an environment with a PySpark for which the en
 
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ticdc_source.developer_api import Bars, duration, errors, print_json, visible
+
+if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
+    from ticdc_lakehouse.syncs.loading import LoadProgress
+
 import argparse
 import signal
 import sys
-import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_lakehouse.cli.loads import Loads
 from ticdc_lakehouse.errors import TargetError
 from ticdc_source.developer_api import (
     KafkaCluster,
@@ -26,18 +34,14 @@ from ticdc_source.developer_api import (
     argument,
     check_java,
     counted,
-    duration,
-    errors,
     file_path,
     moment,
     of_ms,
     one_of,
     output,
     overrides_of,
-    print_json,
     table_patterns,
     utc,
-    visible,
     words,
 )
 from ticdc_source.errors import OptionError
@@ -47,7 +51,17 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.reports import BatchReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
-__all__ = ["EXAMPLE", "SUMMARY", "add_arguments", "checked_patterns", "config_of", "refuse_without_java", "run"]
+__all__ = [
+    "EXAMPLE",
+    "SUMMARY",
+    "Loads",
+    "add_arguments",
+    "as_line",
+    "checked_patterns",
+    "config_of",
+    "refuse_without_java",
+    "run",
+]
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 EXAMPLE = Path(__file__).resolve().with_name("example.toml")
@@ -286,3 +300,71 @@ def _table(statuses: Iterable[TableStatus], now: float) -> Table:
 
 def _moment(commit_ts: int | None) -> str:
     return moment(utc(commit_ts))
+
+
+_SECONDS = 10.0  # between two lines of a table
+
+
+class Loads:
+    """Shows the loads of tables.
+
+    Args:
+        json: whether the lines are JSON, for scripts, on standard output.
+    """
+
+    def __init__(self, *, json: bool = False) -> None:
+        self._json = json
+        self._screen = errors()
+        self._lock = threading.Lock()
+        self._told: dict[str, float] = {}
+        self._bars: Bars | None = None
+
+    def show(self, progress: LoadProgress) -> None:
+        """Show that the load of a table has come further."""
+        with self._lock:
+            if self._bars is None and not self._json:
+                self._bars = self._screen.bars("rows")
+            if self._bars is not None:
+                self._show_bar(self._bars, progress)
+            elif self._is_due(progress):
+                self._show_line(progress)
+
+    def close(self) -> None:
+        """Take the bars away: the command ends."""
+        with self._lock:
+            if self._bars is not None:
+                self._bars.close()
+                self._bars = None
+
+    def _show_bar(self, bars: Bars, progress: LoadProgress) -> None:
+        name = str(progress.table)
+        rows = progress.of if progress.complete else min(progress.rows, progress.of)
+        bars.show(name, rows, progress.of)
+        if progress.complete or progress.failed:
+            bars.end(name)
+        if bars.all_ended:  # what joins later begins anew
+            bars.close()
+            self._bars = None
+
+    def _is_due(self, progress: LoadProgress) -> bool:
+        name, now = str(progress.table), time.monotonic()
+        due = progress.complete or progress.failed or now - self._told.get(name, float("-inf")) >= _SECONDS
+        if due:
+            self._told[name] = now
+        return due
+
+    def _show_line(self, progress: LoadProgress) -> None:
+        if self._json:
+            print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
+        else:
+            self._screen.print(visible(as_line(progress)))
+
+
+def as_line(progress: LoadProgress) -> str:
+    """Return how far a load is, and how long it will take, if that can be said."""
+    if progress.complete:
+        return f"{progress.table}: loaded, {progress.rows:,} rows in {duration(progress.seconds)}"
+    if progress.failed:
+        return f"{progress.table}: the load has failed"
+    left = "" if progress.seconds_left is None else f", {duration(progress.seconds_left)} left"
+    return f"{progress.table}: loading, {progress.rows:,} of about {progress.of:,} rows{left}"

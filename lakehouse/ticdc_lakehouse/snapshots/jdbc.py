@@ -29,8 +29,7 @@ from ticdc_lakehouse.snapshots.queries import (
     table_of,
     tables_sql,
 )
-from ticdc_lakehouse.spark_sql.computed import computed
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.spark_sql.verbatim import computed, with_verbatim_sql
 from ticdc_source.developer_api import SEQUENCE, TableFilter, TableName, physical_ms, to_spark
 from ticdc_source.errors import OptionError, TiCDCSourceError
 
@@ -232,28 +231,14 @@ class SnapshotRows:
         return self.as_changes(read, alias, rank=rank, index=index)
 
     def of_keys(self, names: Sequence[str], keys: Iterable[Sequence[KeyValue]], *, rank: int) -> DataFrame:
-        """Return the rows that have one of some keys.
-
-        Args:
-            names: the key columns.
-            keys: the values of each key.
-            rank: the rank of the rows in `_sequence`.
-        """
+        """Return the rows that have one of some keys."""
         sql = self.table.select_sql(where=self.table.keys_condition(names, keys))
         return self.as_changes(self._jdbc.frame(sql, customSchema=self._read_as()), rank=rank)
 
     def as_changes(
         self, read: DataFrame, *kept: str, change_type: str = "insert", rank: int = SNAPSHOT_RANK, index: int = -1
     ) -> DataFrame:
-        """Return rows as JDBC reads them (`SnapshotColumn.alias`, `arrow_read`) as a changelog frame.
-
-        Args:
-            read: the rows.
-            kept: columns that stay as they are.
-            change_type: what each row is.
-            rank: the rank of the rows in `_sequence`.
-            index: their index in it.
-        """
+        """Return rows as JDBC reads them (`SnapshotColumn.alias`, `arrow_read`) as a changelog frame."""
         values = _metadata(self._jdbc.moment, change_type, rank, index)
         metadata = [column.alias(self._prefix + name) for name, column in values.items()]
         name = self.table.name
@@ -265,10 +250,6 @@ class SnapshotRows:
 
     def answer(self, dbtable: str, read_as: str) -> DataFrame:
         """Return TiDB's answer to a question about the same moment; it is asked once.
-
-        Args:
-            dbtable: the question, as a `dbtable` of Spark's JDBC source.
-            read_as: the types of its columns, as `customSchema` has them.
 
         Raises:
             TiCDCSourceError: TiDB cannot be read.

@@ -70,7 +70,6 @@ class TiDBAddress:
     Attributes:
         url: the address of a TiDB server, `jdbc:mysql://host:4000/`.
         user: the user, if the address has none.
-        password: the password.
         properties: other settings of the JDBC driver, or of Spark's JDBC source.
     """
 
@@ -90,7 +89,6 @@ class SnapshotColumn:
     """A column: how JDBC reads it, and what `snapshots/jdbc.py` makes of that.
 
     Attributes:
-        name: its name.
         type: its MySQL type, of which everything is known.
         alias: its name in the SQL, which needs no quotes.
         facts: what else is known of it.

@@ -1,4 +1,4 @@
-"""SQL as it is written: Spark puts `${env:HOME}` and settings into every text that it parses, also into names.
+"""Statements and frames. SQL is taken as it is written: Spark puts `${env:HOME}` and settings into all that it parses.
 
 Names, comments and labels come from the topic, so whoever may ALTER a table in TiDB could have secrets of the process
 written into the lake. Spark does it in statements, in `expr`, `selectExpr`, `where` and in names of tables; not in the
@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SUBSTITUTE", "run_sql", "verbatim", "with_verbatim_sql"]
+__all__ = ["SUBSTITUTE", "computed", "run_sql", "verbatim", "with_verbatim_sql"]
 
 SUBSTITUTE = "spark.sql.variable.substitute"
 
@@ -82,12 +82,24 @@ def with_verbatim_sql(run: Callable[_Parameters, _Result]) -> Callable[_Paramete
 
 
 def run_sql(spark: SparkSession, text: str, **frames: Any) -> DataFrame:
-    """Run a statement as it is written.
-
-    Args:
-        spark: the session.
-        text: the statement.
-        frames: frames that the statement names in braces.
-    """
+    """Run a statement as it is written."""
     with verbatim(spark):
         return spark.sql(text, **frames)
+
+
+def computed(frame: DataFrame) -> DataFrame:
+    """Compute a frame now, and return its rows as a frame.
+
+    This is `localCheckpoint` that keeps the lineage. `persist` is not enough: Spark 4.1 cannot plan a MERGE from a view
+    that reads an Iceberg table, even through a cache. Spark Connect exposes no RDD, so there a lost executor fails
+    whatever reads the frame.
+    """
+    jframe: Any = getattr(frame, "_jdf", None)
+    if jframe is None:
+        return frame.localCheckpoint()
+    kept = jframe.localCheckpoint(False)  # noqa: FBT003 (Spark's own: not now)
+    rows = kept.queryExecution().logical().rdd()
+    nothing = frame.sparkSession.sparkContext._jvm.scala.Option.empty()  # type: ignore[union-attr]  # noqa: SLF001
+    getattr(rows, "checkpointData_$eq")(nothing)  # it would cut the lineage off once the rows are computed
+    kept.write().format("noop").mode("overwrite").save()
+    return DataFrame(kept, frame.sparkSession)

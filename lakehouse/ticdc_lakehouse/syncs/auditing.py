@@ -11,10 +11,9 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.audits.report import AuditReport, TableAudit
 from ticdc_lakehouse.audits.table_audit import audit_table
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
-from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_source.developer_api import TableFilter, parse_table, table_patterns
 from ticdc_source.errors import OptionError

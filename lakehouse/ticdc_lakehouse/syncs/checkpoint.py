@@ -1,18 +1,33 @@
-"""What the checkpoint of a stream says: which query it is of, which micro-batches have ended, and where it started.
+"""What the checkpoint of a sync says: of its stream, and of its lake, so that a start notices if one was restored.
 
-Spark alone knows the file system, so Spark reads the files.
+Spark alone knows the file system, so Spark reads the files. `lake.json` is written at the end of each micro-batch that
+has changed a table. A lake that is newer than it is no harm: the process has died in between, or the checkpoint was
+restored, and the stream reads those changes again. A lake that is older lacks changes that the stream will not read
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from ticdc_source.developer_api import loads
+from ticdc_lakehouse.syncs.completeness import newest_ts
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.status import SetAside, StatusTable, TableStatus, now_text
+from ticdc_lakehouse.syncs.steps import Rules, TargetLacks, step
+from ticdc_lakehouse.targets.merge_sessions import in_thread
+from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.target import CommitFacts, LastBatch, Target
+from ticdc_source.developer_api import check_permission, loads, parse_table
+from ticdc_source.errors import CheckpointError
 
-__all__ = ["StreamCheckpoint", "starts_of", "text_of_file"]
+__all__ = ["LakeMark", "LakeMarks", "StreamCheckpoint", "starts_of", "text_of_file"]
 
 
 def text_of_file(spark: SparkSession, path: str) -> str | None:
@@ -25,12 +40,7 @@ def text_of_file(spark: SparkSession, path: str) -> str | None:
 
 
 class StreamCheckpoint:
-    """The checkpoint of a streaming query.
-
-    Args:
-        spark: the session.
-        folder: its folder.
-    """
+    """The checkpoint of a streaming query."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
@@ -71,3 +81,233 @@ def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
     except (IndexError, KeyError, TypeError, ValueError):
         return None
     return {topic: dict(offsets) for topic, offsets in started.items() if not topic.startswith("$")}
+
+
+_NEW = ".new"  # ends the name of the file while it is written
+
+
+@dataclass(frozen=True, slots=True)
+class LakeMark:
+    """A state of the lake.
+
+    Attributes:
+        written: how often the statuses had been written.
+        targets: by table, the last micro-batch that a commit of its target records.
+        contents: by table, what that commit records of it.
+        shift: the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses
+            numbers again that the lake has for other changes.
+    """
+
+    written: int = 0
+    targets: Mapping[str, int] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
+    shift: int = 0
+
+
+class LakeMarks:
+    """The mark of a checkpoint, compared at each start, and written with each micro-batch.
+
+    Attributes:
+        shift: what to add to Spark's numbers of micro-batches.
+        lacking: by table, why it cannot go on: its target lacks what the stream does not read again.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: SyncConfig, checkpoint: StreamCheckpoint, status: StatusTable
+    ) -> None:
+        self._spark, self._config, self._checkpoint, self._status = spark, config, checkpoint, status
+        self._path = f"{config.checkpoint}/lake.json"
+        self._last = LakeMark()
+        self.shift = 0
+        self.lacking: dict[str, str] = {}
+
+    def committed(self) -> int:
+        """Return the lake's number of the last micro-batch that has ended."""
+        return self._checkpoint.committed() + self.shift
+
+    def compared(self, statuses: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
+        """Compare the lake with the checkpoint: one of them, or a part of the lake, may have been restored.
+
+        Returns:
+            The statuses; a table whose target is an older version is set aside.
+
+        Raises:
+            CheckpointError: the status table is older than the checkpoint.
+        """
+        self._last = mark = self._read()
+        if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
+            msg = (
+                f"The checkpoint is newer than {self._status.name}: this table, and perhaps the others, is an older "
+                "version, and the stream does not read again what is missing. Restore the newest version of the "
+                "tables. Or restore the whole checkpoint as it was when that version was written, or before. Or start "
+                "again with new tables and a new checkpoint"
+            )
+            raise CheckpointError(msg)
+        self.shift = mark.shift
+        last = self.committed()
+        known = {
+            name: replace(each, target_batch=mark.targets[name], target_content=mark.contents.get(name))
+            if _number(mark.targets.get(name)) > _number(each.target_batch)
+            else each
+            for name, each in statuses.items()
+        }
+        held = self._held(known, mark)
+        numbers = [*(each.number for each in held.values()), *(one for each in known.values() for one in each.numbers)]
+        newest = max(map(_number, numbers), default=-1)
+        if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
+            self.shift += newest - last
+            self._status.repeat(newest_ts())
+            self._save(replace(mark, shift=self.shift))
+
+        def needed(name: str) -> int:
+            """Return what the target had when the checkpoint was as it is; older releases did not write that."""
+            return _number(mark.targets.get(name)) if mark.written else last
+
+        # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.
+        return {
+            name: self._compared_target(each, held[name], needed(name)) if name in held else each
+            for name, each in known.items()
+        }
+
+    def _are_dropped(self, tables: Iterable[str]) -> bool:
+        """Return whether no table has a target: the last one was dropped, and its status deleted, to begin anew."""
+        layout = self._config.layout
+        targets = [layout.target(parse_table(name), end) for name in tables for end in ("", "__log")]
+        return all(existing_target(self._spark, each) is None for each in targets)
+
+    def _held(self, statuses: Mapping[str, TableStatus], mark: LakeMark) -> dict[str, _Held]:
+        """Return what each target has; those of which nobody knows it are left out."""
+        writer = self._checkpoint.query_id() or ""
+
+        def of_target(status: TableStatus) -> tuple[str, _Held] | None:
+            name = status.table_name
+            target = existing_target(self._spark, status.target)  # one that is missing is an error of the next change
+            last = None if target is None else target.last_batch(writer)
+            if target is None or last is None:
+                return None
+            had = CommitFacts(app_id=writer, batch_id=mark.targets.get(name), content=mark.contents.get(name))
+            return name, _Held(last, had if _lacks(target, last, had) else None)
+
+        written = [
+            each
+            for name, each in statuses.items()
+            if each.state in ("following", "set aside")
+            and (each.kind is not None or each.target_batch is not None)
+            and self._config.selects(parse_table(name))
+        ]
+        with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
+            return dict(each for each in pool.map(in_thread(self._spark, of_target), written) if each is not None)
+
+    def _compared_target(self, status: TableStatus, target: _Held, needed: int) -> TableStatus:
+        """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
+
+        Args:
+            status: the status.
+            target: what its target has.
+            needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
+        """
+        held, had = target.number, _number(status.target_batch)
+        if target.lacks is None and held >= min(had, needed):
+            if held < 0:
+                return status if held >= had else replace(status, target_batch=None, target_content=None, columns=())
+            its = replace(status, target_batch=held, target_content=target.content)
+            return its if held >= had else replace(its, columns=())  # it may have had more of them
+        is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
+        if is_loaded_again:
+            return status
+        now = f"ends with micro-batch {held}" if held < had else "was written without it"
+        reason = (
+            f"{status.target} has had micro-batch {max(had, needed)}, and {now} now: it is an older version, "
+            f"without the changes in between. Restore its newest version, and resume {status.table_name}. Or restore "
+            "the whole checkpoint as it was at that version or before, and resume the table. Or load the table again "
+            "with [tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
+        )
+        self.lacking[status.table_name] = reason
+        if target.lacks is not None:  # the next start asks for it again
+            status = replace(status, target_batch=target.lacks.batch_id, target_content=target.lacks.content)
+        if isinstance(status.phase, SetAside):
+            return status
+        return step(status, TargetLacks(reason), Rules(), now_text())[0]
+
+    def write(self, statuses: Mapping[str, TableStatus]) -> None:
+        """Write the mark if it says anything new: at each end of a micro-batch, so without a job of Spark."""
+        targets = {name: each.target_batch for name, each in statuses.items() if each.target_batch is not None}
+        contents = {name: statuses[name].target_content or "" for name in targets if statuses[name].target_content}
+        mark = LakeMark(self._status.written, targets, contents, self.shift)
+        if mark != self._last:
+            self._save(mark)
+
+    def _save(self, mark: LakeMark) -> None:
+        jvm: Any = self._spark._jvm  # noqa: SLF001 (Spark alone knows the file system)
+        hadoop = jvm.org.apache.hadoop.fs
+        conf: Any = self._spark._jsparkSession  # noqa: SLF001 (as above)
+        path, new = hadoop.Path(self._path), hadoop.Path(f"{self._path}{_NEW}")
+        files = path.getFileSystem(conf.sessionState().newHadoopConf())
+        check_permission()
+        stream = files.create(new, True)  # noqa: FBT003 (Java has no names of arguments)
+        stream.write(json.dumps(asdict(mark)).encode())
+        stream.close()
+        files.delete(path, False)  # noqa: FBT003 (as above)
+        files.rename(new, path)
+        self._last = mark
+
+    def _read(self) -> LakeMark:
+        """Return the mark; an empty one if an older release has written the checkpoint.
+
+        Raises:
+            CheckpointError: somebody has changed the file.
+        """
+        text = text_of_file(self._spark, self._path)
+        new = None if text else text_of_file(self._spark, f"{self._path}{_NEW}")  # killed before it was renamed
+        try:
+            return LakeMark(**loads(text or new or "{}"))
+        except (TypeError, ValueError):
+            if not text:  # killed while it wrote the first one: no micro-batch has ended
+                return LakeMark()
+            msg = (
+                f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
+            )
+            raise CheckpointError(msg) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a target has of a writer.
+
+    Attributes:
+        lacks: the one that the checkpoint says it had, if it lacks that; it may have later ones.
+    """
+
+    last: LastBatch
+    lacks: CommitFacts | None
+
+    @property
+    def number(self) -> int:
+        return self.last.number
+
+    @property
+    def content(self) -> str | None:
+        return None if self.last.facts is None else self.last.facts.identity
+
+
+def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:
+    """Return whether a target lacks a micro-batch, although it has later ones: it was restored, and written to since.
+
+    What the engine has forgotten counts as there.
+    """
+    if had.batch_id is None or had.content is None or last.facts is None or last.number < had.batch_id:
+        return False
+    if (last.number, last.facts.identity) == (had.batch_id, had.content):
+        return False
+    numbers = []
+    for facts in (commit.facts for commit in target.commits()):
+        if facts.app_id == had.app_id and facts.batch_id is not None and facts.batch_id <= had.batch_id:
+            if (facts.batch_id, facts.identity) == (had.batch_id, had.content):
+                return False
+            numbers.append(facts.batch_id)
+    return bool(numbers)
+
+
+def _number(batch: int | None) -> int:
+    """Return a number that is less than all others for a micro-batch that is not known."""
+    return -1 if batch is None else batch

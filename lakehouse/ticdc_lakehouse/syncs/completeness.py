@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.loading import COMPLETE
 from ticdc_lakehouse.syncs.status import Identity, LeftOut, TableStatus
 from ticdc_lakehouse.syncs.steps import Signal
+from ticdc_lakehouse.targets.merge import COMPLETE
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
@@ -78,13 +78,7 @@ def claimed(
 
 
 def exact_since(config: SyncConfig, is_first: bool, before: int | None) -> int | None:  # noqa: FBT001 (a callback)
-    """Return since which commit-ts the targets are the database at the resolved ts of each micro-batch; None if not.
-
-    Args:
-        config: what is copied.
-        is_first: whether the first micro-batch of all is applied.
-        before: what was known before.
-    """
+    """Return since which commit-ts the targets are the database at the resolved ts of each micro-batch; None if not."""
     if config.consistency != "resolved":
         return None
     if is_first:

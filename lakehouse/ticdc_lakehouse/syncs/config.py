@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_url
 from ticdc_lakehouse.syncs.names import Layout
 from ticdc_lakehouse.syncs.redaction import SECRET_NAME
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
-from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.merge_arguments import WriteSettings
+from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
+from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import (
     Options,
     ParseError,
@@ -33,7 +33,7 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError
 
-__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "refuse_unknown_keys"]
+__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "TiDBConfig", "refuse_unknown_keys"]
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
@@ -64,6 +64,41 @@ _AT_START = re.compile(
     r"spark\.(driver|executor|jars|submit|app|master|local|pyspark|python|yarn|kubernetes|sql\.(extensions|warehouse))\b"
 )
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiDBConfig:
+    """Where a sync reads the rows that were there before the first change in the topics; its `repr` shows no secret.
+
+    Attributes:
+        url: the address of a TiDB server, `jdbc:mysql://host:4000/`.
+        user: the user, who needs SELECT on the tables.
+        password: the password.
+        rows_per_range: how many rows a task reads; of a table with many regions, it reads a region.
+        properties: other settings of MySQL's JDBC driver, such as `sslMode`, and of TiDB (`sessionVariables`).
+    """
+
+    url: str = field(repr=False)
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    rows_per_range: int = 200_000
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check all that can be checked without TiDB.
+
+        Raises:
+            OptionError: the address is none of MySQL's, a setting would change values, or a number is too small.
+        """
+        check_url(self.url, self.address.given())
+        if self.rows_per_range < 1:
+            msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
+            raise OptionError(msg)
+
+    @property
+    def address(self) -> TiDBAddress:
+        """The address and who reads it."""
+        return TiDBAddress(self.url, self.user, self.password, self.properties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +268,7 @@ class SyncConfig:
         refuse_unknown(self.source)
         for table, each in self.table_configs.items():
             _check_name(table)
-            each.layout.check(self.format, f'[table."{table}"]')
+            each.layout.check(ENGINES[self.layout.engine], f'[table."{table}"]')
             refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
             if each.log and each.history:
                 msg = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'

@@ -13,8 +13,7 @@ from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import text_of
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.loading import LoadProgress
-from ticdc_lakehouse.syncs.metrics import exported
-from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
+from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport, exported
 from ticdc_lakehouse.syncs.spark_session import refuse_connect, start_workers
 from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
 

@@ -1,4 +1,4 @@
-"""Why a table could not be written: every table is affected, or it alone is."""
+"""Why a table could not be written: every table is affected, or it alone is; when it is tried again; what a stop is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pyspark.sql.streaming.query import StreamingQuery
+
 from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.syncs.lease import LeaseLostError
+from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.steps import Why
-from ticdc_lakehouse.targets.conflicts import is_conflict, retried
+from ticdc_lakehouse.targets.repeats import is_conflict, retried
 from ticdc_source import errors
 from ticdc_source.developer_api import warn
 from ticdc_source.errors import (
@@ -27,7 +30,7 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 
-__all__ = ["Shared", "cause_of", "is_fault", "shared_cause", "text_of", "why_of"]
+__all__ = ["BackOff", "Shared", "Stream", "cause_of", "is_fault", "shared_cause", "text_of", "why_of"]
 
 Result = TypeVar("Result")
 _LONGEST_WARNING = 500  # characters of an error
@@ -93,7 +96,6 @@ class Shared:
     Attributes:
         stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
         try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
-        store: the name of that table.
         redact: hides secrets in what an error says.
         clock: a monotonic clock, in seconds.
     """
@@ -107,12 +109,7 @@ class Shared:
     _tried_at: float = float("-inf")
 
     def retried(self, write: Callable[[], Result], what: str) -> Result:
-        """Write, and again after a fault, which is a warning; four times, with longer pauses.
-
-        Args:
-            write: writes what it has not written yet.
-            what: what cannot be written, for the warning.
-        """
+        """Write, and again after a fault, which is a warning; four times, with longer pauses."""
 
         def again(error: Exception, pause: float) -> bool:
             if not is_fault(error) or self.stopping():
@@ -158,3 +155,105 @@ class Shared:
                 "none is set aside. Fix the storage or the catalog, and start again"
             )
             raise TargetError(msg) from None
+
+
+class Stream:
+    """The query that runs, and how it ends.
+
+    Attributes:
+        query: the query; None before it is started.
+        error: what has stopped it; None if nothing has.
+        in_batch: whether a micro-batch is being applied, or has failed.
+    """
+
+    def __init__(self, redaction: Redaction, *, is_finite: bool) -> None:
+        self.query: StreamingQuery | None = None
+        self.error: BaseException | None = None
+        self.in_batch = False
+        self._redaction = redaction
+        self._is_finite = is_finite
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """End the loads, and take errors from now on for what the stop has caused: they set no table aside."""
+        self._stopping.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop with an error that affects all tables, such as that another sync writes them now."""
+        self.error = self.error or self.without_secrets(error)
+        self.stop()
+        if self.query is not None:
+            self.query.stop()
+
+    def restart(self) -> None:
+        """Begin anew, with another query."""
+        self._stopping.clear()
+        self.in_batch = False
+        self.error = self.query = None
+
+    def check(self) -> None:
+        """Raise the error that has stopped it.
+
+        Raises:
+            BaseException: there is one.
+        """
+        if self.error is not None:
+            raise self.error
+
+    def is_stopped(self) -> bool:
+        """Return whether the sync is being stopped, by itself or because somebody has stopped its query.
+
+        A finite run whose query has ended because it has read the topics is not.
+        """
+        if self._stopping.is_set() or self.query is None or self.query.isActive:
+            return self._stopping.is_set()
+        return self.in_batch or not self._is_finite or self.query.exception() is not None
+
+    def without_secrets(self, error: BaseException) -> BaseException:
+        """Return an error, or what it says without secrets: Spark logs it, and the command prints it."""
+        if isinstance(error, Exception):
+            error = cause_of(error) or error
+        if not isinstance(error, Exception) or self._redaction.text(str(error)) == str(error):
+            return error
+        kind = type(error) if isinstance(error, TiCDCSourceError) else TiCDCSourceError
+        return kind(self._redaction.text(str(error)))
+
+
+_FIRST_WAIT_S = 60.0  # after a fault, before a table heals for the second time, and for DDL that may still come
+_LONGEST_WAIT_S = 3600.0
+_CALM_S = 120.0  # two healthy minutes after a wait reset it
+
+
+class BackOff:
+    """When a table is tried again that cannot go on: the first time at once or in a minute, then later each time.
+
+    Args:
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._not_before: dict[str, float] = {}
+        self._waits: dict[str, float] = {}
+
+    def begins(self, name: str, *, at_end: bool = False) -> bool:
+        """Return whether a table is tried now; then it waits longer the next time.
+
+        Args:
+            name: the table.
+            at_end: whether the stream has ended, so that there is nothing to wait for.
+        """
+        now = self._clock()
+        if at_end:
+            self._not_before.pop(name, None)
+        if now < self._not_before.get(name, now):
+            return False
+        calm_at = self._not_before.get(name, float("-inf")) + _CALM_S
+        wait = min(2 * self._waits.get(name, 0), _LONGEST_WAIT_S) if now < calm_at else 0
+        self._waits[name] = wait or _FIRST_WAIT_S
+        self._not_before[name] = now + self._waits[name]
+        return True
+
+    def postpone(self, name: str) -> None:
+        """Let a table wait that was set aside just now."""
+        self._not_before[name] = max(self._not_before.get(name, 0), self._clock() + _FIRST_WAIT_S)

@@ -15,24 +15,20 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
+from ticdc_lakehouse.syncs.checkpoint import LakeMarks, StreamCheckpoint
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, claimed, disclaimer, newest_ts, unclaim
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.context import SyncContext
-from ticdc_lakehouse.syncs.failures import Shared, cause_of, text_of
-from ticdc_lakehouse.syncs.healing import BackOff, renames
+from ticdc_lakehouse.syncs.failures import BackOff, Shared, Stream, cause_of, text_of
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
-from ticdc_lakehouse.syncs.lake_mark import LakeMarks
 from ticdc_lakehouse.syncs.lease import Lease, Owner
 from ticdc_lakehouse.syncs.loading import LoadProgress
-from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
+from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, status_table
-from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, RecordsLost, Signal
-from ticdc_lakehouse.syncs.stream import Stream
+from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.merge_sessions import in_thread
@@ -85,7 +81,7 @@ class RunningSync:
         self._upkeep = Upkeep(spark, config, redaction.text)
         self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
-        self._begun: list[str] = []  # tables that have begun to load, and of which the status table knows nothing yet
+        self._begun: list[str] = []  # tables that have begun to load, and for which TiDB has given no TSO yet
         self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
@@ -101,10 +97,6 @@ class RunningSync:
     def _happens(self, name: str, event: Event) -> Outcome:
         """Let something happen to a table, and do what that asks for.
 
-        Args:
-            name: the table.
-            event: what happens.
-
         Returns:
             What became of it.
         """
@@ -114,6 +106,8 @@ class RunningSync:
         self._tables[name] = status
         if Effect.LOAD in effects:
             self._begun.append(name)
+        if isinstance(event, Loaded) and status.loaded_ts == event.at:
+            self._marks.lacking.pop(name, None)
         if Effect.FORGET in effects:
             self._resuming.forget(name)
         if Effect.WRITE_MISSED not in effects:
@@ -128,13 +122,14 @@ class RunningSync:
         return {name: self._happens(name, Signal.DUE) for name in waiting if self._back_off.begins(name, at_end=at_end)}
 
     def _date_loads(self) -> list[TableStatus]:
-        """Take a TSO for the tables that have begun to load since the last call, and return them."""
-        names = [*dict.fromkeys(self._begun)]
-        self._begun.clear()
+        """Take a TSO for the tables that have begun to load, and return them; if TiDB does not answer, they wait."""
+        names = [name for name in dict.fromkeys(self._begun) if _is_loading(self._tables[name])]
         at = self._joining.moment(names) if names else None
-        if at is not None:
-            for name in names:
-                self._happens(name, Begins(at))
+        if at is None:
+            return []
+        self._begun.clear()
+        for name in names:
+            self._happens(name, Begins(at))
         return [self._tables[name] for name in names]
 
     def _loads_ended(self, events: LoadEvents) -> None:
@@ -214,11 +209,7 @@ class RunningSync:
         return [each for each in every if each.state != "left out"]
 
     def load(self, writer: str) -> None:
-        """Load the tables that need it: before the first micro-batch is applied, or beside the stream.
-
-        Args:
-            writer: the id of the query.
-        """
+        """Load the tables that need it: before the first micro-batch is applied, or beside the stream."""
         if self._skips:  # nothing is loaded before the query has skipped what is lost
             return
         try:
@@ -270,7 +261,7 @@ class RunningSync:
         self._date_loads()
         if due:
             self._write_status()  # a load that is killed continues from it
-        loading = [each for each in self._tables.values() if isinstance(each.phase, (Loading, Healing))]
+        loading = [each for each in self._tables.values() if _is_loading(each)]
         if loading and (self._batches or due or any(isinstance(each.phase, Healing) for each in loading)):
             self._loads_ended(self._joining.load(loading))
         resumed = {name: each for name, each in due.items() if isinstance(each.status.phase, (Following, SetAside))}
@@ -402,12 +393,6 @@ class RunningSync:
     ) -> dict[str, Outcome]:
         """Do what a micro-batch asks for, once its changes are written or kept.
 
-        Args:
-            before: the statuses before it.
-            applied: what became of its tables.
-            ddl: its DDL events, by table.
-            number: its number.
-
         Returns:
             What became of the tables that were set aside and whose missed changes are written.
         """
@@ -535,6 +520,10 @@ def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
         with suppress(Exception):
             wait()
         raise
+
+
+def _is_loading(status: TableStatus) -> bool:
+    return isinstance(status.phase, (Loading, Healing))
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

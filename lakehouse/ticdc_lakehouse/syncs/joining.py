@@ -17,13 +17,12 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.snapshots.jdbc import current_tso, gc_state_of, tables_at
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.failures import Shared, text_of, why_of
+from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
 from ticdc_lakehouse.syncs.load_folder import created_tables
 from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, load_tables
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
-from ticdc_lakehouse.syncs.stream import Stream
 from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, table_patterns, warn
 from ticdc_source.errors import TiCDCSourceError
 
@@ -102,9 +101,9 @@ class Joining:
         at = self._now(tidb)
         names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
-        begun = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
-        moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(begun.values())}
-        begins = {name: moments[old] for name, old in begun.items()}
+        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
+        moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(asked.values())}
+        begins = {name: moments[old] for name, old in asked.items()}
         spelt = {name.lower(): name for name in statuses}
         new = {}
         for table in names:
@@ -114,8 +113,11 @@ class Joining:
                 new[str(table)] = TableStatus(table_name=str(table), target=target, phase=Loading(at=at))
             elif status is not None and self._is_due(status):
                 begins[status.table_name] = at
-        told = now_text()
-        return new | {name: step(statuses[name], Begins(at), Rules(), told)[0] for name, at in begins.items()}
+
+        def begun(status: TableStatus, tso: int) -> TableStatus:
+            return step(status, Begins(tso), Rules.of(self._config, status), now_text())[0]
+
+        return new | {name: begun(statuses[name], tso) for name, tso in begins.items()}
 
     def _is_due(self, status: TableStatus) -> bool:
         """Return whether a table that follows is loaded: not at each start if its changes may be lost again.
@@ -216,9 +218,9 @@ class Joining:
         while time.monotonic() < end and not self._stream.is_stopped():
             time.sleep(_POLL_S)
 
-    def _moment_again(self, at: int | None, group: Sequence[TableStatus]) -> int | None:
+    def _moment_again(self, at: int, group: Sequence[TableStatus]) -> int:
         """Return the TSO of a load that has waited: a new one if TiDB no longer has the rows of that moment."""
-        if at is None or self._tidb is None:
+        if self._tidb is None:
             return at
         try:
             return self._kept_tso(self._tidb, at, self._now(self._tidb))
@@ -228,16 +230,14 @@ class Joining:
 
     # A load
 
-    def _load(self, at: int | None, statuses: Sequence[TableStatus]) -> LoadEvents:
-        """Load tables as of one TSO; None is the current one. While TiDB does not answer, nothing becomes of them."""
+    def _load(self, at: int, statuses: Sequence[TableStatus]) -> LoadEvents:
+        """Load tables as of one TSO. While TiDB does not answer, nothing becomes of them."""
         tidb, config = self._tidb, self._config
         if tidb is None or config.tidb is None:
             return {}
         tables = {parse_table(each.table_name): each for each in statuses}
         names = [each.table_name for each in statuses]
         try:
-            if at is None:
-                at = self._now(tidb)
             report = load_tables(
                 self._spark,
                 tidb,
@@ -280,7 +280,7 @@ class Joining:
         why = why_of(error)
         if why == "unexplained" and status.kind is not None and isinstance(status.phase, Loading):
             warn(f"{text}. Changes of {status.table_name} are applied; the next start loads it")
-        return Failed(f"The load failed: {text}"[:_LONGEST_REASON], why)
+        return Failed(f"The load failed: {text}"[:_LONGEST_REASON], why, at=at)
 
     def _warn_of_tidb(self, error: TiCDCSourceError, names: Collection[str]) -> None:
         why = self._redaction.text(str(error))
@@ -316,10 +316,10 @@ class Joining:
         return at if state.is_inside else now
 
 
-def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int | None, list[TableStatus]]]:
-    """Return the statuses by their TSO, the oldest first."""
-    groups: dict[int | None, list[TableStatus]] = {}
+def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int, list[TableStatus]]]:
+    """Return the statuses by their TSO, the oldest first; those for which TiDB has given none yet wait."""
+    groups: dict[int, list[TableStatus]] = {}
     for each in statuses:
-        at = each.phase.at if isinstance(each.phase, (Loading, Healing)) else None
-        groups.setdefault(at, []).append(each)
-    return sorted(groups.items(), key=lambda group: group[0] or 0)
+        if isinstance(each.phase, (Loading, Healing)) and each.phase.at is not None:
+            groups.setdefault(each.phase.at, []).append(each)
+    return sorted(groups.items())

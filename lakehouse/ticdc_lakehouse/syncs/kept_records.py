@@ -31,7 +31,6 @@ class Bounds:
 
     Attributes:
         resolved_before: the resolved ts before them; None if nobody knew it.
-        resolved_ts: the resolved ts after them.
         held_from: the commit-ts from which the last one held changes back; None if it held none back.
     """
 
@@ -56,13 +55,7 @@ class KeptBatches:
 
 
 class KeptRecords:
-    """The records of one table: Parquet in a folder beside the checkpoint, with a folder for each micro-batch.
-
-    Args:
-        spark: the session.
-        checkpoint: the checkpoint of the sync.
-        table: the table, which may have any name.
-    """
+    """The records of one table: Parquet in a folder beside the checkpoint, with a folder for each micro-batch."""
 
     def __init__(self, spark: SparkSession, checkpoint: str, table: str) -> None:
         self._spark = spark
@@ -74,11 +67,6 @@ class KeptRecords:
         """Keep the records of a micro-batch that have a row of the table, and all with DDL.
 
         A micro-batch that Spark repeats replaces what it has kept before.
-
-        Args:
-            batch_id: the number of the micro-batch.
-            records: its records, as `Tables.records` has them.
-            bounds: which changes it returned.
         """
         rows = F.exists("_tables", lambda name: F.lower(name) == self._table)
         ddl = F.array_contains("_event_types", "ddl")

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.repeats import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import asking, loads
 
@@ -36,10 +36,8 @@ class Owner:
     """A process that writes.
 
     Attributes:
-        id: a random name.
         host: the name of its machine, for people.
         space: within which numbers of processes are unique: the start of the machine, and the container.
-        pid: its number.
         started: when it started, as the kernel counts; None if that is not known.
     """
 
@@ -148,11 +146,7 @@ class Lease:
                 self._write(table)
 
     def keep(self, lost: Callable[[TargetError], None]) -> None:
-        """Renew the lease in a thread, until it is released or lost.
-
-        Args:
-            lost: is called if another sync has taken it.
-        """
+        """Renew the lease in a thread, until it is released or lost."""
 
         def run() -> None:
             while not self._released.wait(_RENEW_S):

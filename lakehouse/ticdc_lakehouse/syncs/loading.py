@@ -24,20 +24,19 @@ from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.failures import is_fault
 from ticdc_lakehouse.syncs.load_folder import LoadFolder, Plan, rows_in
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
-from ticdc_lakehouse.targets.conflicts import retried
+from ticdc_lakehouse.targets.data_layout import WriteSettings
 from ticdc_lakehouse.targets.log import append_log
-from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, KEYS, PREFIX, merge_into
-from ticdc_lakehouse.targets.merge_arguments import WriteSettings
+from ticdc_lakehouse.targets.merge import COMMIT_TIME, COMPLETE, DELETES, KEYS, PREFIX, merge_into
 from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.repeats import is_same, last_batch
-from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
+from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
+from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import KEY, DDLEvent, TableFilter, TableName, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
-__all__ = ["COMPLETE", "Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
+__all__ = ["Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
 
-# Properties of a target: the TSO from which on it has every row, and the TSO of the load that created it.
-COMPLETE, LOAD = "ticdc.complete", "ticdc.load"
+LOAD = "ticdc.load"  # a property of a target: the TSO of the load that created it
 _WRITER = "load-"  # begins the app_id of the commits of a load
 _METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
 _WATCH_SECONDS = 30.0  # between two looks at garbage collection

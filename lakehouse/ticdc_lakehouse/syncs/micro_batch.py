@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
+from ticdc_lakehouse.audits.repair import rows_of_keys
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
-from ticdc_lakehouse.syncs.context import SyncContext
-from ticdc_lakehouse.syncs.failures import shared_cause, why_of
-from ticdc_lakehouse.syncs.kept_records import Bounds
-from ticdc_lakehouse.syncs.key_only import rows_of_keys
-from ticdc_lakehouse.syncs.loading import COMPLETE
-from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus
-from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Failed, Rules
+from ticdc_lakehouse.syncs.failures import Shared, shared_cause, text_of, why_of
+from ticdc_lakehouse.syncs.joining import Joining
+from ticdc_lakehouse.syncs.kept_records import Bounds, KeptRecords
+from ticdc_lakehouse.syncs.quarantine import Quarantine
+from ticdc_lakehouse.syncs.redaction import Redaction
+from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
+from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Step, step
+from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.log import append_log, check_key
+from ticdc_lakehouse.targets.merge import COMPLETE, merge_into
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
-from ticdc_lakehouse.targets.merge import merge_into
 from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
@@ -32,6 +34,7 @@ from ticdc_source.developer_api import (
     MYSQL_TYPE,
     PROTOCOLS,
     TABLE,
+    DDLEvent,
     Options,
     ddl_kind,
     is_of_messages,
@@ -39,10 +42,53 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["MicroBatch", "Outcome", "summed"]
+__all__ = ["MicroBatch", "Outcome", "SyncContext", "summed"]
 
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
 _METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
+
+_LONGEST_REASON = 2000  # characters
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncContext:
+    """What is copied, where to, and what this process has found out about it.
+
+    Attributes:
+        config: what is copied, and how.
+        shared: tells errors of one table from those of all.
+        redaction: hides secrets.
+        joining: reads tables from TiDB.
+        lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
+            complete without a load; None if they have lost none.
+        checked: the tables whose targets this process has found to be the sync's own.
+    """
+
+    spark: SparkSession
+    config: SyncConfig
+    shared: Shared
+    redaction: Redaction
+    quarantine: Quarantine
+    views: Views
+    joining: Joining
+    lost_until: int | None = None
+    checked: set[str] = field(default_factory=set)
+
+    def step(self, status: TableStatus, event: Event) -> Step:
+        """Return what becomes of a table now, and what is to be done about it."""
+        return step(status, event, Rules.of(self.config, status), now_text())
+
+    def kept(self, table: str) -> KeptRecords:
+        """Return the records of a table that are kept because they are not written yet."""
+        return KeptRecords(self.spark, self.config.checkpoint, table)
+
+    def reason(self, error: Exception) -> str:
+        """Return why a table is set aside, without secrets."""
+        return self.redaction.text(text_of(error))[:_LONGEST_REASON]
+
+    def known_ddl(self, statuses: Mapping[str, TableStatus]) -> dict[str, Sequence[DDLEvent]]:
+        """Return the DDL that loads tell; every table that the sync knows is named as in its status."""
+        return {**dict.fromkeys(statuses, ()), **self.joining.known_ddl}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +96,7 @@ class Outcome:
     """What became of a table in a micro-batch.
 
     Attributes:
-        status: its status now.
         images: how many keys it changes in a table, or how many changes a log gets; also if the target has them.
-        created: whether its target was created.
         bad_records: how many of its records went into quarantine.
     """
 
@@ -77,9 +121,6 @@ class MicroBatch:
     """The changes of a micro-batch, and where they go.
 
     Attributes:
-        context: what all micro-batches share.
-        changes: the changes of each table.
-        facts: what the commits record.
         statuses: the statuses of the tables before this micro-batch, by name.
         is_replay: whether the records are kept already, because they are replayed.
     """
@@ -115,11 +156,7 @@ class MicroBatch:
         return count
 
     def apply(self, names: Sequence[str]) -> list[Outcome]:
-        """Write tables side by side.
-
-        Args:
-            names: the tables.
-        """
+        """Write tables side by side."""
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self._config.layout.refused(table for table in every if self._config.selects(table))
         spark = None if self.changes.records is None else self.changes.records.sparkSession
@@ -266,7 +303,7 @@ class MicroBatch:
                 return Outcome(status)
         created_ts = next((one.commit_ts for one in ddl if ddl_kind(one) == "create_table"), None)
         if created_ts is not None and whole and status.bad_records and created_ts > (status.bad_until or FOR_EVER):
-            status = replace(status, bad_records=0, bad_until=None)  # what they changed is dropped
+            status = status.without_bad_records()
         complete_since = self._complete_since(status, created_ts)
         has_key = _has_key(frame, settings)
         kind: Kind | None = "log" if settings.log else status.kind
@@ -285,7 +322,7 @@ class MicroBatch:
         opened = open_target(spark, target, engine)
         columns = tuple(opened.columns()) if opened.exists() else ()
         if status.kind is not None:
-            _check_columns(status, columns)
+            _check_columns(status, columns, opened)
             if name not in self.context.checked:  # once in a process, as it reads the properties
                 _check_own(opened, status)
                 if settings.history and kind == "table":
@@ -397,8 +434,11 @@ def _has_key(frame: DataFrame, settings: TableConfig) -> bool | None:
     return bool(settings.keys) or any(each.get(KEY) == "true" for each in metadata)
 
 
-def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
+def _check_columns(status: TableStatus, columns: Collection[str], target: Target) -> None:
     """Refuse a target that is gone or lacks columns.
+
+    Columns of a log may be renamed, so that its changes begin others. A target without rows may have been left between
+    two statements, when its columns began anew.
 
     Raises:
         TargetError: somebody has dropped it, or some of its columns.
@@ -408,7 +448,7 @@ def _check_columns(status: TableStatus, columns: Collection[str]) -> None:
         raise TargetError(msg)
     known = {name.lower() for name in columns}
     missing = [name for name in status.columns if name.lower() not in known]
-    if missing:
+    if missing and status.kind != "log" and target.frame().head(1):
         msg = (
             f"The target {status.target} lacks columns that it had: {', '.join(missing)}. Somebody has dropped or "
             f"renamed them. {_again(status)}"

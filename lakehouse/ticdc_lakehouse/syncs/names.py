@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import TableName
 from ticdc_source.errors import OptionError
 
@@ -27,13 +28,11 @@ Suffix: TypeAlias = Literal["", "__current", "__deleted", "__history", "__log", 
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[1:]
 _OWN = "_ticdc"  # the namespace of the sync's own tables: no place of a MySQL name begins with `_`
 CATALOG_OF_A_FOLDER = "lake"
-_ENGINES = ("delta", "iceberg")
 
 # A file name has at most 255 bytes, and few catalogs allow more.
 _LONGEST = 255 - max(map(len, SUFFIXES))
 _FLAGS = re.ASCII | re.IGNORECASE  # catalogs and file systems may ignore case
 _PLAIN = re.compile("[a-z0-9_]", _FLAGS)
-_ESCAPE = re.compile("(?:^|_)x((?:[0-9a-f]{2})+)_", _FLAGS)
 _NUMBER = "xx_"  # begins a name that is written as one number
 # Harmless characters that would mean something where they stand: a hidden file, an escape, a number, a suffix, or
 # Spark's namespace of global temporary views.
@@ -51,7 +50,6 @@ _CHARACTERS = 1 << 18  # of Unicode; those above are tags and private ones
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NEEDS_NO_QUOTES = re.compile("[a-z_][a-z0-9_]*", _FLAGS)
 _SCHEME = re.compile("[a-z][a-z0-9+.-]*:", _FLAGS)
-_END_OF_TARGET = re.compile(r"(\w+)`?[./]`?(\w+)`?\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,8 @@ class Layout:
         Raises:
             OptionError: the engine is unknown, or there is no place, or there are two.
         """
-        if self.engine not in _ENGINES:
-            msg = f"format={self.engine!r}: it must be one of {', '.join(_ENGINES)}"
+        if self.engine not in ENGINES:
+            msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
             raise OptionError(msg)
         if bool(self.root) == bool(self.catalog):
             msg = f"root={self.root!r} and catalog={self.catalog!r}: give a folder or a catalog, and not both"
@@ -103,38 +101,11 @@ class Layout:
             return f"delta.{_quoted(f'{self.folder}/{name}')}"
         return f"{self.catalog or CATALOG_OF_A_FOLDER}.{_OWN}.{name}"
 
-    def table_of(self, target: str) -> tuple[TableName, Suffix]:
-        """Return the table that a target is of, and the suffix.
-
-        A catalog that ignores case may tell a name in lower case, and so it is returned; the property `ticdc.table` of
-        the target has the name as TiDB has it.
-
-        Args:
-            target: the name in SQL, as `target` returns it; quotes and case do not matter.
-
-        Raises:
-            TargetError: it is not the place of a table.
-        """
-        end = _END_OF_TARGET.search(target)
-        if end is not None:
-            suffix: Suffix = next((one for one in SUFFIXES if end[2].lower().endswith(one)), "")
-            try:
-                table = TableName(_decoded(end[1]), _decoded(end[2][: len(end[2]) - len(suffix)]))
-                if _bare(self.target(table, suffix)) == _bare(target):
-                    return table, suffix
-            except (ValueError, TargetError):
-                pass
-        msg = f"{target} is not where a sync keeps a table of MySQL"
-        raise TargetError(msg)
-
     def refused(self, tables: Iterable[TableName]) -> dict[TableName, TargetError]:
         """Return the tables that cannot have a target, with the reasons.
 
         Of two names that become one, the first is accepted. They become one if they differ in case only: TiDB and many
         file systems and catalogs ignore it, but MySQL may not.
-
-        Args:
-            tables: the tables; those that have targets already come first.
         """
         found: dict[TableName, TargetError] = {}
         owners: dict[object, TableName] = {}
@@ -158,7 +129,7 @@ class Layout:
 
     @property
     def _opens_paths(self) -> bool:
-        return self.engine == "delta" and self.catalog is None
+        return ENGINES[self.engine].opens_paths and self.catalog is None
 
     @property
     def folder(self) -> str:
@@ -196,17 +167,6 @@ def _encoded(name: str) -> str:
     return text
 
 
-def _decoded(text: str) -> str:
-    """Return the name that a part of a place stands for.
-
-    Raises:
-        ValueError: no name becomes this.
-    """
-    if text.lower().startswith(_NUMBER):
-        return _of_number(text[len(_NUMBER) :])
-    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1]).decode("utf-8", "surrogatepass"), text)
-
-
 def _as_number(name: str) -> str:
     """Return a name as one number with 36 digits: 64 characters, the longest names of MySQL, are 224 digits at most."""
     number, digits = 1, ""
@@ -219,14 +179,6 @@ def _as_number(name: str) -> str:
         number, digit = divmod(number, len(_DIGITS))
         digits = _DIGITS[digit] + digits
     return f"{_NUMBER}{digits}"
-
-
-def _of_number(digits: str) -> str:
-    number, name = int(digits, len(_DIGITS)), ""
-    while number > 1:
-        number, character = divmod(number, _CHARACTERS)
-        name = chr(character) + name
-    return name
 
 
 def _bare(target: str) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lakehouse.spark_sql.computed import computed
+from ticdc_lakehouse.spark_sql.verbatim import computed
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
@@ -50,11 +50,6 @@ class Quarantine:
         """Add bad records that are not there yet, in one commit, whichever micro-batch brings them.
 
         A micro-batch that comes again may have others: the options may have changed.
-
-        Args:
-            rows_with_bad: rows with the bad records as `mode=PERMISSIVE` returns them.
-            column: the column that has them (`columnNameOfCorruptRecord`).
-            facts: who writes, and the number of the micro-batch.
 
         Returns:
             How many there are.

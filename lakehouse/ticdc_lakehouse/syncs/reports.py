@@ -1,13 +1,20 @@
-"""What a sync tells of a micro-batch, and of its end."""
+"""What a sync tells: reports of each micro-batch and of its end, and metrics of its tables for Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
-from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
+from pyspark.sql import SparkSession
 
-__all__ = ["BatchReport", "SyncReport"]
+from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
+from ticdc_source import progress_listener
+from ticdc_source.developer_api import Exported, ProgressCollector, served
+
+__all__ = ["EXPORTED", "BatchReport", "SyncReport", "TableMetrics", "exported"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +76,82 @@ class SyncReport:
     def loading(self) -> tuple[str, ...]:
         """The tables whose rows have not been read, because TiDB did not answer."""
         return tuple(name for name, each in self.tables.items() if isinstance(each.phase, (Loading, Healing)))
+
+
+# Of each table.
+EXPORTED = (
+    Exported("ticdc_sync_rows_total", "counter", "rows", "changed rows that were written"),
+    Exported("ticdc_sync_lag_seconds", "gauge", "lag", "age of the commit-ts up to which the table has every change"),
+    Exported("ticdc_sync_set_aside", "gauge", "is_set_aside", "1 while the table is set aside, 0 otherwise"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetrics:
+    """What is told of a table: the members of `EXPORTED`.
+
+    Attributes:
+        query: the name of the sync's stream.
+        now: the time, in seconds since 1970.
+    """
+
+    query: str
+    status: TableStatus
+    now: float
+
+    @property
+    def table(self) -> str:
+        """The table."""
+        return self.status.table_name
+
+    @property
+    def rows(self) -> int:
+        """How many changed rows were written."""
+        return self.status.images
+
+    @property
+    def lag(self) -> float | None:
+        """How old the commit-ts is up to which the table is complete, in seconds."""
+        return self.status.lag(self.now)
+
+    @property
+    def is_set_aside(self) -> bool:
+        """Whether it is set aside."""
+        return self.status.state == "set aside"
+
+
+@contextmanager
+def exported(
+    spark: SparkSession,
+    config: SyncConfig,
+    query: str,
+    statuses: Callable[[], Collection[TableStatus]],
+    clock: Callable[[], float] = time.time,
+) -> Iterator[None]:
+    """Serve the metrics of a sync while the block runs, if its configuration says so.
+
+    Args:
+        spark: the session of the stream.
+        config: the configuration.
+        query: the name of the stream.
+        statuses: returns the status of each table at this moment.
+        clock: returns the time in seconds since 1970.
+
+    Raises:
+        OptionError: `prometheus-client` is not installed, or the port is taken.
+    """
+    if config.prometheus_port is None:
+        yield
+        return
+    path = next((text for name, text in config.source.items() if name.lower() == "metricspath"), None)
+    with served(config.prometheus_port) as registry:
+        registry.register(
+            ProgressCollector(lambda: [TableMetrics(query, one, clock()) for one in statuses()], EXPORTED)
+        )
+        listener = progress_listener(metrics_path=path, registry=registry, spark=spark)
+        spark.streams.addListener(listener)
+        try:
+            yield
+        finally:
+            spark.streams.removeListener(listener)
+            listener.close()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ticdc_lakehouse.syncs.checkpoint import LakeMarks
 from ticdc_lakehouse.syncs.completeness import newest_ts
-from ticdc_lakehouse.syncs.context import SyncContext
 from ticdc_lakehouse.syncs.failures import text_of, why_of
 from ticdc_lakehouse.syncs.kept_records import KeptBatches
-from ticdc_lakehouse.syncs.lake_mark import LakeMarks
-from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, summed
+from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome, SyncContext, summed
 from ticdc_lakehouse.syncs.status import Following, SetAside, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Failed, TargetLacks
 from ticdc_lakehouse.targets.opening import existing_target
@@ -56,7 +55,8 @@ class Resuming:
             return Outcome(aside)
         if name in self._marks.lacking:
             return Outcome(self._context.step(aside, TargetLacks(self._marks.lacking[name]))[0])
-        outcomes = [Outcome(replace(aside, phase=Following(), last_error=phase.reason or None))]
+        follows = Following(lacks=phase.lacks, complete_before=phase.complete_before)
+        outcomes = [Outcome(replace(aside, phase=follows, last_error=phase.reason or None))]
         try:
             parts: Sequence[KeptBatches] = ()
             since = phase.kept_from
@@ -69,7 +69,7 @@ class Resuming:
                 outcomes.append(self._replay(part, last, writer, statuses, outcomes[-1].status))
                 failed = outcomes[-1].status.phase
                 if isinstance(failed, SetAside):
-                    still = replace(phase, reason=failed.reason, ends_by=failed.ends_by)
+                    still = replace(failed, since=phase.since, kept_from=phase.kept_from)
                     return replace(summed(outcomes), status=replace(aside, phase=still))
         except Exception as error:
             if self._context.shared.stops_all(error):

@@ -4,6 +4,9 @@ Spark fetches the jars itself, once, from Maven Central (`spark.jars.packages`).
 `[spark]`, names jars or packages, they are taken, and nothing else is fetched. spark-submit needs them as arguments,
 because its JVM runs before this program does.
 
+Tables in a folder have Delta's catalog, or a Hadoop catalog of Iceberg. Any other (REST, Hive, Glue, JDBC) is
+configured in the section `[spark]`, as `spark.sql.catalog.NAME`, and only checked here.
+
 Secrets are set once the session runs: PySpark passes all other settings to its JVM as arguments.
 """
 
@@ -17,29 +20,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
 from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
-from ticdc_lakehouse.syncs.catalogs import (
-    SETTINGS,
-    UNDER_SPARK_SUBMIT,
-    catalog_of_a_folder,
-    check_catalog,
-    check_jars,
-    package_of,
-)
 from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
 from ticdc_lakehouse.targets.merge_sessions import in_thread
+from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.errors import OptionError
 
-__all__ = [
-    "refuse_connect",
-    "session_of",
-    "start_workers",
-]
+__all__ = ["package_of", "refuse_connect", "session_of", "start_workers"]
+
+_UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 
 _COMMON = {
     "spark.sql.session.timeZone": "UTC",
@@ -93,10 +89,12 @@ def session_of(config: SyncConfig) -> SparkSession:
         raise OptionError(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", config.spark.get("spark.pyspark.python", sys.executable))
-    settings = {**_COMMON, **SETTINGS[config.format], **catalog_of_a_folder(config)}
+    engine = ENGINES[config.format]
+    catalog = {} if config.path is None else engine.folder_catalog(CATALOG_OF_A_FOLDER, config.layout.folder)
+    settings = {**_COMMON, **engine.session, **catalog}
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
-    if not has_jars and UNDER_SPARK_SUBMIT not in os.environ:
+    if not has_jars and _UNDER_SPARK_SUBMIT not in os.environ:
         packages = [package_of(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
         settings["spark.jars.packages"] = ",".join(packages)
     builder = SparkSession.builder.appName(f"ticdc-lakehouse sync {','.join(config.reads)}")
@@ -107,10 +105,10 @@ def session_of(config: SyncConfig) -> SparkSession:
             builder = builder.config(name, _expanded(value) if name == "spark.jars" else value)
     spark = _started(builder)
     _quiet(spark)
-    check_jars(spark, config.format)
+    _check_jars(spark, config.format)
     _set_secrets(spark, secrets)
     spark.conf.set(SUBSTITUTE, "false")  # whatever [spark] says
-    check_catalog(spark, config.catalog)
+    _check_catalog(spark, config.catalog)
     _preload_workers(spark)
     return spark
 
@@ -202,3 +200,51 @@ def start_workers(spark: SparkSession) -> None:
             rows.mapInArrow(lambda batches: batches, rows.schema).collect()
 
     threading.Thread(target=in_thread(spark, run), name="ticdc-sync workers", daemon=True).start()
+
+
+def _check_jars(spark: SparkSession, engine: str) -> None:
+    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
+
+    Raises:
+        OptionError: the jars of the engine are missing.
+    """
+    utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
+    name = ENGINES[engine].session["spark.sql.extensions"].replace(".", "/")
+    if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
+        return
+    package = package_of(engine)
+    submit = f"spark-submit --packages {package} …"
+    advice = submit if _UNDER_SPARK_SUBMIT in os.environ else f'[spark] "spark.jars.packages" = "{package}"'
+    msg = f"This session has no {engine.title()}: Spark needs its jars before it starts. Give them: {advice}"
+    raise OptionError(msg)
+
+
+def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
+    """Refuse a catalog that the session does not have.
+
+    Raises:
+        OptionError: it has no settings.
+    """
+    name = "" if catalog is None else catalog.partition(".")[0].strip("`")
+    if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
+        return
+    msg = (
+        f"target.catalog = {catalog!r}: the session has no catalog {name}. Configure it in [spark], for example "
+        f'"spark.sql.catalog.{name}" = "org.apache.iceberg.spark.SparkCatalog"'
+    )
+    raise OptionError(msg)
+
+
+def package_of(engine: str) -> str:
+    """Return the Maven coordinates of an engine for this PySpark.
+
+    Raises:
+        OptionError: there is no release.
+    """
+    release = ".".join(pyspark.__version__.split(".")[:2])
+    package = ENGINES[engine].packages.get(release)
+    if package is not None:
+        return package
+    tested = " or ".join(f"pip install 'pyspark=={version}.*'" for version in reversed(ENGINES[engine].packages))
+    msg = f"{engine} has no release for PySpark {pyspark.__version__}: {tested}"
+    raise OptionError(msg)

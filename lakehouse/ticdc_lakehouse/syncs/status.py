@@ -103,8 +103,9 @@ class SetAside:
     Attributes:
         reason: why.
         since: since when, in ISO 8601, UTC.
-        ends_by: what ends it.
         kept_from: as of `Loading`.
+        lacks: as of `Following`, which it was before.
+        complete_before: as of `Following`.
     """
 
     word: ClassVar = "set aside"
@@ -112,6 +113,8 @@ class SetAside:
     since: str
     ends_by: EndsBy = "resume"
     kept_from: int | None = None
+    lacks: str | None = None
+    complete_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +155,6 @@ _SCHEMA = StructType([
         StructField("rows", LongType()),
     ]))),
 ])  # fmt: skip
-# The status table gets a commit a minute, and nobody needs its old versions.
-_PROPERTIES = {
-    "delta": {"delta.logRetentionDuration": "interval 1 days", "delta.deletedFileRetentionDuration": "interval 1 days"},
-    "iceberg": {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"},
-}
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
@@ -248,6 +246,12 @@ class TableStatus:
         return self.phase.kept_from if isinstance(self.phase, (Loading, Healing, SetAside)) else None
 
     @property
+    def lacks(self) -> tuple[str | None, int | None]:
+        """What it lacks, so that it will be read again; and its `complete_since` before that."""
+        phase = self.phase
+        return (phase.lacks, phase.complete_before) if isinstance(phase, (Following, SetAside)) else (None, None)
+
+    @property
     def set_aside_since(self) -> str | None:
         """Since when it is set aside; None if it is not."""
         return self.phase.since if isinstance(self.phase, SetAside) else None
@@ -263,11 +267,7 @@ class TableStatus:
         return self.batch_id, self.target_batch, self.kept_from
 
     def without_changes(self, resolved_ts: int | None) -> TableStatus:
-        """Return the status after a micro-batch that may have had no changes of the table.
-
-        Args:
-            resolved_ts: the resolved ts of the micro-batch.
-        """
+        """Return the status after a micro-batch that may have had no changes of the table."""
         if resolved_ts is None or self.state != "following" or self.bad_records:
             return self
         return replace(self, resolved_ts=max(self.resolved_ts or 0, resolved_ts))
@@ -298,15 +298,13 @@ class TableStatus:
         """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
         return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
 
-    def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
-        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts.
+    def without_bad_records(self) -> TableStatus:
+        """Return the status of the table once what its bad records changed is dropped."""
+        phase = Following() if isinstance(self.phase, Following) else self.phase
+        return replace(self, phase=phase, bad_records=0, bad_until=None)
 
-        Args:
-            before: its status in the pause.
-            reason: why it stopped.
-            ended: when it went on, in ISO 8601, UTC.
-            rows: how many rows were read from TiDB.
-        """
+    def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
+        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts."""
         if before.resolved_ts is None or self.resolved_ts is None:
             return self
         pause = Pause(reason=reason, ended=ended, complete_since=before.complete_since, from_ts=before.resolved_ts,
@@ -397,7 +395,7 @@ class StatusTable:
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
-                target.create(columns, {**_PROPERTIES[self._engine], **properties(), _SYNC: sync})
+                target.create(columns, {**target.small_properties, **properties(), _SYNC: sync})
                 self._is_new = True
             except Exception:  # of any catalog
                 target = self.opened()

@@ -40,11 +40,7 @@ class WrittenStatuses(NamedTuple):
 
 
 class StatusFile:
-    """The file of one sync.
-
-    Args:
-        config: the sync.
-    """
+    """The file of one sync."""
 
     def __init__(self, config: SyncConfig) -> None:
         folder = config.checkpoint if config.path is None else config.layout.folder

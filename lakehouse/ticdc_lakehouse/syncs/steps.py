@@ -6,13 +6,24 @@ keeps and writes records, and `RunningSync` does the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Literal, TypeAlias
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import EndsBy, Following, Healing, Kind, LeftOut, Loading, SetAside, TableStatus
-from ticdc_source.developer_api import parse_table
+from ticdc_lakehouse.syncs.status import (
+    EndsBy,
+    Following,
+    Healing,
+    Kind,
+    LeftOut,
+    Loading,
+    Phase,
+    SetAside,
+    TableStatus,
+)
+from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_table, renamed_tables
 
 __all__ = [
     "BadRecords",
@@ -29,6 +40,7 @@ __all__ = [
     "Step",
     "TargetLacks",
     "Why",
+    "renames",
     "step",
 ]
 
@@ -106,11 +118,12 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Its changes, its kept records or the rows of its load could not be written."""
+    """Its changes, its kept records or the rows of its load, which were read as of a TSO, could not be written."""
 
     reason: str
     why: Why = "verdict"
     batch: int | None = None
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +136,7 @@ class BadRecords:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Its name means another table since then, or none. Such a table does not wait: nothing else keeps it right."""
+    """Its name means another table since then, or none: neither its kept records nor an older load keep it right."""
 
     reason: str
     commit_ts: int | None
@@ -168,14 +181,7 @@ Step: TypeAlias = tuple[TableStatus, tuple[Effect, ...]]
 
 
 def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
-    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it.
-
-    Args:
-        status: the table.
-        event: what has happened.
-        rules: what the configuration allows.
-        now: the time, in ISO 8601, UTC.
-    """
+    """Return what becomes of a table, and what is to be done about it; nothing if the event does not concern it."""
     match event, status.phase:
         case Signal.SELECTED, LeftOut():
             return _set_aside(status, _LEFT_OUT, now), ()
@@ -188,7 +194,7 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return replace(status, phase=still), ()
         case Failed(), Following():
             return _set_aside(status, event.reason, now, _ends_by(event.why, rules), event.batch), (Effect.KEEP,)
-        case Failed(), (Loading() | Healing()) as load:
+        case Failed(), (Loading() | Healing()) as load if event.at is None or _is_of(load, event.at):
             return _load_failed(status, load, event, rules, now)
         case BadRecords(), Following() as follows if rules.heals:
             before = event.complete_before if follows.complete_before is None else follows.complete_before
@@ -203,10 +209,12 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return status, (Effect.WRITE_MISSED,)
         case Signal.RESUMED, SetAside() as aside:
             return _healing(status, aside.reason, rules) if rules.heals else _again(status, aside, rules)
-        case Renamed(), Following() if rules.heals and status.kind is not None:
-            return _renamed(status, event, rules)
+        case Renamed(), phase if rules.heals:
+            return _renamed(status, phase, event, rules)
         case RecordsLost(), _ if rules.heals:
             return _healing(status, event.reason, rules)
+        case RecordsLost(), Loading() as load:  # it must be of after the loss; a log with rows of before is refused
+            return replace(status, phase=replace(load, at=None)), ()
         case ((RecordsLost() | Signal.LOSS_POSSIBLE), _):
             return _unclaimed(status)
         case Signal.LEFT_OUT, _:
@@ -214,12 +222,15 @@ def step(status: TableStatus, event: Event, rules: Rules, now: str) -> Step:
             return replace(out, phase=LeftOut(), loaded_ts=None), effects
         case TargetLacks(), phase:
             since = phase.since if isinstance(phase, SetAside) else now
-            return replace(status, phase=SetAside(reason=event.reason, since=since, kept_from=status.kept_from)), ()
+            return _set_aside(status, event.reason, since, "resume", status.kept_from), ()
         case Begins(), (Loading() | Healing()) as load:
             return replace(status, phase=replace(load, at=event.at)), ()
+        case Begins(), Following(lacks=str() as reason) if rules.heals:
+            healing, _ = _healing(status, reason, rules)
+            return replace(healing, phase=Healing(reason=reason, at=event.at)), ()
         case Begins(), Following():
             return replace(status, phase=Loading(at=event.at)), ()
-        case Loaded(), (Loading() | Healing()) as load:
+        case Loaded(), (Loading() | Healing()) as load if _is_of(load, event.at):
             return _loaded(status, load, event, rules, now)
     return status, ()
 
@@ -229,7 +240,7 @@ def _changed(status: TableStatus, event: Changed) -> Step:
     if isinstance(phase, (Loading, Healing, SetAside)):
         kept = replace(phase, kept_from=event.batch if phase.kept_from is None else phase.kept_from)
         return replace(status, phase=kept), (Effect.KEEP,)
-    if event.needs_load:
+    if event.needs_load and status.lacks[0] is None:  # otherwise it is read again soon
         return replace(status, phase=Loading(kept_from=event.batch)), (Effect.KEEP, Effect.LOAD)
     return status, (Effect.WRITE,)
 
@@ -246,10 +257,18 @@ def _ends_by(why: Why, rules: Rules) -> EndsBy:
             return "heal" if rules.heals else "resume"
 
 
+def _is_of(load: Loading | Healing, at: int) -> bool:
+    """Whether what was read as of a TSO is what a load has asked for: an older load may end after a newer one began."""
+    return load.at is not None and at >= load.at
+
+
 def _set_aside(
     status: TableStatus, reason: str, now: str, ends_by: EndsBy = "resume", kept_from: int | None = None
 ) -> TableStatus:
-    return replace(status, phase=SetAside(reason=reason, since=now, ends_by=ends_by, kept_from=kept_from))
+    """Set a table aside, which remembers what it lacks already."""
+    lacks, before = status.lacks
+    aside = SetAside(reason=reason, since=now, ends_by=ends_by, kept_from=kept_from)
+    return replace(status, phase=replace(aside, lacks=lacks, complete_before=before))
 
 
 def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
@@ -260,15 +279,22 @@ def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
 
 
 def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
-    complete_since = status.complete_since
-    if isinstance(status.phase, Following) and status.phase.lacks is not None:
-        complete_since = status.phase.complete_before
+    lacks, before = status.lacks
+    complete_since = status.complete_since if lacks is None else before
     phase = Healing(reason=reason, kept_from=status.kept_from if rules.has_history else None)
     return replace(status, phase=phase, complete_since=complete_since, columns=()), (Effect.LOAD,)
 
 
-def _renamed(status: TableStatus, event: Renamed, rules: Rules) -> Step:
-    if event.commit_ts is not None and event.commit_ts <= (status.loaded_ts or 0):
+def _renamed(status: TableStatus, phase: Phase, event: Renamed, rules: Rules) -> Step:
+    """Let a table heal, unless it has been read after its RENAME, or will be.
+
+    One that a person or TiDB ends is read again anyway. One that follows, and has no rows yet, begins with the changes
+    of the table of its name.
+    """
+    has_rows = status.kind is not None or not isinstance(phase, Following)
+    waits = isinstance(phase, SetAside) and phase.ends_by in ("resume", "heal")
+    read_at = max(status.loaded_ts or 0, (phase.at or 0) if isinstance(phase, (Loading, Healing)) else 0)
+    if waits or not has_rows or (event.commit_ts is not None and event.commit_ts <= read_at):
         return status, ()
     if event.commit_ts is not None and status.resolved_ts is not None:  # its rows are right up to the RENAME
         status = replace(status, resolved_ts=min(status.resolved_ts, event.commit_ts - 1))
@@ -321,3 +347,21 @@ def _goes_on(status: TableStatus, phase: Loading | Healing, now: str, effects: t
         aside = SetAside(reason="", since=now, kept_from=phase.kept_from)
         return replace(status, phase=aside), (*effects, Effect.WRITE_MISSED)
     return status, (*effects, Effect.FORGET) if status.pauses else effects
+
+
+def renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[str, Renamed]]:
+    """Yield the old names of tables that are renamed: what these mean since then, only TiDB knows.
+
+    Args:
+        ddl: the DDL events of a micro-batch, by table. A RENAME TABLE is among those of the new name.
+    """
+    for event in (event for events in ddl.values() for event in events):
+        if ddl_kind(event) != "rename_table" or is_too_long(event):
+            continue
+        try:
+            old_names = renamed_tables(event)
+        except ValueError:  # the merge sets the table of the new name aside for the same text
+            continue
+        for old in old_names:
+            told = f"{' '.join(event.query.split())[:200]}: {old} is another table since then, or none"
+            yield str(old), Renamed(told, event.commit_ts)

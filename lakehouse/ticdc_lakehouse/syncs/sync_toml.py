@@ -15,9 +15,9 @@ from ticdc_lakehouse.syncs.config import (
     MaintainConfig,
     SyncConfig,
     TableConfig,
+    TiDBConfig,
     refuse_unknown_keys,
 )
-from ticdc_lakehouse.syncs.tidb_config import TiDBConfig
 from ticdc_source.errors import OptionError
 
 if sys.version_info >= (3, 11):

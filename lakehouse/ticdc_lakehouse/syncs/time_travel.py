@@ -22,7 +22,8 @@ from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, PREFIX
 from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.target import Commit, Target, quoted
+from ticdc_lakehouse.targets.target import Commit, Target
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
@@ -152,12 +153,6 @@ def _newest(histories: Sequence[_History], writer: str, committed: int, moment: 
     It is that of a micro-batch, in which a table without a commit did not change, or one at which each table has a
     commit, such as the TSO of a load. A micro-batch that Spark has not committed does not count: it may be in some
     tables only, and may have new tables that no status tells of.
-
-    Args:
-        histories: the histories of the tables.
-        writer: the id of the query.
-        committed: the last micro-batch that Spark has committed.
-        moment: the moment.
     """
     batches: set[int] = set()
     common: list[set[int]] = []
@@ -174,7 +169,6 @@ class _History:
     """What a target was at which commit-ts.
 
     Attributes:
-        status: the status of the table.
         target: the target; None if the table has had no rows.
         points: its commits that are the table at a commit-ts, by it.
     """
@@ -274,9 +268,6 @@ def _points(commits: Sequence[Commit]) -> dict[int, Commit]:
 
     A commit counts if its resolved ts is at least that of each commit before it; of two with the same one, the later. A
     smaller one means that the commit repeated older work.
-
-    Args:
-        commits: the commits of the target, newest first.
     """
     found: dict[int, Commit] = {}
     for commit in reversed(commits):

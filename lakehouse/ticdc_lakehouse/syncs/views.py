@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.targets.history import history_query
+from ticdc_lakehouse.targets.log import history_query
 from ticdc_lakehouse.targets.merge import DELETES
 from ticdc_lakehouse.targets.opening import existing_target, open_target
-from ticdc_lakehouse.targets.target import Target, quoted
+from ticdc_lakehouse.targets.target import Target
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName, check_permission, warn
 from ticdc_source.errors import OptionError, SchemaError
 
@@ -26,12 +27,7 @@ _LONGEST_ERROR = 500  # characters
 
 
 class Views:
-    """The views of a sync.
-
-    Args:
-        config: what is copied, and how.
-        redact: returns a text without secrets.
-    """
+    """The views of a sync."""
 
     def __init__(self, config: SyncConfig, redact: Callable[[str], str] = lambda text: text) -> None:
         self._config = config

@@ -14,9 +14,9 @@ from pyspark.sql.types import DataType
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
 from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL, by_hand
-from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
-from ticdc_lakehouse.targets.target import CommitFacts, Target, quoted
-from ticdc_lakehouse.targets.target_ddl import Assignment, DDLState, Misfit
+from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_lakehouse.targets.target_ddl import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import DDLEvent, warn
 
 __all__ = ["OldRows"]
@@ -30,12 +30,8 @@ class OldRows:
     """What DDL has done to the rows of a target, and what of it the target does not have yet.
 
     Attributes:
-        target: the target.
-        remembered: its properties.
-        before: the state in them.
         state: the state after the DDL events of the micro-batch.
         sequence: the column with the place of a row's last change.
-        time_zone: the zone of TIMESTAMP defaults.
         is_undone: whether somebody has undone what was done to rows, and the properties do not know it.
     """
 
@@ -58,6 +54,7 @@ class OldRows:
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
         places: DDLPlaces = NO_PLACES,
+        changes: Changelog | None = None,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
@@ -70,6 +67,7 @@ class OldRows:
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
+            changes: the changes that come with the events.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -86,6 +84,7 @@ class OldRows:
             policy=policy,
             doubts=doubts,
             is_emptied=lambda ts: _is_emptied(target, places.row_ts(sequence), ts),
+            has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)
         places = places.since(new_state.truncated_ts or 0)
@@ -120,11 +119,6 @@ class OldRows:
         """Return the changes as TiDB has them now: those that DDL removed are gone, and older ones have its values.
 
         An image without a row, of a delete, keeps what it has beside its key: a delete may have nothing but its key.
-
-        Args:
-            changes: the changes.
-            columns: the columns of the target.
-            keys: the key columns.
         """
         commit_ts = self.state.places.row_ts(f"{changes.prefix}sequence")
         if self.state.truncated_ts is not None:
@@ -147,9 +141,6 @@ class OldRows:
 
     def check_rows(self, columns: Mapping[str, DataType]) -> None:
         """Check that rows of the target, which exists, can get what `in_target` sets.
-
-        Args:
-            columns: the columns that the target will have.
 
         Raises:
             TargetError: a column has the values of another one, and its type does not hold them.
@@ -187,12 +178,7 @@ class OldRows:
                 raise TargetError(msg)
 
     def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
-        """Return the types of the columns that changes have after `in_changes`.
-
-        Args:
-            types: the types of the changes.
-            columns: the columns of the target.
-        """
+        """Return the types of the columns that changes have after `in_changes`."""
         there = {name.lower(): type_ for name, type_ in columns.items()}
         by_name = {name.lower(): type_ for name, type_ in types.items()}
         # If all changes are older than DDL that exchanges names, the columns have each other's types.
@@ -211,13 +197,7 @@ class OldRows:
         return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
 
     def in_tombstones(self, tombstones: Target, keys: Sequence[str], facts: CommitFacts) -> None:
-        """Rename the keys of deleted rows as those of the target will be, before the target is touched.
-
-        Args:
-            tombstones: the table of deleted keys, which has all columns.
-            keys: the key columns.
-            facts: the facts of the micro-batch.
-        """
+        """Rename the keys of deleted rows as those of the target will be, before the target is touched."""
         lower = {name.lower() for name in keys}
         columns = {name: type_ for name, type_ in tombstones.columns().items() if name != self.sequence}
         values = self.state.on_rows(columns, self.row_ts, time_zone=self.time_zone)
@@ -276,6 +256,13 @@ def _updates(commits: Iterable[CommitFacts]) -> Iterator[tuple[int, list[str]]]:
 
 def _is_emptied(target: Target, row_ts: str, until: int) -> bool:
     return not target.frame().where(f"{row_ts} > {until}").head(1)
+
+
+def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | None) -> bool:
+    """Return whether there are changes after a commit-ts and up to another one; None for any."""
+    row_ts = places.row_ts(f"{changes.prefix}sequence")
+    newer = changes.frame.where(f"{row_ts} > {after}")
+    return bool((newer if until is None else newer.where(f"{row_ts} <= {until}")).head(1))
 
 
 def _renamed(misfit: Misfit) -> str:

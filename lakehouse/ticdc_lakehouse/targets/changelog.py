@@ -1,4 +1,4 @@
-"""A changelog frame, its columns, and the newest image of each key in it by `_sequence`."""
+"""A changelog frame, its columns as they are stored, and the newest image of each key in it by `_sequence`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.computed import computed
+from ticdc_lakehouse.spark_sql.verbatim import computed
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.time_text import time_text
-from ticdc_source.developer_api import COMMENT, KEY, METADATA, MYSQL_TYPE, TABLE, UNDECIDED, UNSTATED_PRECISION
+from ticdc_source.developer_api import (
+    COMMENT,
+    KEY,
+    METADATA,
+    MYSQL_TYPE,
+    TABLE,
+    UNDECIDED,
+    UNSTATED_PRECISION,
+    parse_type,
+)
 from ticdc_source.errors import OptionError, SchemaError
 
 __all__ = [
@@ -48,9 +56,7 @@ class Changelog:
     """A changelog frame, and what its columns are.
 
     Attributes:
-        frame: the frame.
         prefix: what precedes the names of its metadata columns (`metadataColumnPrefix`).
-        columns: the columns of the table.
         table: the name of the table as the field metadata has it; "" if that is lost.
         keys: the names of the key columns, as the field metadata has them; empty if that is lost, or there is no key.
         time_as: how TIME is stored: `micros` or `text`.
@@ -116,7 +122,6 @@ class Images:
     `seq` is its `_sequence`; `gone` says whether the row is gone, and `bare` whether such an image has only its key.
 
     Attributes:
-        frame: the rows.
         keys: the names of the key columns in the table, in the order of `k0`, ….
         others: the names of the other columns, in the order of `c0`, ….
     """
@@ -241,10 +246,6 @@ def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType
 
     These are undecided columns (`Column.is_undecided`), and each DECIMAL that has 38 digits because nothing states its
     precision, if the target has a DECIMAL.
-
-    Args:
-        columns: the columns of the changes.
-        types: the types of the target's columns, by lower-case name.
     """
     decided: dict[str, DataType] = {}
     for field in columns:
@@ -297,3 +298,31 @@ def comment_of(changes: Changelog, field: StructField) -> str | None:
 def keys_as_text(keys: Sequence[str]) -> str:
     """Return keys as the table property `ticdc.keys` has them."""
     return json.dumps(list(keys))
+
+
+def time_text(micros: Column, mysql_type: str | None) -> Column:
+    """Return a TIME as TiDB writes it.
+
+    Args:
+        micros: the value, in microseconds.
+        mysql_type: the type of the changes; without digits, or None, if nobody knows them.
+    """
+    return _text(micros, parse_type(mysql_type or "time").length)
+
+
+def _text(micros: Column, digits: int | None) -> Column:
+    """Return a TIME with so many digits of a second; None for those that the value has."""
+    size = F.abs(micros)
+    clock = F.format_string(
+        "%02d:%02d:%02d",
+        F.floor(size / 3_600_000_000).cast("bigint"),
+        F.floor(size / 60_000_000).cast("bigint") % 60,
+        F.floor(size / 1_000_000).cast("bigint") % 60,
+    )
+    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
+    if digits is None:
+        fraction = F.regexp_replace(fraction, "0+$", "")
+        fraction = F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction))
+    else:
+        fraction = F.concat(F.lit("."), fraction.substr(1, digits)) if digits else F.lit("")
+    return F.when(micros.isNotNull(), F.concat(F.when(micros < 0, "-").otherwise(""), clock, fraction))

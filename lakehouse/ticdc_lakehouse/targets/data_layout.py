@@ -1,22 +1,28 @@
-"""How the files of a target are laid out: by which columns it is partitioned or clustered."""
+"""How the rows of a table are written, and how the files of its target are laid out: what a user chooses of it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
 
 from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.targets.target import quoted
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import OptionError
 
-__all__ = ["LAYOUT", "DataLayout"]
+__all__ = ["LAYOUT", "DataLayout", "LogArguments", "MergeArguments", "WriteSettings", "check_not_laid_out_by"]
 
 LAYOUT = "ticdc.layout"  # the property of a target with the layout for which it was created
 _TRANSFORM = re.compile(
     r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\( *([1-9][0-9]*) *, *(.+)\)", re.IGNORECASE
 )
+
+
+class _Engine(Protocol):
+    @staticmethod
+    def check_layout(layout: DataLayout, what: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +42,13 @@ class DataLayout:
         """Return whether there is a layout at all."""
         return bool(self.partition_by or self.cluster_by)
 
-    def check(self, engine: str, what: str) -> None:
-        """Refuse what an engine cannot do.
+    @property
+    def transforms(self) -> Iterator[str]:
+        """What it partitions by that is no column."""
+        return (one for one in self.partition_by if _TRANSFORM.fullmatch(one))
 
-        Args:
-            engine: `delta` or `iceberg`.
-            what: whose layout it is, for the error.
+    def check(self, engine: _Engine, what: str) -> None:
+        """Refuse what an engine cannot do.
 
         Raises:
             OptionError: the engine cannot do it.
@@ -49,13 +56,7 @@ class DataLayout:
         if self.partition_by and self.cluster_by:
             msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
             raise OptionError(msg)
-        if self.cluster_by and engine != "delta":
-            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
-            raise OptionError(msg)
-        transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
-        if transform is not None and engine == "delta":
-            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
-            raise OptionError(msg)
+        engine.check_layout(self, what)
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
         """Refuse another layout than the one for which a target was created. Without a layout, any will do.
@@ -83,10 +84,6 @@ class DataLayout:
     def in_sql(self, target: str, columns: Iterable[str]) -> str:
         """Return the clause of CREATE TABLE, which begins with a blank; nothing if there is no layout.
 
-        Args:
-            target: the name of the target.
-            columns: the columns that it gets.
-
         Raises:
             TargetError: a column is none of them.
         """
@@ -112,3 +109,91 @@ class DataLayout:
         if self.partition_by:
             return f" PARTITIONED BY ({', '.join(map(of, self.partition_by))})"
         return f" CLUSTER BY ({', '.join(map(found, self.cluster_by))})" if self.cluster_by else ""
+
+
+def check_not_laid_out_by(columns: Iterable[str], target: str, remembered: Mapping[str, str]) -> None:
+    """Refuse to give columns another type by which a target is laid out.
+
+    Raises:
+        TargetError: it is laid out by one of them.
+    """
+    layout = remembered.get(LAYOUT, "").lower()
+    kept = next((name for name in columns if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
+    if kept is not None:
+        msg = (
+            f"Column {kept} of {target} has another type now, and {target} is laid out by it: {layout}. Drop {target}, "
+            "so that it is created again"
+        )
+        raise TargetError(msg)
+
+
+class LogArguments(TypedDict):
+    """Arguments of `append_log`."""
+
+    format: str | None
+    column_prefix: str | None
+    time_as: Literal["micros", "text"] | None
+    partition_by: tuple[str, ...]
+    cluster_by: tuple[str, ...]
+
+
+class MergeArguments(LogArguments):
+    """Arguments of `merge_into`."""
+
+    keys: tuple[str, ...] | None
+    deletes: Literal["soft", "hard"] | None
+    time_zone: str
+    commit_time: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSettings:
+    """How the rows of a table are written, by its load as by its changes.
+
+    Attributes:
+        format: `delta` or `iceberg`, for a target that does not exist.
+        keys: the columns that identify a row, if not those of TiDB.
+        deletes: `soft` or `hard`.
+        column_prefix: what precedes the names of the columns that are added.
+        time_zone: the zone of TIMESTAMP defaults in DDL.
+        time_as: how TIME is stored: `micros` or `text`.
+        commit_time: whether the target has the time of a row's last commit.
+        partition_by: the columns by which a new target is partitioned.
+        cluster_by: the columns of liquid clustering, for a new target in Delta.
+        as_log: whether the rows go to the log also if the table has a key.
+    """
+
+    format: str | None = None
+    keys: tuple[str, ...] | None = None
+    deletes: Literal["soft", "hard"] | None = None
+    column_prefix: str | None = None
+    time_zone: str = "UTC"
+    time_as: Literal["micros", "text"] | None = None
+    commit_time: bool = False
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    as_log: bool = False
+
+    def for_merge(self) -> MergeArguments:
+        """Return the arguments of `merge_into`."""
+        return MergeArguments(
+            **self.for_log(),
+            keys=self.keys,
+            deletes=self.deletes,
+            time_zone=self.time_zone,
+            commit_time=self.commit_time,
+        )
+
+    def for_log(self, *, has_layout: bool = True) -> LogArguments:
+        """Return the arguments of `append_log`.
+
+        Args:
+            has_layout: whether the layout is that of the log; beside a table it is the table's.
+        """
+        return LogArguments(
+            format=self.format,
+            column_prefix=self.column_prefix,
+            time_as=self.time_as,
+            partition_by=self.partition_by if has_layout else (),
+            cluster_by=self.cluster_by if has_layout else (),
+        )

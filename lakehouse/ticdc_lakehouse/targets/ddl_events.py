@@ -26,6 +26,7 @@ from ticdc_source.developer_api import (
     Renamed,
     Retyped,
     changes_primary_key,
+    created_columns,
     ddl_kind,
     is_too_long,
     name_before,
@@ -107,11 +108,12 @@ class DDLReader:
     """Reads the DDL events of a table, and what they do to a target.
 
     Attributes:
-        target: the target.
         columns: the types of its columns, by lower-case name; None if it does not exist.
         policy: what is done about events that remove rows.
         doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
         is_emptied: returns whether the target has no rows that are newer than a commit-ts.
+        has_older: returns whether the changes that come with the events have rows after a commit-ts and up to another
+            one; None for any.
         is_log: whether the target is a log, whose rows stay as they are.
     """
 
@@ -120,6 +122,7 @@ class DDLReader:
     policy: DestructiveDDL
     doubts: Callable[[str], None] = field(default=warn)
     is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
     is_log: bool = False
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
@@ -141,6 +144,8 @@ class DDLReader:
                 state = self._altered(state, event)
             elif kind == "rename_table":
                 state = self._renamed(state, event)
+            elif kind == "create_table" and (event.commit_ts or 0) > max((state.truncated_ts or 0, *state.altered)):
+                state = state.typed(_created(event))  # of a new table, or of one that was read again
             state = _with_key(state, event)
         return state
 
@@ -181,23 +186,32 @@ class DDLReader:
             self.doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
             return state
         commit_ts = event.commit_ts or 0
-        is_handled = event.commit_ts is not None and (commit_ts <= state.handled_ts or commit_ts in state.altered)
+        is_repeated = event.commit_ts is not None and commit_ts in state.altered
+        is_handled = is_repeated or (event.commit_ts is not None and commit_ts <= state.handled_ts)
         if self.columns is not None and not is_handled and changes_primary_key(event):
             self.doubts(
                 f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had "
                 f"none, so {self.target.name} may lack some"
             )
-        sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
+        before, sources = state, {change.to: change.column for change in changes if isinstance(change, Renamed)}
+        types: dict[str, str | None] = {}
         for change in changes:
-            if isinstance(change, Retyped) and not is_handled:
-                self._retyped(state, event, change, sources.get(change.column, change.column))
+            if isinstance(change, Retyped):
+                if not is_handled:
+                    self._retyped(before, event, change, sources.get(change.column, change.column))
+                types[change.column] = str(change.type)
             elif isinstance(change, Added):
                 value = change.value if is_handled else self._added(state, event, change)
                 new = Assignment(commit_ts=commit_ts, column=change.column, value=value, type=str(change.type))
                 state = state.assigned(new)
+                types[change.column] = str(change.type)
             elif isinstance(change, Renamed):
                 state = state.assigned(Assignment(commit_ts=commit_ts, column=change.to, source=change.column))
-        if self.columns is None or event.commit_ts is None or commit_ts in state.altered:
+                types.setdefault(change.to, before.type_of(change.column))
+        if is_repeated:
+            return state
+        state = state.typed(types)
+        if self.columns is None or event.commit_ts is None:
             return state
         return replace(state, altered=(*state.altered, commit_ts))
 
@@ -221,7 +235,7 @@ class DDLReader:
         value = None if unknown else change.value
         if there is None or natural is None:
             return value
-        old = _parsed(dict(state.types).get(column))
+        old = _parsed(state.type_of(column))
         is_its_own = old is not None and self._natural(old) == natural  # a change with it has come before the event
         fits = self._takes(column, there, old, change.type) if self.is_log else common_type(there, natural) == there
         if not is_its_own and not fits:
@@ -231,25 +245,24 @@ class DDLReader:
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
         """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
 
-        Args:
-            state: the state before.
-            event: the event.
-            change: what the event does.
-            column: the column's name before it.
-
         Raises:
             TargetError: the target cannot give its column the type.
         """
-        column = state.name_in(self.columns or {}, column)
-        there = self._there(state, column)
-        if there is None or (event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0)):
+        if event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0):
             return
-        text = dict(state.types).get(column)
+        origin, is_new = state.origin(column)
+        if self.is_log and column in (self.columns or {}):  # a log moves no values
+            origin = column
+        there = self._there(state, origin)
+        text = state.type_of(column)
         old = _parsed(text)
         what = f"makes column {change.column} {change.type}, which was {text or 'of an unknown type'}"
-        if not self._takes(change.column, there, old, change.type):
-            self._refuse(event, what, column, there)
-        if old is None or not holds_all(change.type, old):
+        if there is not None and not self._takes(change.column, there, old, change.type):
+            self._refuse(event, what, origin, there)
+        if old is not None and holds_all(change.type, old):
+            return
+        has_values = there is not None or (is_new and not self._is_empty(state))
+        if has_values or self.has_older(state.truncated_ts or 0, event.commit_ts):
             self.doubts(
                 f"{_shown(event)} of {event.table} {what}, and TiDB may have converted its values; older rows of "
                 f"{self.target.name} keep the values from before"
@@ -258,8 +271,11 @@ class DDLReader:
     def _there(self, state: DDLState, column: str) -> DataType | None:
         """Return the type of a column of the target; None if no row has it."""
         there = (self.columns or {}).get(column)
-        is_emptied = there is not None and state.truncated_ts is not None and self.is_emptied(state.truncated_ts)
-        return None if is_emptied else there
+        return None if there is None or self._is_empty(state) else there
+
+    def _is_empty(self, state: DDLState) -> bool:
+        """Return whether there is no target, or an event has removed all its rows."""
+        return self.columns is None or (state.truncated_ts is not None and self.is_emptied(state.truncated_ts))
 
     def _takes(self, column: str, there: DataType, old: ColumnType | None, new: ColumnType) -> bool:
         """Return whether the target can have the values of a type in a column.
@@ -361,6 +377,14 @@ def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
     except ValueError:  # another reader of the text says so
         return state
     return state if has_one is None else replace(state, key_dropped_ts=0 if has_one else event.commit_ts or 1)
+
+
+def _created(event: DDLEvent) -> dict[str, str | None]:
+    """Return the types of a new table; none if the text cannot be read."""
+    try:
+        return {} if is_too_long(event) else {name: str(type_) for name, type_ in created_columns(event).items()}
+    except ValueError:
+        return {}
 
 
 def _parsed(mysql_type: str | None) -> ColumnType | None:

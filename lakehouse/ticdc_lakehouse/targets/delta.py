@@ -1,13 +1,13 @@
 """A table in Delta: its properties, its history, and what RESTORE does to it."""
 
-# ruff: noqa: D102 (what each method does says the contract, `Target`)
+# ruff: noqa: D102 (what each method does says `Target`)
 
 from __future__ import annotations
 
 import datetime
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,11 +15,12 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.merge_sessions import configured, frame_in, own_session
-from ticdc_lakehouse.targets.sql_target import SqlTarget, last_of
-from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn
+from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Target, last_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.developer_api import check_permission, loads
+from ticdc_source.errors import OptionError
 
 __all__ = ["DeltaTarget"]
 
@@ -30,15 +31,39 @@ _REFUSE_OLDER = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFil
 _NEWEST_COMMITS = 20  # among which the last micro-batch of a writer is looked for first
 
 
-class DeltaTarget(SqlTarget):
+class DeltaTarget(Target):
     """A Delta table."""
 
-    engine = "delta"
-    own_properties: ClassVar[Mapping[str, str]] = {  # so that columns can be widened, dropped, and be DATETIME later
+    engine: ClassVar = "delta"
+    opens_paths: ClassVar = True
+    small_properties: ClassVar = {
+        "delta.logRetentionDuration": "interval 1 days",
+        "delta.deletedFileRetentionDuration": "interval 1 days",
+    }
+    session: ClassVar = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 50 by default, which is a second for each look at a small table.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    packages: ClassVar = {
+        "4.0": "io.delta:delta-spark_2.13:4.0.1",
+        "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
+        "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    }
+    to_widen: ClassVar = "enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    own_properties: ClassVar = {  # so that columns can be widened, dropped, and be DATETIME later
         "delta.enableTypeWidening": "true",
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
     }
+
+    @staticmethod
+    def check_layout(layout: DataLayout, what: str) -> None:
+        transform = next(layout.transforms, None)
+        if transform is not None:
+            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
+            raise OptionError(msg)
 
     def renew(self) -> None:
         """Delta's sessions see what others write."""
@@ -79,15 +104,15 @@ class DeltaTarget(SqlTarget):
             self.set_properties({f"delta.feature.{feature[1]}": "supported"})
             self.add_columns(columns)
 
-    def drop_columns(self, names: Sequence[str]) -> None:
-        """Drop columns, which needs column mapping."""
+    def check_drop(self, names: Sequence[str]) -> None:
+        """Refuse to drop columns without column mapping, too."""
         if self.properties().get("delta.columnMapping.mode", "none") == "none":
             msg = (
                 f"DDL has given {', '.join(names)} of {self.name} another type, so that it begins anew. Enable column "
                 f"mapping: ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
             )
             raise TargetError(msg)
-        super().drop_columns(names)
+        super().check_drop(names)
 
     def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
         """Return what a MERGE did."""

@@ -1,34 +1,82 @@
 """A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog."""
 
-# ruff: noqa: D102 (what each method does says the contract, `Target`)
+# ruff: noqa: D102 (what each method does says `Target`)
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
-from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType
+from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, VariantType
 
+from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.sql_target import SqlTarget, is_missing, last_of
-from ticdc_lakehouse.targets.statements import text_in_sql
-from ticdc_lakehouse.targets.target import APP_ID, BATCH_ID, Commit, CommitFacts, LastBatch, Merged, quoted
-from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of
+from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.target import (
+    APP_ID,
+    BATCH_ID,
+    Commit,
+    CommitFacts,
+    LastBatch,
+    Merged,
+    Target,
+    is_missing,
+    last_of,
+    text_in_sql,
+)
+from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, quoted
 from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
+from ticdc_source.errors import OptionError
 
 __all__ = ["IcebergTarget"]
 
+_VARIANT_SINCE = 3  # version of the format
 
-class IcebergTarget(SqlTarget):
+
+class IcebergTarget(Target):
     """An Iceberg table."""
 
-    engine = "iceberg"
+    engine: ClassVar = "iceberg"
+    small_properties: ClassVar = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "20",
+    }
+    session: ClassVar = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    }
+    packages: ClassVar = {
+        "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+        "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    }
+
+    @staticmethod
+    def check_layout(layout: DataLayout, what: str) -> None:
+        if layout.cluster_by:
+            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
+            raise OptionError(msg)
+
+    @staticmethod
+    def folder_catalog(catalog: str, folder: str) -> dict[str, str]:
+        name = f"spark.sql.catalog.{catalog}"
+        return {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "hadoop", f"{name}.warehouse": folder}
+
+    def check_new(self, column: str, type_: DataType, given: Mapping[str, str]) -> None:
+        if not isinstance(type_, VariantType):
+            return
+        properties = self.properties() if self.exists() else given
+        if int(properties.get("format-version", "2")) < _VARIANT_SINCE:
+            msg = (
+                f"{self.name} cannot have the column {column}: VARIANT is in Iceberg from format version "
+                f"{_VARIANT_SINCE} on. Create the table with properties={{'format-version': '{_VARIANT_SINCE}'}}, or "
+                "read JSON as text: variantJson=false"
+            )
+            raise TargetError(msg)
 
     def can_widen(self, old: DataType, new: DataType) -> bool:
         return iceberg_can_widen(old, new)

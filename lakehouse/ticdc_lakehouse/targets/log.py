@@ -1,20 +1,20 @@
-"""append_log: all changes of a table → a log in Delta or Iceberg."""
+"""append_log: all changes of a table → a log in Delta or Iceberg; scd2_view: the log → every version of every row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
 from ticdc_lakehouse.errors import LogTypeError, TargetError
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.spark_sql.verbatim import run_sql, with_verbatim_sql
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
     as_decided,
@@ -31,12 +31,14 @@ from ticdc_lakehouse.targets.changelog import (
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
-from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
-from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target, quoted
+from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_ddl import DDLState, types_as_property
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, ddl_kind, loads
+from ticdc_source.errors import SchemaError
 
 __all__ = [
     "CHANGE",
@@ -49,7 +51,9 @@ __all__ = [
     "LogReport",
     "append_log",
     "check_key",
+    "history_query",
     "is_merged",
+    "scd2_view",
 ]
 
 LOG, LATER_KEYS = "ticdc.log", "ticdc.later_keys"
@@ -164,7 +168,7 @@ def _append(
 ) -> LogReport:
     exists, last = log.exists(), None
     remembered = log.properties() if exists else {}
-    layout.check(log.engine, log.name)
+    layout.check(log, log.name)
     if exists:
         layout.check_target(log.name, remembered)
     if exists and LOG not in remembered:
@@ -178,11 +182,14 @@ def _append(
         last = last_batch(log, facts, after_batch)
     existing = log.columns() if exists else {}
     state = DDLState.of_properties(remembered)
-    altered = _checked_ddl(log, existing, state, ddl)
+    now = _checked_ddl(log, existing, state, ddl)
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
-    add, widen = _to_change(log, wanted, existing)
-    remembers = {**types_as_property(state.types, changelog.columns), **altered}
+    add, widen = _to_change(changelog.table, log, wanted, existing)
+    remembers = {
+        **types_as_property(now.types, changelog.columns),
+        **DDLState(altered=now.altered).as_properties(),
+    }
     if exists:
         if add:
             log.add_columns(add)
@@ -209,23 +216,20 @@ def _append(
     )
 
 
-def _checked_ddl(
-    log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]
-) -> dict[str, str]:
+def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> DDLState:
     """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
 
     Returns:
-        The property by which the log remembers the DDL.
+        The state after it.
 
     Raises:
         LogTypeError: there is such DDL.
     """
     if not existing:
-        return {}
+        return state
     columns = {name.lower(): type_ for name, type_ in existing.items()}
     reader = DDLReader(target=log, columns=columns, policy=DestructiveDDL.IGNORE, doubts=lambda _: None, is_log=True)
-    now = reader.after(state, ddl)
-    return DDLState(altered=now.altered).as_properties()
+    return reader.after(state, ddl)
 
 
 def _append_new(
@@ -419,7 +423,7 @@ def _wanted(changelog: Changelog, log: Target, prefix: str) -> list[NewColumn]:
 
 
 def _to_change(
-    log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
+    table: str, log: Target, wanted: Sequence[NewColumn], existing: Mapping[str, DataType]
 ) -> tuple[list[NewColumn], list[tuple[str, DataType]]]:
     """Return the columns to add and those to widen.
 
@@ -438,8 +442,8 @@ def _to_change(
             continue
         if wide is None or not log.can_widen(type_, wide):
             msg = (
-                f"Cannot append to {log.name}: column {name} is {type_.simpleString()} there and "
-                f"{column.type.simpleString()} in the changes. Read it as the log has it: "
+                f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
+                f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
                 f'schemaHints="{name} {type_.simpleString()}"; or rename column {name} of {log.name}, so that the '
                 "changes begin another one; or append to another log"
             )
@@ -483,3 +487,113 @@ def _rows(
         F.col("place").cast(wanted[2].type).alias(names[2]),
     )
     return rows.unionByName(marks, allowMissingColumns=True)
+
+
+_SOURCE = "\0"  # what no query has
+
+
+@with_verbatim_sql
+def scd2_view(
+    spark: SparkSession, log: str, view_name: str | None = None, *, keys: Sequence[str] | None = None
+) -> DataFrame:
+    """Return every version that every row has had, by a log that `append_log` keeps; each change once.
+
+    Beside the columns of the table there are `_valid_from_ts` and `_valid_to_ts`, the commit-ts of the version and of
+    the next one (or of the delete, or of TRUNCATE TABLE); `_valid_from` and `_valid_to`, the same as times; and
+    `_is_current`. The row of TiDB at a commit-ts `t` is the version with `_valid_from_ts <= t`, and `_valid_to_ts`
+    above `t` or NULL.
+
+    Args:
+        spark: the session.
+        log: the name of the log.
+        view_name: the name of a temporary view to create too.
+        keys: the columns that identify a row; by default those that the log remembers.
+
+    Example:
+        ```python
+        from ticdc_lakehouse import scd2_view
+
+        versions = scd2_view(spark, "lake.shop.orders__log")
+        versions.where("_is_current").show()
+        ```
+
+    Raises:
+        SchemaError: the table has no key: nothing tells a repeated change from another row's. Or its key columns were
+            renamed or replaced.
+        TargetError: it is no log.
+    """
+    target = open_target(spark, log)
+    remembered = target.properties() if target.exists() else {}
+    frame = target.frame() if target.exists() else spark.range(0)
+    query = history_query(_SOURCE, log, remembered, frame.columns, keys=keys)
+    query = query.replace("{", "{{").replace("}", "}}").replace(_SOURCE, "{source}")
+    view = run_sql(spark, query, source=frame)
+    if view_name is not None:
+        view.createOrReplaceTempView(view_name)
+    return view
+
+
+def history_query(
+    source: str, log: str, remembered: Mapping[str, str], columns: Iterable[str], *, keys: Sequence[str] | None = None
+) -> str:
+    """Return the query of the versions of rows.
+
+    Args:
+        source: what it reads, as SQL names it.
+        log: the name of the log.
+        remembered: the properties of the log.
+        columns: the columns of the log.
+        keys: the columns that identify a row; by default those that the log remembers.
+
+    Raises:
+        SchemaError: the table has no key, or its key columns were renamed or replaced.
+        TargetError: it is no log.
+    """
+    if LOG not in remembered:
+        msg = f"{log} is not a log that append_log created"
+        raise TargetError(msg)
+    names = list(keys or loads(remembered.get(KEYS, "[]")))
+    if not names:
+        msg = (
+            f"{log} is of a table without a key: nothing tells a change that TiCDC sent again from another row's. "
+            "If columns identify a row, give them: keys=['id']"
+        )
+        raise SchemaError(msg)
+    if LATER_KEYS in remembered and not keys:
+        later = ", ".join(loads(remembered[LATER_KEYS]))
+        msg = (
+            f"The key of {log} was {', '.join(names)}, and later {later}: which of its columns identify a row has "
+            "changed. If columns do that in all its rows, give them: keys=['id']; otherwise begin another log"
+        )
+        raise SchemaError(msg)
+    prefix = remembered[PREFIX]
+    change, sequence = quoted(f"{prefix}{CHANGE}"), quoted(f"{prefix}{SEQUENCE}")
+    own = {f"{prefix}{name}" for name in (CHANGE, COMMITTED_AT, SEQUENCE)}
+    of_table = ", ".join(quoted(name) for name in columns if name not in own)
+    key, kinds = ", ".join(map(quoted, names)), ", ".join(f"'{kind}'" for kind in IMAGES)
+    versions = {
+        "valid_from_ts": "__from",
+        "valid_to_ts": "__until",
+        "valid_from": "timestamp_millis(shiftright(__from, 18))",
+        "valid_to": "timestamp_millis(shiftright(__until, 18))",
+        "is_current": "__until IS NULL",
+    }
+    shown = ", ".join(f"{value} AS {quoted(f'{prefix}{name}')}" for name, value in versions.items())
+    # A change that came twice, or was undone at once, is a version without duration. `__emptied` has the places at
+    # which the table was emptied: rank -1 is that of a commit-ts, and every row of it is older.
+    older = (
+        f"ddl.commit_ts > __from OR (ddl.commit_ts = __from AND (ddl.rank < 0 OR ddl.partition > {sequence}.partition "
+        f"OR (ddl.partition = {sequence}.partition AND ddl.offset > {sequence}.offset)))"
+    )
+    return f"""
+        WITH followed AS (
+            SELECT *, {sequence}.commit_ts AS __from,
+                lead({sequence}.commit_ts) OVER (PARTITION BY {key} ORDER BY {sequence}) AS __to
+            FROM {source} WHERE {change} IN ({kinds})
+        ), marks AS (
+            SELECT collect_set({sequence}) AS __emptied FROM {source} WHERE {change} = '{EMPTIED}'
+        ), versions AS (
+            SELECT *, least(__to, array_min(filter(__emptied, ddl -> {older})).commit_ts) AS __until
+            FROM followed CROSS JOIN marks WHERE {change} <> 'delete'
+        )
+        SELECT {of_table}, {shown} FROM versions WHERE __until IS NULL OR __until > __from"""  # noqa: S608

@@ -11,7 +11,8 @@ from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.merge import DELETES, PREFIX
 from ticdc_lakehouse.targets.merge_sessions import own_session
 from ticdc_lakehouse.targets.opening import existing_target
-from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target, quoted
+from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import of_time
 from ticdc_source.errors import OptionError
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import BooleanType, DataType, TimestampType, VariantType
+from pyspark.sql.types import BooleanType, DataType, TimestampType
 
 from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
 from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
@@ -30,22 +30,23 @@ from ticdc_lakehouse.targets.changelog import (
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.ddl_places import DDLPlaces
 from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
-from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, quoted
-from ticdc_lakehouse.targets.target_ddl import types_as_property
+from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target
+from ticdc_lakehouse.targets.target_ddl import DDLPlaces, types_as_property
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, loads
 from ticdc_source.errors import OptionError, SchemaError
 
-__all__ = ["COMMIT_TIME", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
+__all__ = ["COMMIT_TIME", "COMPLETE", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
 
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
 COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
+COMPLETE = "ticdc.complete"  # the TSO from which on it has every row
 _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
 
@@ -213,13 +214,14 @@ class _Merge:
         return replace(self, ddl=tuple(map(places.numbered, self.ddl))).after(remembered, places, exists=exists)
 
     def after(self, remembered: Mapping[str, str], places: DDLPlaces, *, exists: bool) -> MergeReport:
-        self.layout.check(self.target.engine, self.target.name)
+        self.layout.check(self.target, self.target.name)
         if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = OldRows.after(
             self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl,
             f"{self._prefix(remembered)}sequence", self.time_zone, self.doubts, places,
+            self.changes,
         )  # fmt: skip
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
@@ -332,14 +334,15 @@ class _Merge:
         deleted = f"{prefix}is_deleted" if deletes == _SOFT else None
         properties = old_rows.properties(())
         content = None
+        types = types_as_property(old_rows.state.types)
         if exists:
-            old_rows.in_target(deleted, self.facts)
+            old_rows.in_target(deleted, self.facts, types)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
         elif properties:
             own = [NewColumn(old_rows.sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
             own += [NewColumn(deleted, BooleanType())] if deleted else []
-            self._create(self.target, own, properties, deletes, prefix)
+            self._create(self.target, own, {**properties, **types}, deletes, prefix)
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _deletes(self, remembered: Mapping[str, str]) -> str:
@@ -436,14 +439,14 @@ class _Merge:
             old = columns.get(name.lower())
             comment = comment_of(self.changes, fields[name]) if name in fields else None
             if old is None:
-                self._check_new(name, type_)
+                self.target.check_new(name, type_, self.properties)
                 new = old_rows.state.wide_enough(name.lower(), type_, existing) or type_
                 add.append(NewColumn(name, new, comment))
                 columns[name.lower()] = (name, new)
             elif old[1] != type_ and name not in own:
                 wide = self._wide(old[1], type_)
                 if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
-                    self._check_new(name, type_)
+                    self.target.check_new(name, type_, self.properties)
                     drop.append(old[0])
                     add.append(NewColumn(old[0], type_, comment))
                     wide = type_
@@ -452,6 +455,8 @@ class _Merge:
                 elif wide != old[1]:
                     widen.append((old[0], wide))
                 columns[name.lower()] = (old[0], wide)
+        if drop:  # before the rows go
+            self.target.check_drop(drop)
         return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
@@ -464,17 +469,6 @@ class _Merge:
             )
             raise TargetError(msg)
 
-    def _check_new(self, name: str, type_: DataType) -> None:
-        if not isinstance(type_, VariantType) or self.target.engine != "iceberg":
-            return
-        version = self.target.properties() if self.target.exists() else self.properties
-        if int(version.get("format-version", "2")) < 3:  # noqa: PLR2004 (Iceberg's first with VARIANT)
-            msg = (
-                f"Cannot merge {self._what}: column {name} is VARIANT, which Iceberg has from format version 3 on. "
-                "Create the target with properties={'format-version': '3'}, or read JSON as text: variantJson=false"
-            )
-            raise TargetError(msg)
-
     def _wide(self, old: DataType, new: DataType) -> DataType | None:
         """Return the type to which the target can widen a column, so that it holds the values of both types."""
         wide = common_type(old, new)
@@ -484,11 +478,7 @@ class _Merge:
         """Return the error for a column that does not take the values of the changes."""
         wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
-        advice = (
-            "enable type widening: ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true'); or "
-            if wide is not None and self.target.engine == "delta"
-            else ""
-        )
+        advice = f"{self.target.to_widen}; or " if wide is not None and self.target.to_widen else ""
         return UnexplainedChangeError(
             f"Cannot merge {self._what}: column {name} is {old.simpleString()} there and {new.simpleString()} in the "
             f"changes{widening}. Do one of these: {advice}read the column as the target has it: "
@@ -542,18 +532,16 @@ class _Merge:
             self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
             return tombstones, False
         types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
-        for column in wanted:
-            name, type_ = types.get(column.name.lower(), (column.name, column.type))
-            if type_ == column.type:
-                continue
-            if tombstones.can_widen(type_, column.type):
-                tombstones.widen_column(name, column.type)
-                continue
-            # The table was created again with this key: older changes are left out, also without tombstones.
+        others = [column for column in wanted if types.get(column.name.lower(), ("", column.type))[1] != column.type]
+        widen = [column for column in others if tombstones.can_widen(types[column.name.lower()][1], column.type)]
+        drop = [types[column.name.lower()][0] for column in others if column not in widen]
+        if drop:  # the table was created again with this key: older changes are left out, also without tombstones
+            tombstones.check_drop(drop)
             self._forget_rows(tombstones, old_rows)
-            tombstones.drop_columns([name])
-            del types[column.name.lower()]
-        new = [column for column in wanted if column.name.lower() not in types]
+            tombstones.drop_columns(drop)
+        for column in widen:
+            tombstones.widen_column(types[column.name.lower()][0], column.type)
+        new = [column for column in wanted if column.name.lower() not in types or types[column.name.lower()][0] in drop]
         if new:
             tombstones.add_columns(new)
         old_rows.in_tombstones(tombstones, images.keys, self.facts)

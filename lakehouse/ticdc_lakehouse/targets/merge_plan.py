@@ -17,7 +17,8 @@ from ticdc_lakehouse.targets.changelog import (
     given_to_target,
     lost_values,
 )
-from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert, quoted
+from ticdc_lakehouse.targets.target import NewColumn, Target, Upsert
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import SchemaError
 
 __all__ = ["MergePlan", "MergeReport", "computed_images"]
@@ -61,7 +62,6 @@ class MergePlan:
         add: the columns to add; of a new table all.
         widen: the columns to widen, with their new types.
         prefix: what precedes the names of the target's own columns.
-        hard: whether deletes are hard.
         commit_time: whether the target has the time of a row's last commit.
         drop: the columns to drop before they are added with another type; the target has no rows then.
     """
@@ -130,12 +130,6 @@ def computed_images(
 
     It decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own type. It
     does not get an undecided column without a value: values that come later would not fit a default type.
-
-    Args:
-        images: the images.
-        changes: the changes of which they are the newest.
-        existing: the columns of the target.
-        what: what is merged into what, for errors.
 
     Returns:
         The images; how many there are, and how many of them say that the row is gone; which they are: other images have

@@ -8,9 +8,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
-from ticdc_lakehouse.targets.remembered import REMEMBERED
-from ticdc_lakehouse.targets.sql_target import schema_of
-from ticdc_lakehouse.targets.target import Target
+from ticdc_lakehouse.targets.target import REMEMBERED, Target, schema_of
 from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
 
 __all__ = ["ENGINES", "existing_target", "open_target"]

@@ -1,4 +1,4 @@
-"""Which micro-batch a target had last from a writer, and of which table it is: before anything is written.
+"""Writes that come again: which micro-batch a target had last from a writer, and what is retried after a conflict.
 
 The number alone does not identify a micro-batch: a stream whose checkpoint was restored uses the same number again for
 other changes. So a micro-batch is skipped only if its changes are those of the last commit; anything else is merged.
@@ -6,10 +6,16 @@ other changes. So a micro-batch is skipped only if its changes are those of the 
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target import CommitFacts, Target
+from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["check_table", "is_same", "last_batch", "same_table"]
+__all__ = ["check_table", "is_conflict", "is_same", "last_batch", "retried", "same_table"]
 
 
 def same_table(one: str, other: str) -> bool:
@@ -19,11 +25,6 @@ def same_table(one: str, other: str) -> bool:
 
 def check_table(target: Target, before: str, now: str) -> None:
     """Refuse the changes of one table in the target of another; a name that is not known is not compared.
-
-    Args:
-        target: the target.
-        before: the table whose changes it has.
-        now: the table of the changes.
 
     Raises:
         TargetError: they are of another table.
@@ -76,3 +77,44 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
 def is_same(last: CommitFacts | None, facts: CommitFacts) -> bool:
     """Return whether the last commit of a writer has recorded a micro-batch with the same changes."""
     return last is not None and (last.batch_id, last.content) == (facts.batch_id, facts.content)
+
+
+Result = TypeVar("Result")
+
+# Delta's and Iceberg's errors of two writers that commit at once, and of a commit whose answer was lost. A repeated
+# write finds what it has committed by its number, so it is safe in each case.
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
+    r"|\b(?:Concurrent\w+|MetadataChanged|ProtocolChanged|CommitFailed|CommitStateUnknown)Exception\b"
+    r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)",
+)
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether another writer has committed at the same time, so that the same write may succeed now."""
+    return not isinstance(error, TiCDCSourceError) and _CONFLICT.search(str(error)) is not None
+
+
+def retried(
+    write: Callable[[], Result],
+    sleep: Callable[[float], object] = time.sleep,
+    *,
+    again: Callable[[Exception, float], bool] = lambda error, _: is_conflict(error),
+) -> Result:
+    """Write, and again after an error that may go away: four times, with longer pauses.
+
+    Args:
+        write: writes what it has not written yet.
+        sleep: waits for so many seconds.
+        again: returns whether an error may go away; it gets the pause, too. By default it is a commit of another
+            writer at the same time.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return write()
+        except Exception as error:  # each engine has its own
+            if not again(error, pause):
+                raise
+            sleep(pause)
+    return write()

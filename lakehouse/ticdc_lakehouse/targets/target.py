@@ -1,21 +1,53 @@
-"""The contract of a target: what `merge_into` and `append_log` need of a table, whatever engine has it.
+"""A target: what `merge_into` and `append_log` need of a table, in SQL that Delta and Iceberg share.
 
-A target knows its engine, and nothing of changes or DDL. Names of columns are as the table has them, without quotes;
-conditions and values are expressions of Spark SQL.
+What the engines do differently is in `targets/delta.py` and `targets/iceberg.py`. A target knows nothing of changes or
+DDL. Names of columns are as the table has them, without quotes; conditions and values are expressions of Spark SQL.
 """
+
+# ruff: noqa: D102 (names of methods that need no more)
 
 from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
-__all__ = ["Commit", "CommitFacts", "LastBatch", "Merged", "NewColumn", "Target", "Upsert", "quoted"]
+from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.targets.data_layout import DataLayout, check_not_laid_out_by
+from ticdc_lakehouse.targets.merge_sessions import configured, origin
+from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_keys_of, is_path, parts_of, quoted
+from ticdc_source.developer_api import check_permission
+
+__all__ = [
+    "APP_ID",
+    "BATCH_ID",
+    "REMEMBERED",
+    "Commit",
+    "CommitFacts",
+    "LastBatch",
+    "Merged",
+    "NewColumn",
+    "Target",
+    "Upsert",
+    "is_missing",
+    "last_of",
+    "schema_of",
+    "text_in_sql",
+]
+
+_Own = TypeVar("_Own", bound="Target")
 
 # What a commit records.
 RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
@@ -112,7 +144,6 @@ class Upsert:
             the row is gone, and `bare` that such an image has only its key.
         keys: the columns of the keys, in the order of `k0`, …; NULL equals NULL.
         values: the columns of the other values, in the order of `c0`, …. A bare image leaves them as they are.
-        sequence: the column of the sequence.
         committed_at: the column of the commit's time; None if there is none.
         deleted: the column that says whether the row is gone; None if there is none.
         removes: whether a row that is gone leaves the table, and is not added to it.
@@ -142,50 +173,140 @@ class Merged:
     is_commit: bool = False
 
 
-class Target(Protocol):
-    """A table that commits at once, or not at all; `targets/delta.py` and `targets/iceberg.py` have the two.
+# What this process remembers of tables: their engine, and the micro-batch that it has committed last.
+_MOST_REMEMBERED = 10_000
+_lock = threading.Lock()
+
+
+class _RememberedBatch(NamedTuple):
+    """A micro-batch that this process has committed: the facts, and what names the version of the table after it."""
+
+    facts: CommitFacts
+    version: str
+
+
+class _Remembered:
+    """The last micro-batch that this process has committed: by the session, the table and the writer.
+
+    An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
+    of the table are read.
+
+    It also remembers the engine of a table, until the table is missed.
+    """
+
+    def __init__(self) -> None:
+        self._batches: OrderedDict[tuple[str, str, str], _RememberedBatch] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def engine(self, spark: SparkSession, table: str) -> str | None:
+        """Return the engine of a table; None if it is not known."""
+        with _lock:
+            return self._engines.get(_place(spark, table))
+
+    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
+        """Note the engine of a table; None if the table is not there."""
+        place = _place(spark, table)
+        with _lock:
+            self._engines.pop(place, None)
+            if engine is not None:
+                self._engines[place] = engine
+            while len(self._engines) > _MOST_REMEMBERED:
+                self._engines.popitem(last=False)
+
+    def take(self, spark: SparkSession, table: str, app_id: str) -> _RememberedBatch | None:
+        """Take out a writer's last micro-batch; None if it is not known."""
+        with _lock:
+            return self._batches.pop((origin(spark), table, app_id), None)
+
+    def put(self, spark: SparkSession, table: str, app_id: str, batch: _RememberedBatch) -> None:
+        """Note a writer's last micro-batch."""
+        with _lock:
+            self._batches[origin(spark), table, app_id] = batch
+            while len(self._batches) > _MOST_REMEMBERED:
+                self._batches.popitem(last=False)
+
+
+def _place(spark: SparkSession, table: str) -> tuple[str, str, str]:
+    """Return what identifies a table: its name may not have the catalog."""
+    return origin(spark), spark.catalog.currentCatalog(), table
+
+
+# Like the sessions of merges it belongs to the process: each call of merge_into opens its target anew.
+REMEMBERED = _Remembered()
+
+
+class Target(ABC):
+    """A table that commits at once, or not at all. It need not exist yet.
 
     Attributes:
+        engine: `delta` or `iceberg`.
+        opens_paths: whether a path names a table.
+        own_properties: those of a new table, for the engine's sake.
+        small_properties: those of a table with a commit a minute, whose old versions nobody needs.
+        session: settings of Spark that the engine needs when it starts.
+        packages: its Maven coordinates, by PySpark's version. Neither has a release for Spark 4.3 yet.
+        to_widen: what a user can do so that a column can be widened.
+        name: the name as SQL: `lake.shop.orders`, or the path of a Delta table.
         time_as: how TIME is stored, which no engine has: `micros`, a bigint, or `text`.
     """
 
-    time_as: str
+    engine: ClassVar[str]
+    opens_paths: ClassVar = False
+    own_properties: ClassVar[Mapping[str, str]] = {}
+    small_properties: ClassVar[Mapping[str, str]]
+    session: ClassVar[Mapping[str, str]]
+    packages: ClassVar[Mapping[str, str]]
+    to_widen: ClassVar = ""
 
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
+    def __init__(self, spark: SparkSession, name: str, schema: StructType | None = None) -> None:
+        self.spark = spark
+        self.name = name
+        self.time_as = "micros"
+        self._schema = schema  # what was read, until this object changes it
+        self._opened_deleted_keys = False
+        self._is_own = False  # whether this process has made its last version
+        self._properties: dict[str, str] | None = None
 
-    @property
-    def name(self) -> str:
-        """The name as SQL: `lake.shop.orders`, or the path of a Delta table."""
-
-    @property
-    def engine(self) -> str:
-        """`delta` or `iceberg`."""
+    @abstractmethod
+    def renew(self) -> None:
+        """Forget what the catalog of the session has kept of the table."""
 
     def exists(self) -> bool:
-        """Return whether the table exists."""
+        self._schema = self._schema or schema_of(self.spark, self.name)
+        return self._schema is not None
 
     def frame(self) -> DataFrame:
-        """Return the rows."""
+        return self.spark.table(self.name)
 
     def frame_at(self, version: int) -> DataFrame:
         """Return the rows of a version, as `commits` gives it, with the columns that it had."""
+        return self._frame_at(self.spark, version)
 
-    def deleted_keys(self) -> Target:
+    def _frame_at(self, spark: SparkSession, version: int) -> DataFrame:
+        return run_sql(spark, f"SELECT * FROM {self.name} VERSION AS OF {version}")  # noqa: S608
+
+    def deleted_keys(self: _Own) -> _Own:  # noqa: PYI019 (Python 3.10 has no Self)
         """Return the table with the keys that hard deletes removed; it need not exist."""
+        self._opened_deleted_keys = True
+        keys = type(self)(self.spark, deleted_keys_of(self.name))
+        keys.renew()
+        return keys
 
     def columns(self) -> dict[str, DataType]:
         """Return the types of the columns by name, in the table's order."""
+        self._schema = self._schema or self.frame().schema
+        return {field.name: field.dataType for field in self._schema}
 
     def properties(self) -> dict[str, str]:
-        """Return the table properties."""
+        if self._properties is None:
+            rows = run_sql(self.spark, f"SHOW TBLPROPERTIES {self.name}").collect()
+            self._properties = {row["key"]: row["value"] for row in rows}
+        return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
         """Return the type in which the engine keeps values of a type."""
-
-    def can_widen(self, old: DataType, new: DataType) -> bool:
-        """Return whether a column with rows can change its type so."""
+        time = StringType() if self.time_as == "text" else LongType()
+        return time if isinstance(type_, DayTimeIntervalType) else type_
 
     def create(
         self,
@@ -205,58 +326,144 @@ class Target(Protocol):
             layout: the clause of SQL with its layout.
             replaces: whether it takes the place of a table that is there, and has no columns yet.
         """
+        check_session_catalog(self.spark, self.name)
+        parts = parts_of(self.name)
+        if len(parts) > 1 and not is_path(self.name):
+            run_sql(self.spark, f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(parts[:-1])}")
+        definitions = ", ".join(_definition(column) for column in columns)
+        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
+        given = {**self.own_properties, **properties}
+        settings = f" TBLPROPERTIES {_settings_in_sql(given)}" if given else ""
+        verb = "CREATE OR REPLACE" if replaces else "CREATE"
+        using = f"USING {self.engine}{layout}{place}"
+        create = f"{verb} TABLE {self.name} ({definitions}) {using}{settings}"
+        try:
+            self.alter(create)
+        except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
+            if is_path(self.name) and "TABLE_OR_VIEW_ALREADY_EXISTS" in str(error):
+                raise TargetError(not_opened(self.name, "its folder holds files that are no Delta table")) from None
+            if "DATA_SOURCE_NOT_FOUND" not in str(error):
+                raise
+            msg = (
+                f"The target {self.name} cannot be created: this session has no {self.engine.title()}. Start it with "
+                f"{self.engine.title()}'s package, extension and catalog: see 'Tables in Delta and Iceberg' in the "
+                "documentation"
+            )
+            raise TargetError(msg) from None
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns, which are NULL in all rows; one commit, if no type needs a feature that the table lacks."""
+        definitions = ", ".join(_definition(column) for column in columns)
+        self.alter(f"ALTER TABLE {self.name} ADD COLUMNS ({definitions})")
 
     def widen_column(self, name: str, type_: DataType) -> None:
-        """Change the type of a column to a wider one."""
+        self.alter(f"ALTER TABLE {self.name} ALTER COLUMN {quoted(name)} TYPE {type_.simpleString()}")
 
-    def drop_columns(self, names: Sequence[str]) -> None:
-        """Drop columns with their values.
+    def check_drop(self, names: Sequence[str]) -> None:
+        """Refuse to drop columns, before anything is written.
 
         Raises:
-            TargetError: the table cannot drop columns.
+            TargetError: the table is laid out by one of them, or cannot drop columns.
         """
+        check_not_laid_out_by(names, self.name, self.properties())
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        """Drop columns with their values; `check_drop` has allowed it."""
+        self.alter(f"ALTER TABLE {self.name} DROP COLUMNS ({', '.join(map(quoted, names))})")
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set table properties."""
+        self.alter(f"ALTER TABLE {self.name} SET TBLPROPERTIES {_settings_in_sql(properties)}")
 
     def remove_properties(self, names: Sequence[str]) -> None:
         """Remove table properties; those that the table does not have are ignored."""
+        self.alter(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text_in_sql, names))})")
+
+    def alter(self, statement: str) -> None:
+        """Run a statement that changes columns or properties, after which they are read anew."""
+        self._schema = self._properties = None
+        check_permission()
+        run_sql(self.spark, statement)
 
     def update_rows(self, values: Mapping[str, str], where: str, facts: CommitFacts) -> None:
         """Set columns to values, which are SQL, in the rows that meet a condition; one commit.
 
         Its facts must not have the number of the micro-batch: whether the merge that follows is done is told by it.
         """
+        assignments = ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())
+        self.commit(f"UPDATE {self.name} SET {assignments} WHERE {where}", facts)  # noqa: S608
 
     def delete_rows(self, where: str, facts: CommitFacts) -> None:
         """Delete the rows that meet a condition; one commit. Its facts are as those of `update_rows`."""
-
-    def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
-        """Merge newer images of rows; one commit.
-
-        Args:
-            upsert: the images, and what they change.
-            facts: what the commit records.
-        """
+        self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
-        """Append rows, whose columns the table has; one commit, as in `merge`."""
+        """Append rows, whose columns the table has; one commit."""
+        names = ", ".join(map(quoted, rows.columns))
+        with _view(rows) as source, self._remembering(facts):
+            self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
+        return Merged(is_commit=True)
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
         """Replace all rows; one commit."""
+        names = ", ".join(map(quoted, rows.columns))
+        with _view(rows) as source:
+            self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
+    def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
+        """Merge newer images of rows; one commit."""
+        with _view(upsert.images) as view, self._remembering(facts):
+            return self.merged(self.commit(_merge_in_sql(self.name, view, upsert), facts), facts)
+
+    def last_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that are still known; None if there is none."""
+        last = REMEMBERED.take(self.spark, self.name, app_id)
+        if last is not None and last.version == self.version():
+            self._is_own = True
+            return LastBatch(last.facts)
+        return self.recorded_batch(app_id)
+
+    @staticmethod
+    @abstractmethod
+    def check_layout(layout: DataLayout, what: str) -> None:
+        """Refuse a layout that the engine does not have.
+
+        Raises:
+            OptionError: the engine does not have it.
+        """
+
+    @staticmethod
+    def folder_catalog(_catalog: str, _folder: str) -> dict[str, str]:
+        """Return the settings of the catalog that tables in a folder need; none if they have none."""
+        return {}
+
+    def check_new(self, column: str, type_: DataType, given: Mapping[str, str]) -> None:  # noqa: B027 (most take all)
+        """Refuse a new column that the table cannot have.
+
+        Args:
+            column: its name.
+            type_: its type.
+            given: the properties of a table that is still to be created.
+
+        Raises:
+            TargetError: the table cannot have the type.
+        """
+
+    @abstractmethod
+    def can_widen(self, old: DataType, new: DataType) -> bool:
+        """Return whether a column with rows can change its type so."""
+
+    @abstractmethod
     def compact(self) -> None:
         """Write the rows of small files into larger ones, without deleted rows; a few commits, which change no row."""
 
+    @abstractmethod
     def forget_versions(self, keep: datetime.timedelta) -> None:
         """Remove versions and their files, except those that were the newest at a moment within a time until now.
 
         The commit of the last micro-batch stays, so that the target knows it if it comes again.
         """
 
+    @abstractmethod
     def commits(self, *, undone: bool = False) -> list[Commit]:
         """Return the commits that the engine still knows, newest first.
 
@@ -264,23 +471,173 @@ class Target(Protocol):
             undone: whether those count that somebody has undone, by a restore or a rollback.
         """
 
+    @abstractmethod
     def undone(self) -> list[CommitFacts]:
         """Return what the commits recorded that somebody has undone, if the properties do not know that they are.
 
         That is so from a rollback in Iceberg until the next commit.
         """
 
-    def last_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer, by the commits that the engine still knows; None if there is none.
-
-        Args:
-            app_id: the name of the writer.
-        """
-
+    @abstractmethod
     def refresh(self, spark: SparkSession) -> None:
-        """Let another session see what this one has written."""
+        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
+
+    @abstractmethod
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
+
+    def version(self) -> str | None:
+        """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
+        if getattr(self.spark, "_jsparkSession", None) is None:  # Spark Connect
+            return None
+        try:
+            return self.version_of_engine()
+        except Exception:  # noqa: BLE001 (of another release of the engine: the commits are read then)
+            return None
+
+    @abstractmethod
+    def version_of_engine(self) -> str | None:
+        """Return what the engine itself calls the version of the table now."""
+
+    def follows(self, _version: str, _before: str, _facts: CommitFacts) -> bool:
+        """Return whether a version is that of a commit with facts, and nobody else has committed since another one."""
+        return False
+
+    @contextmanager
+    def _remembering(self, facts: CommitFacts) -> Iterator[None]:
+        """Note what is committed here, with the version, so that the next micro-batch need not read it back.
+
+        A version that somebody else has made, which may be a RESTORE, is not noted.
+        """
+        before = self.version() if facts.app_id is not None and facts.batch_id is not None else None
+        yield
+        version = None if before is None else self.version()
+        if facts.app_id is None or before is None or version is None:
+            return
+        with suppress(Exception):  # it is committed, whatever the engine says now
+            if self.follows(version, before, facts):
+                REMEMBERED.put(self.spark, self.name, facts.app_id, _RememberedBatch(facts, version))
+
+    @abstractmethod
+    def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
+        """Return what a MERGE did, by its answer and by what its commit records."""
+
+    def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
+        """Run a statement whose commit records facts."""
+        check_permission()
+        with configured(self.spark, self.recording(facts)):
+            return run_sql(self.spark, statement).collect()
+
+    @abstractmethod
+    def recording(self, facts: CommitFacts) -> dict[str, str]:
+        """Return the settings of the session with which a commit records facts."""
 
 
-def quoted(name: str) -> str:
-    """Return the name of a column in backticks."""
-    return "`" + name.replace("`", "``") + "`"
+# Delta says the last also of a folder with no table: CREATE takes an empty one, and refuses one with files.
+_MISSING = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"})
+
+
+def schema_of(spark: SparkSession, name: str) -> StructType | None:
+    """Return the schema of a table; None if there is none of this name."""
+    try:
+        return spark.table(name).schema
+    except (AnalysisException, IllegalArgumentException) as error:  # the second if Hadoop has no such path
+        if is_missing(error):
+            return None
+        raise TargetError(not_opened(name, str(error).partition("\n")[0])) from error
+
+
+def not_opened(name: str, why: str) -> str:
+    """Return the error of a table that is not opened."""
+    return (
+        f"The target {name} cannot be opened: {why}. Give the name of a table, or of one to be created, in a "
+        "catalog that the session has; or delta.`/path` with a path that is empty or holds a Delta table"
+    )
+
+
+def is_missing(error: PySparkException) -> bool:
+    """Return whether Spark says that there is no such table."""
+    return (error.getCondition() or "").partition(".")[0] in _MISSING
+
+
+@contextmanager
+def _view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
+    name = f"ticdc_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
+
+
+def last_of(commits: Iterable[tuple[CommitFacts, bool]]) -> LastBatch | None:
+    """Return the last micro-batch among the commits of a writer, newest first, each with whether it is in effect."""
+    undone: int | None = None
+    for facts, is_in_effect in commits:
+        if is_in_effect:
+            return LastBatch(facts, undone)
+        number = facts.batch_id or 0
+        undone = number if undone is None else min(undone, number)
+    return None if undone is None else LastBatch(None, undone)
+
+
+# What a target is told → SQL that Delta and Iceberg understand
+
+
+def text_in_sql(text: str) -> str:
+    """Return a text as Spark SQL writes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _settings_in_sql(properties: Mapping[str, str]) -> str:
+    """Return properties of a table as `TBLPROPERTIES` has them."""
+    return "(" + ", ".join(f"{text_in_sql(name)} = {text_in_sql(value)}" for name, value in properties.items()) + ")"
+
+
+def _definition(column: NewColumn) -> str:
+    """Return a column as `CREATE TABLE` and `ADD COLUMNS` have it."""
+    comment = "" if column.comment is None else f" COMMENT {text_in_sql(column.comment)}"
+    return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
+
+
+def _merge_in_sql(target: str, view: str, upsert: Upsert) -> str:
+    """Return the MERGE of the images in a view into a target."""
+    return f"MERGE INTO {target} t USING {_source(view, upsert)} s {_clauses(upsert)}"
+
+
+def _source(view: str, upsert: Upsert) -> str:
+    """Return the source of the MERGE: the images that are not older than the tombstone of their key."""
+    if upsert.tombstones is None:
+        return view
+    # As a query: Spark 4.1 cannot plan a MERGE from a view of an Iceberg table.
+    return (
+        f"(SELECT s.* FROM {view} s LEFT ANTI JOIN {upsert.tombstones.name} b "  # noqa: S608
+        f"ON {_same_keys(upsert, 'b')} AND NOT s.gone AND b.{quoted(upsert.sequence)} > s.seq)"
+    )
+
+
+def _clauses(upsert: Upsert) -> str:
+    """Return the clauses of the MERGE: only what is newer than the row of the target changes it."""
+    keys = {quoted(name): f"s.k{number}" for number, name in enumerate(upsert.keys)}
+    values = {quoted(name): f"s.c{number}" for number, name in enumerate(upsert.values)}
+    own = {quoted(upsert.sequence): "s.seq"} | ({} if upsert.deleted is None else {quoted(upsert.deleted): "s.gone"})
+    if upsert.committed_at is not None:
+        own[quoted(upsert.committed_at)] = "timestamp_millis(shiftright(s.seq.commit_ts, 18))"
+    # A row that somebody has added by hand may have no sequence.
+    newer = f"WHEN MATCHED AND (s.seq > t.{quoted(upsert.sequence)}) IS NOT FALSE"
+    special = f"{newer} AND s.gone THEN DELETE" if upsert.removes else f"{newer} AND s.bare THEN UPDATE SET {_set(own)}"
+    absent = f"WHEN NOT MATCHED{' AND NOT s.gone' if upsert.removes else ''}"
+    inserted = {**keys, **values, **own}
+    return (
+        f"ON {_same_keys(upsert, 't')} {special} {newer} THEN UPDATE SET {_set({**values, **own})} "  # noqa: S608
+        f"{absent} THEN INSERT ({', '.join(inserted)}) VALUES ({', '.join(inserted.values())})"
+    )
+
+
+def _same_keys(upsert: Upsert, other: str) -> str:
+    return " AND ".join(f"{other}.{quoted(name)} <=> s.k{number}" for number, name in enumerate(upsert.keys))
+
+
+def _set(values: Mapping[str, str]) -> str:
+    return ", ".join(f"t.{name} = {value}" for name, value in values.items())

@@ -17,18 +17,19 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DataType, StructField
 
-from ticdc_lakehouse.targets.ddl_places import NO_PLACES, DDLPlaces
 from ticdc_lakehouse.targets.literals import literal
-from ticdc_lakehouse.targets.target import quoted
-from ticdc_lakehouse.targets.widening import common_type
-from ticdc_source.developer_api import MYSQL_TYPE, TABLE, loads, parse_type, warn
+from ticdc_lakehouse.targets.target_names import quoted
+from ticdc_lakehouse.targets.widening import common_type, holds_all
+from ticdc_source.developer_api import MYSQL_TYPE, TABLE, DDLEvent, loads, parse_type, warn
 
 __all__ = [
     "COLUMN_DEFAULTS",
     "HANDLED_TS",
+    "NO_PLACES",
     "RENAMED_TS",
     "TRUNCATED_TS",
     "Assignment",
+    "DDLPlaces",
     "DDLState",
     "Misfit",
     "types_as_property",
@@ -42,6 +43,64 @@ HANDLED_TS = "ticdc.handled_ddl_ts"
 RENAMED_TS = "ticdc.renamed_ts"
 KEY_DROPPED_TS = "ticdc.key_dropped_ts"
 ALTERED = "ticdc.altered"
+
+_PLACES = "ticdc.ddl_places"  # the property of a target that keeps them
+
+
+@dataclass(frozen=True, slots=True)
+class DDLPlaces:
+    """The DDL events of a table that only their places order.
+
+    Attributes:
+        known: the commit-ts, topic partition and offset of each, in order.
+    """
+
+    known: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> DDLPlaces:
+        """Return what the properties of a target hold."""
+        return cls(tuple((ts, partition, offset) for ts, partition, offset in loads(properties.get(_PLACES, "[]"))))
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the properties that hold it."""
+        return {_PLACES: json.dumps(self.known, separators=(",", ":"))} if self.known else {}
+
+    def after(self, events: Sequence[DDLEvent]) -> DDLPlaces:
+        """Return the places with those of more events."""
+        new = {(one.commit_ts, *one.place) for one in events if one.place is not None and one.commit_ts is not None}
+        return DDLPlaces(tuple(sorted({*self.known, *new})))
+
+    def since(self, commit_ts: int) -> DDLPlaces:
+        """Return the places from the time of a commit-ts on."""
+        return DDLPlaces(tuple(one for one in self.known if one[0] >> 18 >= commit_ts >> 18))
+
+    def numbered(self, event: DDLEvent) -> DDLEvent:
+        """Return an event with the number of the events before it in its commit-ts."""
+        if event.place is None or event.commit_ts is None:
+            return event
+        place = (event.commit_ts, *event.place)
+        before = sum(one[0] == event.commit_ts and one < place for one in self.known)
+        return replace(event, commit_ts=event.commit_ts + before)
+
+    def row_ts(self, sequence: str) -> str:
+        """Return the expression of the commit-ts of rows, with the number of the events before each.
+
+        Args:
+            sequence: the column with the place of a row's last change.
+        """
+        column = quoted(sequence)
+        terms: dict[int, list[str]] = {}
+        for ts, partition, offset in self.known:
+            same = f"{column}.partition = {partition} AND {column}.offset > {offset}"
+            terms.setdefault(ts, []).append(f"CAST({column}.partition > {partition} OR ({same}) AS INT)")
+        if not terms:
+            return f"{column}.commit_ts"
+        whens = " ".join(f"WHEN {ts} THEN {' + '.join(each)}" for ts, each in terms.items())
+        return f"({column}.commit_ts + CASE {column}.commit_ts {whens} ELSE 0 END)"
+
+
+NO_PLACES = DDLPlaces()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +128,6 @@ class Misfit(NamedTuple):
     """A column that has the values of another one by DDL, and whose type does not hold them.
 
     Attributes:
-        column: the column.
-        type: its type.
-        source: the other one.
-        source_type: its type.
         where: a condition that holds in the rows of this DDL.
     """
 
@@ -84,18 +139,19 @@ class Misfit(NamedTuple):
 
 
 def types_as_property(
-    before: Iterable[tuple[str, str]], columns: Iterable[StructField], undecided: Collection[str] = ()
+    before: Iterable[tuple[str, str]], columns: Iterable[StructField] = (), undecided: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the property with the MySQL types of all columns, as far as field metadata has told them.
+    """Return the property with the MySQL types of all columns, as far as DDL and field metadata have told them.
 
-    Args:
-        before: the types so far, by lower-case name.
-        columns: the columns of the changes.
-        undecided: those whose types the target decides.
+    Only DDL narrows a type: a change that comes before its MODIFY says nothing of the rows that have the wider one.
     """
-    now = {one.name.lower(): str(one.metadata[MYSQL_TYPE]) for one in columns
-           if MYSQL_TYPE in (one.metadata or {}) and one.name not in undecided}  # fmt: skip
-    types = {**dict(before), **now}
+    types = dict(before)
+    for one in columns:
+        now, old = (one.metadata or {}).get(MYSQL_TYPE), types.get(one.name.lower())
+        if now is None or one.name in undecided:
+            continue
+        if old is None or not holds_all(parse_type(old), parse_type(str(now))):
+            types[one.name.lower()] = str(now)
     return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
 
 
@@ -116,7 +172,8 @@ class DDLState:
         handled_ts: the commit-ts up to which somebody has done by hand what an event does to rows.
         table: the table of which the target has the rows; "" if that is not known.
         renamed_ts: the commit-ts of the last event that renamed the table, after which somebody renamed the target.
-        types: the MySQL types of the columns as the last changes had them, by lower-case name.
+        types: the MySQL types of the columns, by lower-case name: as DDL has made them, and at least as wide as changes
+            had them.
         places: the places of the events that have a time for a commit-ts.
         key_dropped_ts: the commit-ts of the event that dropped the primary key; 0 if the table has one again, and None
             if it never lost it.
@@ -200,14 +257,26 @@ class DDLState:
         new = replace(new, filled=later or new.commit_ts == self.handled_ts)
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
-    def name_in(self, known: Collection[str], column: str) -> str:
-        """Return the name under which a column is known: its own, or one that it had before it was renamed."""
+    def type_of(self, column: str) -> str | None:
+        """Return the MySQL type of a column, or of the one that it was before a RENAME; None if nobody knows it."""
+        types = dict(self.types)
+        return types.get(column, types.get(self.origin(column)[0]))
+
+    def typed(self, types: Mapping[str, str | None]) -> DDLState:
+        """Return the state after columns have got these MySQL types; None if nobody knows the type."""
+        now = {**dict(self.types), **types}
+        return replace(self, types=tuple((name, type_) for name, type_ in now.items() if type_ is not None))
+
+    def origin(self, column: str) -> tuple[str, bool]:
+        """Return which column of the target has the values of a column, and whether its rows still lack the column."""
+        before: int | None = None
         for one in reversed(self.assignments):
-            if column in known:
-                break
-            if one.column == column and one.source is not None:
-                column = one.source
-        return column
+            if one.filled or one.column != column or (before is not None and one.commit_ts >= before):
+                continue
+            if one.source is None:
+                return column, True
+            column, before = one.source, one.commit_ts
+        return column, False
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the present names of columns."""
@@ -232,12 +301,7 @@ class DDLState:
         return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
 
     def misfits_of_rows(self, columns: Mapping[str, DataType], row_columns: Mapping[str, DataType]) -> list[Misfit]:
-        """Return the columns of the target whose types do not hold what `on_rows` is to set.
-
-        Args:
-            columns: the columns that the target will have.
-            row_columns: those that it has.
-        """
+        """Return the columns of the target whose types do not hold what `on_rows` is to set."""
         return _misfits(self._pending(columns), columns, row_columns, "")
 
     def misfits_of_changes(
@@ -248,11 +312,6 @@ class DDLState:
 
     def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
         """Return the type that holds the values of a column, and of those that DDL has renamed to it.
-
-        Args:
-            column: the column.
-            type_: the type that it has.
-            sources: the types of all columns.
 
         Returns:
             The narrowest type; None if there is none.
@@ -311,10 +370,6 @@ class DDLState:
 
         Only those that the target lacks. An older change has the value of the other column under the old name, so the
         target must have the new one, or the value has no place.
-
-        Args:
-            columns: the columns of the target, in lower case.
-            changes: the columns of the changes, in lower case.
         """
         begun = {one.column for one in self.assignments}
         there = {*columns, *changes}

@@ -8,7 +8,16 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.errors import TargetError
 
-__all__ = ["bare", "catalog_of", "check_name", "check_session_catalog", "deleted_keys_of", "is_path", "parts_of"]
+__all__ = [
+    "bare",
+    "catalog_of",
+    "check_name",
+    "check_session_catalog",
+    "deleted_keys_of",
+    "is_path",
+    "parts_of",
+    "quoted",
+]
 
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -88,3 +97,8 @@ def check_session_catalog(spark: SparkSession, name: str) -> None:
 def deleted_keys_of(target: str) -> str:
     """Return the name of the table with the keys that hard deletes removed from a target."""
     return f"{target[:-1].rstrip('/')}__deleted`" if target.endswith("`") else f"{target}__deleted"
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column in backticks."""
+    return "`" + name.replace("`", "``") + "`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -11,6 +11,7 @@ from ticdc_source.schema.mysql_ddl.attributes import Default
 from ticdc_source.schema.mysql_ddl.statements import (
     Add,
     AddKey,
+    Create,
     Drop,
     DropKey,
     Fill,
@@ -75,6 +76,16 @@ def old_row_changes(event: DDLEvent) -> list[Added | Dropped | Renamed | Retyped
         ValueError: the text cannot be parsed.
     """
     return list(_changes(_altering(steps(event.query, event.table.database))))
+
+
+def created_columns(event: DDLEvent) -> Mapping[str, ColumnType]:
+    """Return the columns that a CREATE TABLE gives its table, in lower case; none if the event has no such statement.
+
+    Raises:
+        ValueError: the text cannot be parsed.
+    """
+    created = (step for step in steps(event.query, event.table.database) if isinstance(step, Create))
+    return next((step.columns for step in created if step.table.is_same(event.table)), {})
 
 
 def name_before(event: DDLEvent, table: TableName) -> TableName | None:
