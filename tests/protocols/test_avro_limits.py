@@ -14,6 +14,7 @@ from tests.support.registry import SchemaServer, schemas_of, serving
 from ticdc_source.errors import DecodeError
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.registry_framing import check_limits, schema_of
+from ticdc_source.protocols.simple.avro import _SCHEMA
 
 EMPTY = {"type": "record", "name": "e", "fields": []}
 
@@ -43,13 +44,20 @@ def nested(depth: int) -> str:
 
 
 REFUSED = {
-    "array": json.dumps(record(["null", array("null")])),
-    "map": json.dumps(record(array("int", "map"))),
+    "nulls": json.dumps(record(array("null"))),
+    "fixed of no bytes": json.dumps(record(array({"type": "fixed", "name": "z", "size": 0}))),
+    "empty records": json.dumps(record(array(EMPTY))),
+    "by name": json.dumps(record(EMPTY, array("default.d.e"))),
+    "records of nulls": json.dumps(record(array(record("null", "null", name="n")))),
+    "many nulls in a map": json.dumps(record(array(record(*["null"] * 4000, name="n"), "map"))),
+    "an array in an array": json.dumps(record(array(array("null")))),
     "types": json.dumps(record(*[["null", "int"]] * 90_000)),
     "columns": json.dumps(record(*["int"] * 5_000)),
     "itself": json.dumps(record("long", ["null", "t"])),
+    "itself in an array": json.dumps(record(array("t"))),
     "doubled": json.dumps(doubled(40)),
     "deep": json.dumps(record("X")).replace('"X"', nested(40_000)),
+    "negative": json.dumps(record(array({"type": "fixed", "name": "z", "size": -1}))),
 }
 
 
@@ -75,13 +83,14 @@ def test_a_schema_of_items_without_bytes_is_refused(server: SchemaServer, kind: 
 
 
 def test_schemas_of_ticdc_are_within_the_limits() -> None:
-    """Every schema of the corpus is taken, and a table with the most columns of TiDB."""
+    """Every schema of the corpus is taken, that of simple, and a table with the most columns of TiDB."""
     names = ("avro.tidb-extension", "debezium-avro.default")
     texts = [text for name in names for text in schemas_of(scenario(name).header).values()]
 
     assert texts
     for text in texts:
         check_limits(json.loads(text))
+    check_limits(_SCHEMA)
     check_limits(record(*[["null", "int"]] * 4096, ["null", record(*[["null", "int"]] * 4096, name="before")]))
 
 

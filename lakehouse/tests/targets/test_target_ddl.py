@@ -49,10 +49,14 @@ def after(
     columns: Mapping[str, spark.DataType] = MappingProxyType({}),
     doubts: Callable[[str], None] = warn,
     keeps_altered: bool = False,
+    rows: Sequence[int] = (),
 ) -> DDLState:
-    """Return the state of the target `lake.t` after events."""
+    """Return the state of the target `lake.t`, which has rows of these commit-ts, after events."""
     target: Any = Target()
-    reader = DDLReader(target=target, columns=None if state is None else columns, policy=policy, doubts=doubts)
+    reader = DDLReader(
+        target=target, columns=None if state is None else columns, policy=policy, doubts=doubts,
+        has_rows=lambda after, until: any(after < ts <= until for ts in rows),
+    )  # fmt: skip
     now = reader.after(state or NEW, events)
     return now if keeps_altered else replace(now, altered=(state or NEW).altered)
 
@@ -287,6 +291,23 @@ def test_a_table_is_renamed_onto_another_target() -> None:
     renamed = after(event, state=own)
     assert renamed == DDLState(table="db.t", renamed_ts=10)
     assert after(event, state=DDLState.of_properties(renamed.as_properties())) == renamed
+
+
+def test_a_table_is_created_over_rows_of_another_one() -> None:
+    """Only a table of the same name, which was renamed or whose DROP did not come, can have rows from before it."""
+    event = ddl(10, "CREATE TABLE t (id int primary key, v varchar(5))")
+    created = DDLState(types=(("id", "int"), ("v", "varchar(5)")))
+
+    for policy in (DestructiveDDL.APPLY, DestructiveDDL.FAIL):
+        with pytest.raises(SchemaError, match=r"lake\.t has rows of another table.*'ticdc.handled_ddl_ts' = '10'"):
+            after(event, policy=policy, rows=[9, 11])
+    with pytest.warns(UserWarning, match=r"lake\.t.*has the rows of both tables from now on"):
+        assert after(event, policy=DestructiveDDL.WARN, rows=[9]) == created
+    assert after(event, rows=[11]) == created  # it comes again
+    assert after(event, state=DDLState(handled_ts=10), rows=[9]) == replace(created, handled_ts=10)
+    assert after(ddl(9, "DROP TABLE t"), event, rows=[8]) == replace(created, truncated_ts=9)
+    assert after(replace(event, place=(0, 1)), rows=[9]) == created
+    assert after(replace(event, commit_ts=None), rows=[9]) == created
 
 
 # Any order of arrival

@@ -454,8 +454,9 @@ class _TableLoad:
                        **place.settings.for_log())  # fmt: skip
         elif not appends:
             try:
-                # Types that DDL has stated before say nothing of these rows.
-                self._merge(frame, facts, self._as_created(rows)[1:] if self._place.replaces else ())
+                # Types that DDL has stated before say nothing of these rows, and older rows stay.
+                types = replace(self._as_created(rows)[1], commit_ts=None)
+                self._merge(frame, facts, [types] if self._place.replaces else ())
             except (SchemaError, TargetError):  # nothing was written
                 if not self._place.replaces:
                     raise

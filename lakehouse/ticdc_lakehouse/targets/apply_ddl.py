@@ -78,12 +78,15 @@ class OldRows:
         before = known.without(_updates(target.undone())) if known is not None and has_done else known
         state = DDLState() if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
         columns = None if known is None else {name.lower(): type_ for name, type_ in target.columns().items()}
+        row_ts, deleted = places.row_ts(sequence), f"{sequence.removesuffix('sequence')}is_deleted"
+        is_live = f" AND NOT {quoted(deleted)}" if columns and deleted in columns else ""
         reader = DDLReader(
             target=target,
             columns=columns,
             policy=policy,
             doubts=doubts,
-            is_emptied=lambda ts: _is_emptied(target, places.row_ts(sequence), ts),
+            is_emptied=lambda ts: not _target_has(target, f"{row_ts} > {ts}"),
+            has_rows=lambda after, until: _target_has(target, f"{row_ts} > {after} AND {row_ts} <= {until}{is_live}"),
             has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)
@@ -99,7 +102,7 @@ class OldRows:
     def is_emptied(self) -> bool:
         """Return whether DDL has removed all rows of the target: the table of its name has been created again."""
         until = self.state.truncated_ts
-        return until is not None and _is_emptied(self.target, self.row_ts, until)
+        return until is not None and not _target_has(self.target, f"{self.row_ts} > {until}")
 
     def properties(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the properties of a new target with these columns: it has no rows to fill."""
@@ -254,8 +257,8 @@ def _updates(commits: Iterable[CommitFacts]) -> Iterator[tuple[int, list[str]]]:
             yield int(ts), [name for name in columns.lower().split(",") if name]
 
 
-def _is_emptied(target: Target, row_ts: str, until: int) -> bool:
-    return not target.frame().where(f"{row_ts} > {until}").head(1)
+def _target_has(target: Target, where: str) -> bool:
+    return bool(target.frame().where(where).head(1))
 
 
 def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | None) -> bool:

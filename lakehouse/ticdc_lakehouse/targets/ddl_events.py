@@ -112,6 +112,7 @@ class DDLReader:
         policy: what is done about events that remove rows.
         doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
         is_emptied: returns whether the target has no rows that are newer than a commit-ts.
+        has_rows: returns whether the target has rows after a commit-ts and up to another one.
         has_older: returns whether the changes that come with the events have rows after a commit-ts and up to another
             one; None for any.
         is_log: whether the target is a log, whose rows stay as they are.
@@ -122,6 +123,7 @@ class DDLReader:
     policy: DestructiveDDL
     doubts: Callable[[str], None] = field(default=warn)
     is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
     has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
     is_log: bool = False
 
@@ -144,10 +146,33 @@ class DDLReader:
                 state = self._altered(state, event)
             elif kind == "rename_table":
                 state = self._renamed(state, event)
-            elif kind == "create_table" and (event.commit_ts or 0) > max((state.truncated_ts or 0, *state.altered)):
-                state = state.typed(_created(event))  # of a new table, or of one that was read again
+            elif kind == "create_table":
+                state = self._newly_created(state, event)
             state = _with_key(state, event)
         return state
+
+    def _newly_created(self, state: DDLState, event: DDLEvent) -> DDLState:
+        """Return the state after CREATE TABLE; one without a commit-ts tells the types of rows that are read again.
+
+        No row of a new table is older than it. A row of the target that is was one of another table of this name, such
+        as one that was renamed. (At a time that stands for a commit-ts, as from Debezium, it may be the present table:
+        Debezium repeats the CREATE of each table when it takes a snapshot.)
+        """
+        emptied = max(state.truncated_ts or 0, state.handled_ts)
+        created = None if event.place is not None or self.is_log or self.columns is None else event.commit_ts
+        if created is not None and created > emptied and self.has_rows(emptied, created):
+            target = self.target.name
+            what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
+            if not self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
+                msg = (
+                    f"{what}. Delete them, or move them to another table, say so with ALTER TABLE {target} SET "
+                    f"TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy 'warn' to "
+                    "mix the rows of both"
+                )
+                raise SchemaError(msg)
+        if event.commit_ts is not None and event.commit_ts <= max((state.truncated_ts or 0, *state.altered)):
+            return state
+        return state.typed(_created(event))
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
         done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
