@@ -177,10 +177,49 @@ def test_the_users_schema_replaces_lost_flags(column: Any, read_as: pa.DataType,
     assert captured.read(schema=schema)["c"].to_pylist() == [expected]
 
 
-def test_flags_of_mysql_are_refused() -> None:
-    """Development builds wrote them (docs/wire.md, item 103), and they mean something else."""
-    with pytest.raises(DecodeError, match=r"column 's' has the flags 4097, which are MySQL's"):
-        rows(open_message(open_row({"u": {"id": cell(INT, 1, HANDLE), "s": cell(VARCHAR, "a", 1 | 4096)}})))
+# Flags of MySQL (pingcap/tidb pkg/parser/mysql/type.go), as TiDB sets them.
+NOT_NULL, PRIMARY, UNIQUE, BLOBS, UNSIGNED_, BINARY_, AUTO, NO_DEFAULT = 1, 2, 4, 16, 32, 128, 512, 4096
+RAW = {
+    "id": cell(8, 2**64 - 1, NOT_NULL | PRIMARY | UNSIGNED_ | NO_DEFAULT, h=True),
+    "v": cell(VARCHAR, r"\xfe\"", BINARY_),
+    "s": cell(VARCHAR, r"\xfe", NOT_NULL | NO_DEFAULT),
+    "b": cell(BLOB, "/g==", BLOBS | BINARY_),
+    "x": cell(BLOB, "eA==", BLOBS),
+    "n": cell(INT, -1, NOT_NULL),
+    "u": cell(INT, 2**32 - 1, UNSIGNED_),
+    "d": cell(10, "2026-01-01", BINARY_),
+    "k": cell(INT, 7, NOT_NULL | UNIQUE | NO_DEFAULT),
+}
+RAW_VALUES = {
+    "id": Decimal(2**64 - 1), "v": b'\xfe"', "s": r"\xfe", "b": b"\xfe", "x": "x", "n": -1, "u": 2**32 - 1,
+    "d": datetime.date(2026, 1, 1), "k": 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [NOT_NULL | PRIMARY | UNSIGNED_ | NO_DEFAULT, NOT_NULL | PRIMARY | UNSIGNED_ | AUTO])
+def test_flags_of_mysql_are_recognized(key: int) -> None:
+    """Some builds wrote MySQL's flags (docs/wire.md, item 103). A key shows it, with AUTO_INCREMENT or without."""
+    message = open_message(open_row({"u": {**RAW, "id": {**RAW["id"], "f": key}}}))
+
+    (decoded,) = rows(message)
+
+    assert {name: decoded[name] for name in RAW} == RAW_VALUES
+    schema = Captured.of(message).schema()
+    assert [field.name for field in schema if b"ticdc.key" in (field.metadata or {})] == ["id"]
+
+
+def test_flags_of_mysql_and_of_ticdc_mean_the_same() -> None:
+    """Messages from before and after an upgrade have one schema."""
+    columns = {
+        "id": cell(8, 1, BINARY | HANDLE | 8 | UNSIGNED, h=True), "v": cell(VARCHAR, "a", BINARY | 64),
+        "s": cell(VARCHAR, "a", 0), "b": cell(BLOB, "", BINARY | 64), "x": cell(BLOB, "", 64), "n": cell(INT, 1, 1),
+        "u": cell(INT, 1, BINARY | UNSIGNED | 64), "d": cell(10, None, BINARY | 64), "k": cell(INT, 1, BINARY | 16),
+    }  # fmt: skip
+    mysql, ticdc = open_message(open_row({"u": RAW})), open_message(open_row({"u": columns}))
+
+    assert Captured.of(mysql).schema() == Captured.of(ticdc).schema() == Captured.of(mysql, ticdc).schema()
+    decoded = rows(mysql, ticdc)
+    assert {name: decoded[0][name] for name in RAW} == RAW_VALUES
 
 
 def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
@@ -190,7 +229,7 @@ def test_flags_of_mysql_in_an_old_row_alone_do_no_harm() -> None:
         "v": cell(VARCHAR, r"\xff", BINARY | 64),
         "s": cell(15, "a", 64),
     }
-    old = {"v": cell(VARCHAR, r"\xfe", 128), "s": cell(VARCHAR, r"\b", 1 | 4096)}
+    old = {"v": cell(VARCHAR, r"\xfe", BINARY_), "s": cell(VARCHAR, r"\b", NOT_NULL | NO_DEFAULT)}
 
     decoded = rows(open_message(open_row({"u": new, "p": old})))
 

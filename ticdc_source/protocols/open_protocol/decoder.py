@@ -21,7 +21,7 @@ from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
-from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values
+from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
 from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, KeepTemplate, Template, Templates
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
@@ -80,7 +80,6 @@ KERNELS: dict[str, Wire] = {
 # Flags of a column (docs/wire.md, item 61). Flag 32 does not say which index a column is part of, nor whether it is
 # unique, so it is left out (docs/reference/types.md).
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
-_MOST_FLAGS = 255
 
 _MARKS = (bool, type(None))  # the JSON types of `h`
 
@@ -242,7 +241,10 @@ def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
 def _columns(signature: Signature) -> tuple[Column, ...]:
     for column in signature:
         _check_types(*column)
-    return tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in signature)
+    translated = with_ticdc_flags(signature)
+    columns = tuple(_column(text(name), code, flags, handle) for name, code, flags, handle in translated)
+    # MySQL's flags have no bit for some facts.
+    return columns if translated is signature else tuple(replace(column, facts=NO_FACTS) for column in columns)
 
 
 def _check_types(name: str, code: object, flags: object, handle: object) -> None:
@@ -255,12 +257,6 @@ def _check_types(name: str, code: object, flags: object, handle: object) -> None
     if type(code) is not int or type(flags) is not int or type(handle) not in _MARKS:
         msg = f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}"
         raise TypeError(msg)
-    if flags > _MOST_FLAGS:
-        msg = (
-            f"column {name!r} has the flags {flags}, which are MySQL's: a development build of TiCDC wrote this "
-            "message. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
-        )
-        raise ValueError(msg)
 
 
 def _facts(flags: int, handle: bool | None) -> ColumnFacts:  # noqa: FBT001

@@ -5,6 +5,12 @@ only-output-updated-columns=true, `p` does not have `"name":{"t":3,"f":65,"v":7}
 It has the flat members `"t":3,"f":65,"v":7`, again for each such column, in table order (pingcap/ticdc
 pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). Type and flags show which of the columns of `u` that are
 NULL they belong to.
+
+**MySQL's flags** (docs/wire.md, item 103): within such a `p`, v8.5.4 and v8.5.5 write the flags of pingcap/tidb
+pkg/parser/mysql/type.go in place of TiCDC's own (pkg/sink/codec/open/message.go:138-199). Development builds between
+the commits 5d77460e0 and 6e9a12223 do so everywhere; no tag holds one of them. TiCDC's flags have eight bits. MySQL's
+flags of a NOT NULL column without a default, and of an AUTO_INCREMENT column, have a higher bit. A message with such a
+column has MySQL's flags throughout.
 """
 
 from __future__ import annotations
@@ -17,6 +23,11 @@ from ticdc_source.schema.json_text import loads
 
 # Of each column as a message has it: name, type code, flags, and whether it is marked as part of the handle key.
 Signature: TypeAlias = tuple[tuple[str, int, int, bool | None], ...]
+
+_TICDC_FLAGS = 0xFF
+# MySQL's flag → TiCDC's: primary key (`h` marks other handle keys), unsigned, binary.
+_TICDC_FLAG_OF = {2: 2 | 8, 32: 128, 128: 1}
+_NOT_NULL, _NULLABLE = 1, 64
 
 
 class _Object(list[tuple[str, object]]):
@@ -75,3 +86,15 @@ def _matches(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject
 def _alike(group: JSONObject, cell: JSONObject) -> bool:
     parts = ("t", "f", "h")
     return exact([*map(cell.get, parts)]) == exact([*map(group.get, parts)])
+
+
+def with_ticdc_flags(columns: Signature) -> Signature:
+    """Return the columns of a message with TiCDC's flags, whichever flags the message has."""
+    if all(flags <= _TICDC_FLAGS for _, _, flags, _ in columns):
+        return columns
+    return tuple((name, code, _translated(flags), handle) for name, code, flags, handle in columns)
+
+
+def _translated(flags: int) -> int:
+    nullable = 0 if flags & _NOT_NULL else _NULLABLE
+    return nullable | sum(ticdc for mysql, ticdc in _TICDC_FLAG_OF.items() if flags & mysql)
