@@ -2,6 +2,7 @@
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,9 +148,9 @@ def test_only_ddl_narrows_a_type(lake: Lake) -> None:
         writer.merge(3, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(3)", 23)], on_doubtful_ddl="warn")
     writer.merge(4, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(5)", 24)])
     # A load reads the table as it is created then; a CREATE that comes again says nothing of it.
-    writer.merge(5, [], ddl=[ddl("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))", 25)])
+    writer.merge(5, [], ddl=[replace(ddl("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))", 25), commit_ts=None)])
     writer.merge(6, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(4)", 26)])
-    writer.merge(7, [], ddl=[ddl("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))", 25)])
+    writer.merge(7, [], ddl=[ddl("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))", 5)])
     with pytest.raises(SchemaError, match=r"v varchar\(3\), which was varchar\(4\)"):
         writer.merge(8, [], ddl=[ddl("ALTER TABLE t MODIFY v varchar(3)", 27)])
 

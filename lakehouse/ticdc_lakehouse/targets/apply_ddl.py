@@ -78,15 +78,19 @@ class OldRows:
         before = known.without(_updates(target.undone())) if known is not None and has_done else known
         state = DDLState() if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
         columns = None if known is None else {name.lower(): type_ for name, type_ in target.columns().items()}
-        row_ts, deleted = places.row_ts(sequence), f"{sequence.removesuffix('sequence')}is_deleted"
-        is_live = f" AND NOT {quoted(deleted)}" if columns and deleted in columns else ""
+        row_ts = places.row_ts(sequence)
+        is_target = columns is not None and sequence.lower() in columns  # if not, the merge says so
+        is_soft = (remembered or {}).get("ticdc.deletes") == "soft"
+        is_live = f"NOT {quoted(sequence.removesuffix('sequence') + 'is_deleted')}" if is_soft else "true"
         reader = DDLReader(
             target=target,
             columns=columns,
             policy=policy,
             doubts=doubts,
             is_emptied=lambda ts: not _target_has(target, f"{row_ts} > {ts}"),
-            has_rows=lambda after, until: _target_has(target, f"{row_ts} > {after} AND {row_ts} <= {until}{is_live}"),
+            has_rows=lambda after, until: (
+                is_target and _target_has(target, f"{is_live} AND {row_ts} > {after} AND {row_ts} <= {until}")
+            ),
             has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pyspark.sql.types import DataType, StringType
 
-from ticdc_lakehouse.errors import LogTypeError, TargetError
+from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.repeats import same_table
 from ticdc_lakehouse.targets.target import Target
@@ -136,7 +136,7 @@ class DDLReader:
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
-            TargetError: a column gets a type that the target cannot give it.
+            TargetError: a column gets a type that the target cannot give it, or rows are older than their table.
         """
         for event in events:
             kind = ddl_kind(event)
@@ -155,24 +155,28 @@ class DDLReader:
         """Return the state after CREATE TABLE; one without a commit-ts tells the types of rows that are read again.
 
         No row of a new table is older than it. A row of the target that is was one of another table of this name, such
-        as one that was renamed. (At a time that stands for a commit-ts, as from Debezium, it may be the present table:
-        Debezium repeats the CREATE of each table when it takes a snapshot.)
+        as one that was renamed. (With a time for a commit-ts, it may be one of the present table: connectors repeat the
+        CREATE of each table when they take a snapshot.)
         """
         emptied = max(state.truncated_ts or 0, state.handled_ts)
-        created = None if event.place is not None or self.is_log or self.columns is None else event.commit_ts
-        if created is not None and created > emptied and self.has_rows(emptied, created):
+        created = None if event.place is not None or self.is_log else event.commit_ts
+        if created is not None and created > emptied and self._has_before(emptied, created):
             target = self.target.name
             what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
             if not self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
                 msg = (
-                    f"{what}. Delete them, or move them to another table, say so with ALTER TABLE {target} SET "
-                    f"TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy 'warn' to "
-                    "mix the rows of both"
+                    f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so "
+                    f"with ALTER TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or "
+                    "choose the policy 'warn' to mix the rows of both"
                 )
-                raise SchemaError(msg)
+                raise UnexplainedChangeError(msg)
         if event.commit_ts is not None and event.commit_ts <= max((state.truncated_ts or 0, *state.altered)):
             return state
         return state.typed(_created(event))
+
+    def _has_before(self, emptied: int, created: int) -> bool:
+        """Return whether there are rows that no DDL has removed, and that are older than a table of their name."""
+        return (self.columns is not None and self.has_rows(emptied, created)) or self.has_older(emptied, created)
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
         done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
