@@ -295,7 +295,8 @@ def test_only_a_later_table_lacks_no_bad_record(lake: Lake, tmp_path: Path, comm
     created(sync)
     sync.batch(1, insert("a", 2, 20), bad("a"))
 
-    sync.batch(2, ddl("a", CREATE.format("a"), commit_ts, "CREATE"), insert("a", 3, commit_ts + 1))
+    again = ddl("a", "DROP TABLE `a`", commit_ts - 1, "ERASE"), ddl("a", CREATE.format("a"), commit_ts, "CREATE")
+    sync.batch(2, *again, insert("a", 3, commit_ts + 1))
 
     assert sync.status("a").is_complete == claims(lake, "a") == (commit_ts == 2**61)
 

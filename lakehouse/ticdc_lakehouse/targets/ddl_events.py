@@ -160,7 +160,7 @@ class DDLReader:
         """
         emptied = max(state.truncated_ts or 0, state.handled_ts)
         created = None if event.place is not None or self.is_log else event.commit_ts
-        if created is not None and created > emptied and self._has_before(emptied, created):
+        if created is not None and created > emptied and self._has_before(emptied, created - 1):
             target = self.target.name
             what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
             if not self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
@@ -174,9 +174,9 @@ class DDLReader:
             return state
         return state.typed(_created(event))
 
-    def _has_before(self, emptied: int, created: int) -> bool:
-        """Return whether there are rows that no DDL has removed, and that are older than a table of their name."""
-        return (self.columns is not None and self.has_rows(emptied, created)) or self.has_older(emptied, created)
+    def _has_before(self, emptied: int, until: int) -> bool:
+        """Return whether there are rows up to a commit-ts that no DDL has removed."""
+        return (self.columns is not None and self.has_rows(emptied, until)) or self.has_older(emptied, until)
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
         done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
