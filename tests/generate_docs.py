@@ -26,14 +26,15 @@ from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.__main__ import COMMANDS, parser
+from ticdc_source.inspection.monitoring.exporter import Exported
 from ticdc_source.inspection.monitoring.progress import EXPORTED
-from ticdc_source.inspection.monitoring.prometheus import Exported
 from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
-from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SEQUENCE, SOURCE
+from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SOURCE
 from ticdc_source.pipeline.metrics import METRICS
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.model import FIELD_METADATA
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark

@@ -82,9 +82,9 @@ NAMES = [name for layer in LAYERS for name in layer]
 
 # Which folders may import what is not ours, beside Python's own library and pyarrow, which all may.
 OUTSIDERS: dict[str, frozenset[str]] = {
-    "aws_msk_iam_sasl_signer": frozenset({"sources.kafka.logins"}),
+    "aws_msk_iam_sasl_signer": frozenset({"sources.kafka.tokens"}),
     "boto3": frozenset({"sources.registries"}),
-    "botocore": frozenset({"sources.kafka.logins", "sources.registries"}),
+    "botocore": frozenset({"sources.kafka.tokens", "sources.registries"}),
     "cryptography": frozenset({"sources.tls"}),
     "crc32c": frozenset({"sources.kafka.batches"}),
     "kafka": frozenset({"sources.kafka.kafka_python"}),

@@ -14,7 +14,7 @@ import pytest
 import ticdc_lakehouse
 import ticdc_source
 from tests.support.paths import ROOT
-from ticdc_lakehouse.targets.ddl_events import DestructiveDDL
+from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL
 from ticdc_source import developer_api, errors
 from ticdc_source.options.options import Options
 

@@ -12,8 +12,8 @@ from tests.support.captured import Captured, load
 from tests.support.messages import canal, cell, open_message, open_row
 from ticdc_source.kernels.json_documents import json_writer, rescue_writer
 from ticdc_source.kernels.wire import Settings
-from ticdc_source.pipeline.metadata import SEQUENCE
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.model import PROTOCOL, TABLE
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, ColumnType, parse_type

@@ -16,7 +16,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import PasswordLogin, TLSSettings
 from ticdc_source.planning.load import batch_options, stream_options
-from ticdc_source.sources.kafka.kafka_python.consumers import consumer_settings
+from ticdc_source.sources.kafka.kafka_python.logins import consumer_settings
 
 SECRET = "s3cr3t-that-must-not-show"
 

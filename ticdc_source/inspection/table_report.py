@@ -23,7 +23,7 @@ from ticdc_source.planning.read_schema import read_schema
 from ticdc_source.protocols.base import Decoder, Learned
 from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.schema.change_order import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.ddl import lack_types, with_handle_key, with_table_ddl
 from ticdc_source.schema.ddl_kinds import removes_rows_of
 from ticdc_source.schema.model import MYSQL_TYPE, TABLE, TableSchema, TypeVersions, merge_schemas

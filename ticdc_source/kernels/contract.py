@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.schema.change_order import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 
 
 class PackedMessages(NamedTuple):

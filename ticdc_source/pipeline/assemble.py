@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.arrays import Binaries, are_all, consecutive, repeated, taken
-from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SEQUENCE, SOURCE, Layout
+from ticdc_source.pipeline.metadata import CORRUPT_RECORD, HEADERS, SOURCE, Layout
 from ticdc_source.protocols.base import ORIGIN
 from ticdc_source.protocols.events import Corrupt
-from ticdc_source.schema.change_types import CHANGE_TYPES
+from ticdc_source.schema.change_order import CHANGE_TYPES, PLACED_FIRST_INDEXES, PLACED_RANK, RANKS, SEQUENCE
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import physical_ms_each
 from ticdc_source.schema.types import TIMESTAMP
@@ -135,23 +135,17 @@ def in_order(facts: pa.RecordBatch) -> pa.Array:
     return pc.sort_indices(facts, sort_keys=[("position", "ascending"), ("index", "ascending")])
 
 
-# `rank` by change type (`CHANGE_TYPES`, then DDL, watermark and bootstrap). At one commit-ts old rows come first and
-# DDL after the rows, as a row with the commit-ts of a DDL belongs to the schema before it (docs/wire.md, item 31).
-_RANKS = pa.array([1, 0, 1, 0, 2, 3, 2], pa.int32())
-# Where a time, or the commit-ts of another row, stands for a commit-ts (`Decoded.placed`), the topic partition and the
-# offset alone order changes, and DDL too: one rank for all. It is that of a snapshot, so that at one commit-ts its rows
-# come before.
-_RANK_OF_PLACED = pa.scalar(1, pa.int32())
-# By change type: without ranks, indexes from the smallest int on put the old rows of a message before its new rows.
-_FIRST_INDEXES = pa.array([0, -(1 << 31), 0, 0, 0, 0, 0], pa.int32())
+_RANKS = pa.array(RANKS, pa.int32())
+_PLACED_RANK = pa.scalar(PLACED_RANK, pa.int32())
+_PLACED_FIRST_INDEXES = pa.array(PLACED_FIRST_INDEXES, pa.int32())
 
 
 def _sequence(rows: Rows) -> pa.Array:
     """Return `_sequence`, by which the changes of a row, and DDL, are sorted."""
     ranks, indexes, placed = _RANKS.take(rows.change_types), rows.indexes, rows.facts.column("placed")
     if placed.true_count:
-        ranks = pc.if_else(placed, _RANK_OF_PLACED, ranks)
-        indexes = pc.if_else(placed, pc.add(indexes, _FIRST_INDEXES.take(rows.change_types)), indexes)
+        ranks = pc.if_else(placed, _PLACED_RANK, ranks)
+        indexes = pc.if_else(placed, pc.add(indexes, _PLACED_FIRST_INDEXES.take(rows.change_types)), indexes)
     partitions = rows.repeated(rows.chunk.partition, pa.int32())
     return pa.StructArray.from_arrays(
         [rows.commit_ts, ranks, partitions, rows.offsets(), indexes], fields=list(SEQUENCE)

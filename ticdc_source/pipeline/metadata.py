@@ -12,19 +12,11 @@ import pyarrow as pa
 from ticdc_source.errors import SchemaError
 from ticdc_source.options.hints import spark_name
 from ticdc_source.options.options import Options
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.ddl_kinds import KINDS
 from ticdc_source.schema.model import TABLE
 from ticdc_source.schema.types import TIMESTAMP, VARIANT
 
-SEQUENCE = pa.struct(
-    [
-        pa.field("commit_ts", pa.int64()),
-        pa.field("rank", pa.int32()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("index", pa.int32()),
-    ]
-)
 # First the members for which jobs of other change feeds look, then what locates an event of TiCDC.
 SOURCE = pa.struct(
     [

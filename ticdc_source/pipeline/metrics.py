@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.protocols.events import Split
-from ticdc_source.schema.change_types import CHANGE_TYPES, DDL, WATERMARK
+from ticdc_source.schema.change_order import CHANGE_TYPES, DDL, WATERMARK
 from ticdc_source.sources.chunk import Chunk
 
 

@@ -21,7 +21,7 @@ from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.events import Corrupt, Split, WatermarkEvent
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.change_types import (
+from ticdc_source.schema.change_order import (
     BOOTSTRAP,
     DDL,
     DELETE,

@@ -21,7 +21,7 @@ from ticdc_source.protocols import with_likely_protocol
 from ticdc_source.protocols.base import definitions_in, splits_of
 from ticdc_source.protocols.events import Corrupt, Split
 from ticdc_source.protocols.large_messages import small_portions
-from ticdc_source.schema.change_types import BOOTSTRAP
+from ticdc_source.schema.change_order import BOOTSTRAP
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
 from ticdc_source.schema.table_name import TableName, Wants

@@ -14,7 +14,7 @@ from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.change_types import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
+from ticdc_source.schema.change_order import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.model import Column
 
 # The cells of a row by column name. Any, because a cell is any parsed JSON value; the kernels check it.

@@ -42,6 +42,7 @@ class Loads:
         self.beside: list[str] = []
         self.known_ddl: dict[str, Any] = {}
         self.moment: Any = None
+        self.answers = True
 
     def joined(self, _statuses: Any, **_: object) -> dict[str, TableStatus]:
         """Return what joins."""
@@ -49,7 +50,8 @@ class Loads:
 
     def load(self, statuses: Any) -> LoadEvents:
         """Load tables."""
-        return {each.table_name: Loaded(at=AT, target=each.target, kind="table") for each in statuses}
+        answered = statuses if self.answers else ()
+        return {each.table_name: Loaded(at=AT, target=each.target, kind="table") for each in answered}
 
     def load_beside(self, statuses: Any) -> None:
         """Load tables later."""
@@ -132,6 +134,22 @@ def test_others_go_on_while_a_table_joins(trigger: str | None) -> None:
     assert run.sync._loaded.is_set()
     assert loads.beside == ([] if trigger is None else ["s.new"])
     assert run.sync._tables["s.new"].state == ("following" if trigger is None else "loading")
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_tidb_that_does_not_answer_at_the_start_is_asked_again(others: bool) -> None:
+    """Loads that have begun go on beside the stream, and those without a moment get one in the next micro-batch."""
+    waiting = [status("s.begun", phase=Loading(at=AT)), status("s.not", phase=Healing(reason="no"))]
+    known = [*waiting, status("s.old", kind="table", complete_since=1)] if others else waiting
+    loads = Loads(*() if others else waiting)
+    loads.answers = False
+    run = Sync(loads, {each.table_name: each for each in known}, trigger="1 second")
+
+    run.sync.load("query")
+
+    assert (loads.beside, run.sync._begun) == (["s.begun"], ["s.not"])
+    loads.moment = lambda _: AT + 1
+    assert [(each.table_name, each.phase.at) for each in run.sync._date_loads()] == [("s.not", AT + 1)]  # type: ignore[union-attr]
 
 
 def test_what_was_kept_while_a_table_loaded_is_written_after_it() -> None:

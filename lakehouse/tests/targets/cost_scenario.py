@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ticdc_lakehouse import append_log, commits_of, merge_into
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
-from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.spark.schema import to_spark
 
 OWN = to_spark(pa.schema([("_change_type", pa.string()), ("_sequence", SEQUENCE)]))

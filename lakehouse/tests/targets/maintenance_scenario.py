@@ -14,7 +14,7 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError
-from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.schema import to_spark

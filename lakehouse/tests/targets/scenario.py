@@ -36,7 +36,7 @@ from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError
-from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TYPES, VARIANT
 from ticdc_source.spark.schema import to_spark

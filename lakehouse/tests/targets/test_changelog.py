@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
-from ticdc_source.pipeline.metadata import SEQUENCE
+from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.spark.schema import to_spark
 
 CHANGE = to_spark(pa.schema([("_change_type", pa.string()), ("_sequence", SEQUENCE)])).fields

@@ -21,12 +21,11 @@ from ticdc_lakehouse.spark_sql.verbatim import computed
 from ticdc_lakehouse.targets.merge import KEYS
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import loads
+from ticdc_source.developer_api import REPAIR_RANK, loads
 
-__all__ = ["MOST_KEYS", "REPAIR_RANK", "as_stored", "repairing_changes", "rows_of_keys"]
+__all__ = ["MOST_KEYS", "as_stored", "repairing_changes", "rows_of_keys"]
 
 _OTHERWISE = ("time", "enum", "set", "json", "vector")
-REPAIR_RANK = 4  # in `_sequence`: after every change of the same commit-ts, which the snapshot has
 
 
 def repairing_changes(

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.canonical import columns_of, row_text_in_spark
-from ticdc_lakehouse.audits.repair import REPAIR_RANK, as_stored, repairing_changes
+from ticdc_lakehouse.audits.repair import as_stored, repairing_changes
 from ticdc_lakehouse.audits.report import TableAudit
 from ticdc_lakehouse.audits.sides import (
     KEY,
@@ -32,15 +32,15 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
 from ticdc_lakehouse.spark_sql.verbatim import computed
+from ticdc_lakehouse.targets.ddl_state import TRUNCATED_TS
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
 from ticdc_lakehouse.targets.merge_sessions import configured, in_thread, own_session
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import retried
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.target_ddl import TRUNCATED_TS
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import loads, of_ms, utc
+from ticdc_source.developer_api import REPAIR_RANK, loads, of_ms, utc
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
 __all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]

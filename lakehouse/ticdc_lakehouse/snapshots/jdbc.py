@@ -30,14 +30,12 @@ from ticdc_lakehouse.snapshots.queries import (
     tables_sql,
 )
 from ticdc_lakehouse.spark_sql.verbatim import computed, with_verbatim_sql
-from ticdc_source.developer_api import SEQUENCE, TableFilter, TableName, physical_ms, to_spark
+from ticdc_source.developer_api import SEQUENCE, SNAPSHOT_RANK, TableFilter, TableName, physical_ms, to_spark
 from ticdc_source.errors import OptionError, TiCDCSourceError
 
 __all__ = ["Range", "SnapshotRows", "current_tso", "gc_state_of", "snapshot", "tables_at"]
 
 Result = TypeVar("Result")
-
-SNAPSHOT_RANK = 1  # of rows of a snapshot, in `_sequence`: that of inserts
 
 
 @with_verbatim_sql

@@ -222,17 +222,30 @@ class RunningSync:
                 self._tables |= joined
                 self._write_status()  # a load that is killed continues from it
                 others = any(isinstance(each.phase, Following) for each in self._tables.values())
-                if others and self._config.trigger is not None:
-                    self._joining.load_beside(joined.values())
-                else:
+                if self._config.trigger is None or not others:
                     self._last_batch = self._marks.committed()
                     self._loads_ended(self._joining.load(joined.values()))
+            if self._config.trigger is not None:
+                self._load_the_rest_beside(is_new=is_new and not joined)
         except BaseException as error:
             query = self.stream.query
             ended = None if query is None else query.exception()  # the cause, if there is one
             self.stream.error = self.stream.error or self.stream.without_secrets(ended or error)
             raise
         self._loaded.set()
+
+    def _load_the_rest_beside(self, *, is_new: bool) -> None:
+        """Load the tables that are loading yet beside the stream, also if TiDB has not answered until now.
+
+        Args:
+            is_new: whether their moments are older than the stream, so that they take other ones.
+        """
+        if self._config.tidb is None:
+            return
+        loading = [(each, each.phase) for each in self._tables.values() if isinstance(each.phase, (Loading, Healing))]
+        undated = [each.table_name for each, phase in loading if is_new or phase.at is None]
+        self._begun += undated
+        self._joining.load_beside(each for each, _ in loading if each.table_name not in undated)
 
     def _wait_for_offsets(self) -> bool:
         """Wait until the stream knows where it starts; return whether the stream is new.

@@ -13,9 +13,9 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
-from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL, by_hand
+from ticdc_lakehouse.targets.ddl_state import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
+from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, by_hand
 from ticdc_lakehouse.targets.target import CommitFacts, Target
-from ticdc_lakehouse.targets.target_ddl import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import DDLEvent, warn
 
@@ -51,6 +51,7 @@ class OldRows:
         events: Sequence[DDLEvent],
         policy: DestructiveDDL,
         sequence: str,
+        deleted: str | None = None,
         time_zone: str = "UTC",
         doubts: Callable[[str], None] = warn,
         places: DDLPlaces = NO_PLACES,
@@ -64,6 +65,7 @@ class OldRows:
             events: the DDL events of its table, oldest first.
             policy: what is done about events that remove rows.
             sequence: the column with the place of a row's last change.
+            deleted: the column that says that a row is deleted; None if deleted rows are removed.
             time_zone: the zone of TIMESTAMP defaults.
             doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
@@ -79,9 +81,9 @@ class OldRows:
         state = DDLState() if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
         columns = None if known is None else {name.lower(): type_ for name, type_ in target.columns().items()}
         row_ts = places.row_ts(sequence)
-        is_target = columns is not None and sequence.lower() in columns  # if not, the merge says so
-        is_soft = (remembered or {}).get("ticdc.deletes") == "soft"
-        is_live = f"NOT {quoted(sequence.removesuffix('sequence') + 'is_deleted')}" if is_soft else "true"
+        own = {sequence.lower()} if deleted is None else {sequence.lower(), deleted.lower()}
+        is_target = columns is not None and own <= columns.keys()  # if not, the merge says so
+        is_live = "true" if deleted is None else f"NOT {quoted(deleted)}"
         reader = DDLReader(
             target=target,
             columns=columns,

@@ -19,6 +19,7 @@ from ticdc_source.developer_api import (
     KEY,
     METADATA,
     MYSQL_TYPE,
+    SEQUENCE,
     TABLE,
     UNDECIDED,
     UNSTATED_PRECISION,
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 _SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
-_SEQUENCE_FIELDS = ("commit_ts", "rank", "partition", "offset", "index")
+_SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE)
 _CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 _RECORD_COLUMNS = ("corrupt_record", "rescued_data")
 _TIMES = ("micros", "text")

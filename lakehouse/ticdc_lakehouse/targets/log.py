@@ -29,15 +29,15 @@ from ticdc_lakehouse.targets.changelog import (
     with_time_as,
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL
+from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
+from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_lakehouse.targets.target_ddl import DDLState, types_as_property
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type
-from ticdc_source.developer_api import DDLEvent, ddl_kind, loads
+from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
 from ticdc_source.errors import SchemaError
 
 __all__ = [
@@ -468,9 +468,9 @@ def _rows(
     values += [stored_column(changelog, field) for field in changelog.columns]
     chosen = changelog.frame.where(change_type.isin(*images))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
-    # At a commit-ts rank -1 says that every row of it is older; at a time that stands for one, the place says it.
+    # At a commit-ts every row of it is older; at a time that stands for one, the place says it.
     emptied = sorted(
-        {(one.commit_ts, -1 if one.place is None else 1, *(one.place or (-1, -1))) for one in ddl
+        {(one.commit_ts, EMPTYING_RANK if one.place is None else PLACED_RANK, *(one.place or (-1, -1))) for one in ddl
          if one.commit_ts is not None and ddl_kind(one) in _EMPTIES}
     )  # fmt: skip
     if not emptied:
@@ -580,10 +580,11 @@ def history_query(
     }
     shown = ", ".join(f"{value} AS {quoted(f'{prefix}{name}')}" for name, value in versions.items())
     # A change that came twice, or was undone at once, is a version without duration. `__emptied` has the places at
-    # which the table was emptied: rank -1 is that of a commit-ts, and every row of it is older.
+    # which the table was emptied: at a commit-ts, every row of it is older.
     older = (
-        f"ddl.commit_ts > __from OR (ddl.commit_ts = __from AND (ddl.rank < 0 OR ddl.partition > {sequence}.partition "
-        f"OR (ddl.partition = {sequence}.partition AND ddl.offset > {sequence}.offset)))"
+        f"ddl.commit_ts > __from OR (ddl.commit_ts = __from AND (ddl.rank = {EMPTYING_RANK} OR "
+        f"ddl.partition > {sequence}.partition OR "
+        f"(ddl.partition = {sequence}.partition AND ddl.offset > {sequence}.offset)))"
     )
     return f"""
         WITH followed AS (

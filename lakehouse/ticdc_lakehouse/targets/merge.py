@@ -29,13 +29,13 @@ from ticdc_lakehouse.targets.changelog import (
     with_time_as,
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout
-from ticdc_lakehouse.targets.ddl_events import DestructiveDDL, doubts_of
+from ticdc_lakehouse.targets.ddl_state import DDLPlaces, types_as_property
+from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target
-from ticdc_lakehouse.targets.target_ddl import DDLPlaces, types_as_property
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, loads
@@ -218,15 +218,22 @@ class _Merge:
         if exists and not self._only_had_ddl(remembered):
             self.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
+        prefix, deletes = self._prefix(remembered), self._deletes(remembered)
         old_rows = OldRows.after(
-            self.target, remembered if exists else None, self.ddl, self.on_destructive_ddl,
-            f"{self._prefix(remembered)}sequence", self.time_zone, self.doubts, places,
-            self.changes,
-        )  # fmt: skip
+            self.target,
+            remembered if exists else None,
+            self.ddl,
+            self.on_destructive_ddl,
+            sequence=f"{prefix}sequence",
+            deleted=f"{prefix}is_deleted" if deletes == _SOFT else None,
+            time_zone=self.time_zone,
+            doubts=self.doubts,
+            places=places,
+            changes=self.changes,
+        )
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
             old_rows.check_rows(self.target.columns())
-        deletes = self._deletes(remembered)
         if not self.changes.columns:
             return self._only_ddl(old_rows, remembered, deletes, exists=exists, last=last)
         if old_rows.state.key_dropped_ts and not (self.keys or self.changes.keys):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
+from ticdc_source.inspection.monitoring.exporter import ProgressCollector
 from ticdc_source.inspection.monitoring.progress import EXPORTED, StreamProgress
-from ticdc_source.inspection.monitoring.prometheus import ProgressCollector
 
 prometheus_client = pytest.importorskip(
     "prometheus_client", reason="prometheus-client is not installed: pip install prometheus-client"

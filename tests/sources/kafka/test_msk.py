@@ -18,9 +18,9 @@ from kafka.net.sasl.oauth import SaslMechanismOAuth
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.sources.kafka.kafka_python.consumers import login_settings
-from ticdc_source.sources.kafka.logins import token_of
+from ticdc_source.sources.kafka.kafka_python.logins import login_settings
 from ticdc_source.sources.kafka.patience import Limit, Patience
+from ticdc_source.sources.kafka.tokens import token_of
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
 BROKER = "b-1.shop.abc123.c2.kafka.eu-west-1.amazonaws.com:9098"

@@ -30,9 +30,9 @@ from ticdc_source.options.kafka_client import ClientSettings, client_settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
-from ticdc_source.sources.kafka.kafka_python.consumers import login_settings
-from ticdc_source.sources.kafka.logins import RenewedToken, Token, TokenUnavailableError, fetch_token, token_of
+from ticdc_source.sources.kafka.kafka_python.logins import login_settings
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
+from ticdc_source.sources.kafka.tokens import RenewedToken, Token, TokenUnavailableError, fetch_token, token_of
 from ticdc_source.sources.tls import endpoint_context, tls_context
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/security.md"
@@ -626,7 +626,7 @@ def test_a_forked_process_renews_its_own_tokens() -> None:
     code = """
 import os
 from ticdc_source.options.security import MSKLogin
-from ticdc_source.sources.kafka.logins import token_of
+from ticdc_source.sources.kafka.tokens import token_of
 kept = token_of(MSKLogin(), (), None)
 child = os.fork()
 if child == 0:

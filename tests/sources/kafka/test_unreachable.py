@@ -19,7 +19,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.kafka_python.connections import Connections
-from ticdc_source.sources.kafka.kafka_python.consumers import consumer_settings
+from ticdc_source.sources.kafka.kafka_python.logins import consumer_settings
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
 

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from ticdc_source.inspection.monitoring.exporter import ProgressCollector, Registry
 from ticdc_source.inspection.monitoring.progress import EXPORTED, Line, ProgressTracker, StreamProgress
-from ticdc_source.inspection.monitoring.prometheus import ProgressCollector, Registry
 from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
 
 __all__ = ["ProgressListener", "progress_listener"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.prometheus import Exported, Kind
+from ticdc_source.inspection.monitoring.exporter import Exported, Kind
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.json_text import loads

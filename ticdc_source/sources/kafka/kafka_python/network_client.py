@@ -34,8 +34,8 @@ from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.client import BrokerFacts, Topic, UnknownPartitionsError
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.connections import Connections, setup_times
-from ticdc_source.sources.kafka.kafka_python.consumers import TokenProvider, consumer_settings, login_settings
 from ticdc_source.sources.kafka.kafka_python.library_errors import AUTHENTICATION_ERRORS, cause_of, is_final, our_errors
+from ticdc_source.sources.kafka.kafka_python.logins import TokenProvider, consumer_settings, login_settings
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Patience
 

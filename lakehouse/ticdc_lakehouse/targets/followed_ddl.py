@@ -14,10 +14,10 @@ from typing import NoReturn
 from pyspark.sql.types import DataType, StringType
 
 from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.targets.ddl_state import HANDLED_TS, Assignment, DDLState
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.repeats import same_table
 from ticdc_lakehouse.targets.target import Target
-from ticdc_lakehouse.targets.target_ddl import HANDLED_TS, Assignment, DDLState
 from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import (
     Added,
@@ -158,21 +158,28 @@ class DDLReader:
         as one that was renamed. (With a time for a commit-ts, it may be one of the present table: connectors repeat the
         CREATE of each table when they take a snapshot.)
         """
-        emptied = max(state.truncated_ts or 0, state.handled_ts)
+        emptied = state.truncated_ts or 0
         created = None if event.place is not None or self.is_log else event.commit_ts
         if created is not None and created > emptied and self._has_before(emptied, created - 1):
-            target = self.target.name
-            what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
-            if not self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
-                msg = (
-                    f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so "
-                    f"with ALTER TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or "
-                    "choose the policy 'warn' to mix the rows of both"
-                )
-                raise UnexplainedChangeError(msg)
+            state = self._without_the_other(state, event, created)
         if event.commit_ts is not None and event.commit_ts <= max((state.truncated_ts or 0, *state.altered)):
             return state
         return state.typed(_created(event))
+
+    def _without_the_other(self, state: DDLState, event: DDLEvent, created: int) -> DDLState:
+        """Return the state without the rows of another table, once somebody says that they are gone from the target."""
+        target = self.target.name
+        what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
+        if created <= state.handled_ts and self.policy is DestructiveDDL.APPLY:  # changes of it may come late
+            return state.emptied(created - 1)
+        if created <= state.handled_ts or self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
+            return state
+        msg = (
+            f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so with ALTER "
+            f"TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy "
+            "'warn' to mix the rows of both"
+        )
+        raise UnexplainedChangeError(msg)
 
     def _has_before(self, emptied: int, until: int) -> bool:
         """Return whether there are rows up to a commit-ts that no DDL has removed."""

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import types as spark
 
 from ticdc_lakehouse.errors import UnexplainedChangeError
-from ticdc_lakehouse.targets.ddl_events import DDLReader, DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.target_ddl import DDLState, types_as_property
+from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
+from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.errors import SchemaError, warn
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -305,7 +305,11 @@ def test_a_table_is_created_over_rows_of_another_one() -> None:
     with pytest.warns(UserWarning, match=r"lake\.t.*has the rows of both tables from now on"):
         assert after(event, policy=DestructiveDDL.WARN, rows=[9]) == created
     assert after(event, rows=[11]) == created  # it comes again
-    assert after(event, state=DDLState(handled_ts=10), rows=[9]) == replace(created, handled_ts=10)
+    handled = replace(created, handled_ts=10)
+    assert after(event, state=DDLState(handled_ts=10), rows=[9]) == replace(handled, truncated_ts=9)  # may come late
+    assert after(event, state=DDLState(handled_ts=10), rows=[9], policy=DestructiveDDL.FAIL) == handled
+    with pytest.raises(UnexplainedChangeError):  # what was done by hand was something else
+        after(event, state=DDLState(handled_ts=9), rows=[8])
     assert after(ddl(9, "DROP TABLE t"), event, rows=[8]) == replace(created, truncated_ts=9)
     assert after(replace(event, place=(0, 1)), rows=[9]) == created
     assert after(replace(event, commit_ts=None), rows=[9]) == created

@@ -18,8 +18,8 @@ from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.security import EndpointLogin, KerberosLogin, PasswordLogin
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import NoTokenError
-from ticdc_source.sources.kafka.logins import RenewedToken, TokenUnavailableError, hide_debug, token_of
 from ticdc_source.sources.kafka.patience import Patience
+from ticdc_source.sources.kafka.tokens import RenewedToken, TokenUnavailableError, hide_debug, token_of
 from ticdc_source.sources.tls import tls_context
 
 __all__ = ["TokenProvider", "consumer_settings", "login_settings"]
