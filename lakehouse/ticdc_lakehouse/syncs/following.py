@@ -32,6 +32,7 @@ from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLo
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
 from ticdc_lakehouse.targets.merge_sessions import in_thread
+from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source import SyncState, tables
 from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn
@@ -81,6 +82,7 @@ class RunningSync:
         self._upkeep = Upkeep(spark, config, redaction.text)
         self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
+        self._at_start: dict[str, TableStatus] = {}
         self._begun: list[str] = []  # tables that have begun to load, and for which TiDB has given no TSO yet
         self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
@@ -158,7 +160,7 @@ class RunningSync:
         if any(each.phase != stated[name].phase for name, each in self._tables.items()):
             self._commit_status()
         self._joining.remember({each.loaded_ts for each in self._tables.values() if each.loaded_ts is not None})
-        before = {**self._tables}
+        before = self._at_start = {**self._tables}
         for name, status in before.items():
             event = disclaimer(self._config, status)
             if event is not None:
@@ -174,11 +176,20 @@ class RunningSync:
         """End what still writes, and let another sync write the tables."""
         self.stream.stop()
         self._joining.join()
+        self._show_written()
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
             why = self._context.redaction.text(text_of(error))
             warn(f"The lease of {self._status.name} ends by itself: {why}")
+
+    def _show_written(self) -> None:
+        """Let the caller's session see what other sessions have written: it may have kept what the tables were."""
+        written = [each for name, each in self._tables.items() if _has_written(self._at_start.get(name), each)]
+        logs = [self._config.layout.target(parse_table(each.table_name), "__log") for each in written]
+        for target in filter(None, (*(each.target for each in written), *logs, self._context.quarantine.name)):
+            with suppress(Exception):  # of a store that is gone, for one
+                existing_target(self._spark, target)
 
     def resume(self, names: tuple[str, ...]) -> None:
         """Let tables that are set aside go on: write what they have missed, now, or load them.
@@ -533,6 +544,12 @@ def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
         with suppress(Exception):
             wait()
         raise
+
+
+def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
+    """Return whether a process has changed the target of a table since a status."""
+    told = ("target", "batch_id", "target_batch", "loaded_ts", "maintained_ms")
+    return before is None or any(getattr(before, name) != getattr(now, name) for name in told)
 
 
 def _is_loading(status: TableStatus) -> bool:

@@ -277,7 +277,7 @@ class _Load:
         """Load a table; its error is part of what is returned."""
         try:
             # What a commit records is a setting of the session, so each table has a session of its own.
-            return _TableLoad(self, _session_like(spark), name, place).run()
+            return _TableLoad(self, _session_like(spark), name, place).shown_in(spark)
         except Exception as error:  # noqa: BLE001 (of the engine, of the JVM, ours: the other tables go on)
             self.tell(LoadProgress(table=name, rows=0, of=0, seconds=0, failed=True))
             return TableLoad(table=name, target=place.target, error=error)
@@ -291,6 +291,12 @@ class _TableLoad:
         self._began = time.monotonic()
         self._app_id = ""
         self._had = 0
+
+    def shown_in(self, spark: SparkSession) -> TableLoad:
+        """Load the table, also for a session that may have kept what the target was."""
+        load = self.run()
+        existing_target(spark, load.target)
+        return load
 
     def run(self) -> TableLoad:
         """Write the ranges that the target lacks, and say that it is complete."""
