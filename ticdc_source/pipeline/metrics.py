@@ -1,4 +1,4 @@
-"""What a read counts, and the lines of `metricsPath`."""
+"""What a read counts, and the lines of `metricsPath`. Prometheus has what inspection/monitoring/progress.py tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contracts of a wire format: its facts, and its decoder.
+"""The contracts of a wire format: its facts, and its decoder. A new one is a folder here, and a row of `DECODERS`.
 
 Facts hold whatever the options say. A decoder has six verbs, of which `split`, `describe` and `decode` are stages of
 docs/design/0001. It keeps no state: what a read learns of its messages is in one object, `Learned`, which the reader

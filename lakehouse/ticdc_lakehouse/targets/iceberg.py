@@ -1,4 +1,7 @@
-"""A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog."""
+"""A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog.
+
+The settings of a catalog, such as a REST catalog's, are those of the session (syncs/spark_session.py).
+"""
 
 # ruff: noqa: D102 (what each method does says `Target`)
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics, computed when Prometheus asks, so lags rise with time."""
+"""Tells Prometheus the metrics of progress.py, computed when it asks, so lags rise with time."""
 
 from __future__ import annotations
 

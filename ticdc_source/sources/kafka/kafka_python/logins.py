@@ -1,5 +1,6 @@
-"""What kafka-python's consumers and connections are made with: settings, TLS, and the login.
+"""How kafka-python logs in, and what else its consumers and connections are made with.
 
+Which logins there are, and the settings of each, is in options/security.py, and where tokens come from in tokens.py.
 kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the first token is there before
 a client connects. kafka-python logs in again before the time that a broker gives a login is over (KIP-368,
 `connections.max.reauth.ms`).
