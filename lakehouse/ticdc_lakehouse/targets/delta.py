@@ -15,12 +15,10 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.merge_sessions import configured, frame_in, own_session
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Target, last_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.developer_api import check_permission, loads
-from ticdc_source.errors import OptionError
 
 __all__ = ["DeltaTarget"]
 
@@ -57,13 +55,6 @@ class DeltaTarget(Target):
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
     }
-
-    @staticmethod
-    def check_layout(layout: DataLayout, what: str) -> None:
-        transform = next(layout.transforms, None)
-        if transform is not None:
-            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
-            raise OptionError(msg)
 
     def renew(self) -> None:
         """Delta's sessions see what others write."""

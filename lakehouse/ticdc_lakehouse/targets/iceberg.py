@@ -16,7 +16,6 @@ from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, Varian
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.target import (
     APP_ID,
     BATCH_ID,
@@ -32,7 +31,6 @@ from ticdc_lakehouse.targets.target import (
 from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, quoted
 from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
-from ticdc_source.errors import OptionError
 
 __all__ = ["IcebergTarget"]
 
@@ -54,12 +52,6 @@ class IcebergTarget(Target):
         "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
         "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     }
-
-    @staticmethod
-    def check_layout(layout: DataLayout, what: str) -> None:
-        if layout.cluster_by:
-            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
-            raise OptionError(msg)
 
     @staticmethod
     def folder_catalog(catalog: str, folder: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import DataLayout, check_not_laid_out_by
+from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.merge_sessions import configured, origin
 from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_keys_of, is_path, parts_of, quoted
 from ticdc_source.developer_api import check_permission
@@ -421,15 +421,6 @@ class Target(ABC):
             self._is_own = True
             return LastBatch(last.facts)
         return self.recorded_batch(app_id)
-
-    @staticmethod
-    @abstractmethod
-    def check_layout(layout: DataLayout, what: str) -> None:
-        """Refuse a layout that the engine does not have.
-
-        Raises:
-            OptionError: the engine does not have it.
-        """
 
     @staticmethod
     def folder_catalog(_catalog: str, _folder: str) -> dict[str, str]:
