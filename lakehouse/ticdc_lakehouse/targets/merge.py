@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, TimestampType
 
 from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
@@ -23,6 +24,8 @@ from ticdc_lakehouse.targets.changelog import (
     Changelog,
     Images,
     comment_of,
+    committed_at,
+    computed_images,
     keys_as_text,
     newest_images,
     read_changelog,
@@ -32,11 +35,10 @@ from ticdc_lakehouse.targets.changelog import (
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.ddl_state import DDLPlaces, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
-from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target
+from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, loads
@@ -50,6 +52,33 @@ COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
 COMPLETE = "ticdc.complete"  # the TSO from which on it has every row
 _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """What `merge_into` did.
+
+    Attributes:
+        target: the name of the target.
+        created: whether it was created.
+        added: the columns that were added.
+        widened: the columns whose type was widened.
+        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
+        images: how many keys the changes have.
+        rows: how many rows of the target were changed; None if the engine does not tell.
+        repeated: whether the rows were left as they are, because the target has this micro-batch already.
+        content: what the commit of the target records of this micro-batch; None if no commit does.
+    """
+
+    target: str
+    created: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    images: int = 0
+    rows: int | None = None
+    repeated: bool = False
+    content: str | None = None
 
 
 @with_verbatim_sql
@@ -182,6 +211,76 @@ def _checked_deletes(deletes: str | None) -> str | None:
         msg = f"deletes={deletes!r}: it must be 'soft' or 'hard'"
         raise OptionError(msg)
     return deletes
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a merge will do to the columns of the target.
+
+    Attributes:
+        columns: the columns that the target will have, by lower-case name: its own name of each, and the type.
+        add: the columns to add; of a new table all.
+        widen: the columns to widen, with their new types.
+        prefix: what precedes the names of the target's own columns.
+        commit_time: whether the target has the time of a row's last commit.
+        drop: the columns to drop before they are added with another type; the target has no rows then.
+    """
+
+    columns: Mapping[str, tuple[str, DataType]]
+    add: tuple[NewColumn, ...]
+    widen: tuple[tuple[str, DataType], ...]
+    prefix: str
+    hard: bool
+    commit_time: bool = False
+    drop: tuple[str, ...] = ()
+
+    @property
+    def sequence(self) -> str:
+        """The column with the place of the last change of a row."""
+        return f"{self.prefix}sequence"
+
+    @property
+    def deleted(self) -> str:
+        """The column that says, with soft deletes, that a row is deleted."""
+        return f"{self.prefix}is_deleted"
+
+    @property
+    def committed_at(self) -> str | None:
+        """The column with the time of a row's last commit; None if there is none."""
+        return f"{self.prefix}committed_at" if self.commit_time else None
+
+    def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
+        """Return what the images do to the rows of the target."""
+        return Upsert(
+            images=images.frame,
+            keys=self._names(images.keys),
+            values=self._names(images.others),
+            sequence=self.sequence,
+            committed_at=self.committed_at,
+            deleted=None if self.hard else self.deleted,
+            removes=self.hard,
+            tombstones=tombstones,
+        )
+
+    def rows(self, images: Images) -> DataFrame:
+        """Return the images as the rows of a target that has none."""
+        own = {self.sequence: "seq"} | ({} if self.hard else {self.deleted: "gone"})
+        keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
+        values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
+        chosen = images.frame.where("NOT gone") if self.hard else images.frame
+        rows = chosen.select(*(F.col(old).alias(new) for new, old in {**keys, **values, **own}.items()))
+        if self.committed_at is None:
+            return rows
+        return rows.withColumn(self.committed_at, committed_at(F.col(quoted(self.sequence))))
+
+    def burial(self, images: Images) -> Upsert:
+        """Return what the images of deleted rows do to the table of tombstones."""
+        gone = images.frame.where("gone")
+        return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.sequence)
+
+    def _names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return columns as the target calls them."""
+        return tuple(self.columns[name.lower()][0] for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,7 +526,7 @@ class _Merge:
             f"drop {self.target.name}, and write the changes with append_log from a new snapshot on"
         )
 
-    def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> MergePlan:
+    def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> _Plan:
         existing, old_rows, prefix = self._columns, self._old_rows, self._prefix
         needed = (f"{prefix}sequence", *(() if self._deleted is None else (self._deleted,)))
         added = {f"{prefix}committed_at": TimestampType()} if self._has_commit_time else {}
@@ -473,7 +572,7 @@ class _Merge:
         if drop:  # before the rows go
             self.target.check_drop(drop)
         hard, commit_time = self._deletes == _HARD, self._has_commit_time
-        return MergePlan(columns, tuple(add), tuple(widen), prefix, hard, commit_time, tuple(drop))
+        return _Plan(columns, tuple(add), tuple(widen), prefix, hard, commit_time, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -518,7 +617,7 @@ class _Merge:
         old_rows = self._old_rows
         target.delete_rows(f"{old_rows.row_ts} <= {old_rows.state.truncated_ts or 0}", CommitFacts())
 
-    def _alter(self, plan: MergePlan) -> None:
+    def _alter(self, plan: _Plan) -> None:
         if plan.drop:
             self.target.drop_columns(plan.drop)
         if plan.add:
@@ -526,7 +625,7 @@ class _Merge:
         for name, type_ in plan.widen:
             self.target.widen_column(name, type_)
 
-    def _tombstones(self, images: Images, plan: MergePlan) -> tuple[Target, bool]:
+    def _tombstones(self, images: Images, plan: _Plan) -> tuple[Target, bool]:
         """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
         tombstones = self.target.deleted_keys()
         names = (*images.keys, plan.sequence)
