@@ -124,7 +124,7 @@ def test_a_merge_is_one_statement_that_spark_can_read(
 
     target.merge(upsert, FACTS)
     tombstones.merge(Upsert(images=images.frame, keys=images.keys, values=(), sequence="_sequence"), FACTS)
-    target.create([NewColumn("a `b", IntegerType(), "it's")], {"x": "\\'"}, "/data/it's")
+    target.create([NewColumn("a `b", IntegerType(), "it's")], {"x": "\\'"})
     target.create([NewColumn("id", IntegerType())], {})
     monkeypatch.undo()
 

@@ -97,7 +97,6 @@ def merge_into(
     on_destructive_ddl: Literal["apply", "fail", "warn", "ignore"] = "warn",
     on_doubtful_ddl: Literal["fail", "warn"] = "warn",
     properties: Mapping[str, str] | None = None,
-    location: str | None = None,
     column_prefix: str | None = None,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
@@ -142,7 +141,6 @@ def merge_into(
             keeps the values from before. DDL that gives a column a type to which the target cannot widen it is always
             an error.
         properties: table properties for a new target.
-        location: where a new target puts its files.
         column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
         partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
             `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
@@ -178,7 +176,6 @@ def merge_into(
             keys=None if keys is None else tuple(keys),
             deletes=_checked_deletes(deletes),
             properties=dict(properties or {}),
-            location=location,
             prefix=column_prefix,
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
@@ -297,7 +294,6 @@ class _Merge:
     keys: tuple[str, ...] | None
     deletes: str | None
     properties: dict[str, str]
-    location: str | None
     prefix: str | None
     layout: DataLayout
     ddl: tuple[DDLEvent, ...]
@@ -605,12 +601,10 @@ class _Merge:
     ) -> None:
         facts = {TABLE: self.changes.table, DELETES: self._deletes, PREFIX: self._prefix, **more}
         facts |= time_property(self.changes.time_as)
-        aside = "" if target is self.target else "__deleted"
-        location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
         layout = self.layout if target is self.target and KEYS in more else DataLayout()
         clause = layout.in_sql(target.name, [column.name for column in columns])
         settings = {**facts, **layout.as_properties(), **self.properties}
-        target.create(columns, settings, location, layout=clause, replaces=replaces)
+        target.create(columns, settings, layout=clause, replaces=replaces)
 
     def _forget_rows(self, target: Target) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""

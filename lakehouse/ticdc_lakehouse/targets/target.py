@@ -312,7 +312,6 @@ class Target(ABC):
         self,
         columns: Sequence[NewColumn],
         properties: Mapping[str, str],
-        location: str | None = None,
         *,
         layout: str = "",
         replaces: bool = False,
@@ -322,7 +321,6 @@ class Target(ABC):
         Args:
             columns: its columns.
             properties: its properties.
-            location: where it puts its files.
             layout: the clause of SQL with its layout.
             replaces: whether it takes the place of a table that is there, and has no columns yet.
         """
@@ -331,12 +329,10 @@ class Target(ABC):
         if len(parts) > 1 and not is_path(self.name):
             run_sql(self.spark, f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(parts[:-1])}")
         definitions = ", ".join(_definition(column) for column in columns)
-        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
         given = {**self.own_properties, **properties}
         settings = f" TBLPROPERTIES {_settings_in_sql(given)}" if given else ""
         verb = "CREATE OR REPLACE" if replaces else "CREATE"
-        using = f"USING {self.engine}{layout}{place}"
-        create = f"{verb} TABLE {self.name} ({definitions}) {using}{settings}"
+        create = f"{verb} TABLE {self.name} ({definitions}) USING {self.engine}{layout}{settings}"
         try:
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
