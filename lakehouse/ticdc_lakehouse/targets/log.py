@@ -36,7 +36,6 @@ from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
 from ticdc_source.errors import SchemaError
 
@@ -431,10 +430,8 @@ def _to_change(
         if type_ is None:
             add.append(column)
             continue
-        wide = common_type(type_, column.type)
-        if wide == type_:
-            continue
-        if wide is None or not log.can_widen(type_, wide):
+        wide = log.widened(type_, column.type)
+        if wide is None:
             msg = (
                 f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
                 f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
@@ -442,7 +439,8 @@ def _to_change(
                 "changes begin another one; or append to another log"
             )
             raise LogTypeError(msg)
-        widen.append((name, wide))
+        if wide != type_:
+            widen.append((name, wide))
     return add, widen
 
 

@@ -554,7 +554,7 @@ class _Merge:
                 add.append(NewColumn(name, new, comment))
                 columns[name.lower()] = (name, new)
             elif old[1] != type_ and name not in own:
-                wide = self._wide(old[1], type_)
+                wide = self.target.widened(old[1], type_)
                 if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
                     self.target.check_new(name, type_, self.properties)
                     drop.append(old[0])
@@ -579,11 +579,6 @@ class _Merge:
                 "these columns have another prefix"
             )
             raise TargetError(msg)
-
-    def _wide(self, old: DataType, new: DataType) -> DataType | None:
-        """Return the type to which the target can widen a column, so that it holds the values of both types."""
-        wide = common_type(old, new)
-        return wide if wide is not None and (wide == old or self.target.can_widen(old, wide)) else None
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
         """Return the error for a column that does not take the values of the changes."""

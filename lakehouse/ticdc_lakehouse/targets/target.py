@@ -28,6 +28,7 @@ from ticdc_lakehouse.spark_sql.verbatim import run_sql
 from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.merge_sessions import configured, origin
 from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_keys_of, is_path, parts_of, quoted
+from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import check_permission
 
 __all__ = [
@@ -438,6 +439,14 @@ class Target(ABC):
     @abstractmethod
     def can_widen(self, old: DataType, new: DataType) -> bool:
         """Return whether a column with rows can change its type so."""
+
+    def widened(self, old: DataType, new: DataType) -> DataType | None:
+        """Return the type that a column has to get so that it holds the values of both types, `old` if it does already.
+
+        None if there is no such type, or the engine cannot widen the column to it.
+        """
+        wide = common_type(old, new)
+        return wide if wide is not None and (wide == old or self.can_widen(old, wide)) else None
 
     @abstractmethod
     def compact(self) -> None:
