@@ -308,8 +308,8 @@ class MemoryTarget(DeltaTarget):
     def undone(self) -> list[CommitFacts]:
         return self.table.undone
 
-    def commits(self, *, undone: bool = False) -> list[Commit]:  # noqa: ARG002 (nothing is undone)
-        return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]
+    def history(self) -> list[tuple[Commit, bool]]:
+        return [(Commit(version, facts), True) for version, facts in enumerate(self.table.commits)][::-1]
 
     def refresh(self, spark: SparkSession) -> None:
         pass

@@ -460,12 +460,19 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def commits(self, *, undone: bool = False) -> list[Commit]:
-        """Return the commits that the engine still knows, newest first.
+    def history(self) -> list[tuple[Commit, bool]]:
+        """Return the commits that the engine still knows, newest first, and whether each is in effect.
 
-        Args:
-            undone: whether those count that somebody has undone, by a restore or a rollback.
+        The others somebody has undone, by a restore or a rollback.
         """
+
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits that are in effect, newest first, or also those that somebody has undone."""
+        return [commit for commit, is_in_effect in self.history() if undone or is_in_effect]
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
+        return last_of(self.history(), app_id)
 
     @abstractmethod
     def undone(self) -> list[CommitFacts]:
@@ -477,10 +484,6 @@ class Target(ABC):
     @abstractmethod
     def refresh(self, spark: SparkSession) -> None:
         """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
-
-    @abstractmethod
-    def recorded_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
 
     def version(self) -> str | None:
         """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
@@ -567,13 +570,15 @@ def _view(frame: DataFrame) -> Iterator[str]:
         frame.sparkSession.catalog.dropTempView(name)
 
 
-def last_of(commits: Iterable[tuple[CommitFacts, bool]]) -> LastBatch | None:
-    """Return the last micro-batch among the commits of a writer, newest first, each with whether it is in effect."""
+def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | None:
+    """Return the last micro-batch of a writer in a history (`Target.history`)."""
     undone: int | None = None
-    for facts, is_in_effect in commits:
+    for commit, is_in_effect in history:
+        number = commit.facts.batch_id
+        if commit.facts.app_id != app_id or number is None:
+            continue
         if is_in_effect:
-            return LastBatch(facts, undone)
-        number = facts.batch_id or 0
+            return LastBatch(commit.facts, undone)
         undone = number if undone is None else min(undone, number)
     return None if undone is None else LastBatch(None, undone)
 
