@@ -195,7 +195,6 @@ class MemoryTarget(DeltaTarget):
         self,
         columns: Sequence[NewColumn],
         properties: Mapping[str, str],
-        location: str | None = None,
         *,
         layout: str = "",
         replaces: bool = False,
@@ -203,8 +202,7 @@ class MemoryTarget(DeltaTarget):
         assert replaces == self.exists()
         self.lake.written("create", self.name)
         self.lake.layouts[self.name] = layout
-        settings = {**properties, **({} if location is None else {"location": location})}
-        self.lake.tables[self.name] = Table(StructType(), settings)
+        self.lake.tables[self.name] = Table(StructType(), dict(properties))
         self._change([*columns], [])
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
@@ -310,8 +308,8 @@ class MemoryTarget(DeltaTarget):
     def undone(self) -> list[CommitFacts]:
         return self.table.undone
 
-    def commits(self, *, undone: bool = False) -> list[Commit]:  # noqa: ARG002 (nothing is undone)
-        return [Commit(version, facts) for version, facts in enumerate(self.table.commits)][::-1]
+    def history(self) -> list[tuple[Commit, bool]]:
+        return [(Commit(version, facts), True) for version, facts in enumerate(self.table.commits)][::-1]
 
     def refresh(self, spark: SparkSession) -> None:
         pass

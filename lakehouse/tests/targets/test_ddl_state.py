@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from ticdc_lakehouse.errors import UnexplainedChangeError
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.widening import delta_can_widen
+from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.errors import SchemaError, warn
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
@@ -38,9 +38,9 @@ class Target:
         """Return the type."""
         return type_
 
-    def can_widen(self, old: spark.DataType, new: spark.DataType) -> bool:
-        """Return what Delta can."""
-        return delta_can_widen(old, new)
+    def widened(self, old: spark.DataType, new: spark.DataType) -> spark.DataType | None:
+        """Return the type to which Delta widens."""
+        return common_type(old, new)
 
 
 def after(

@@ -36,7 +36,8 @@ def test_each_version_of_a_row_is_there_once(lake: Lake) -> None:
     for _ in range(2):  # Spark repeats the micro-batch
         append(lake, 0, FIRST)
     assert len(lake.tables[LOG].rows) == 3  # without the pre-image
-    append(lake, 1, [*FIRST, ("delete", 14, 2, "b")], ddl=[ddl("TRUNCATE TABLE t", 30)])
+    append(lake, 1, [*FIRST, ("delete", 14, 2, "b")], ddl=[ddl("TRUNCATE TABLE t", 30)], resolved_ts=30)
+    assert lake.tables[LOG].commits[-1].resolved_ts == 30
     report = append(lake, 2, [("insert", 35, 1, "again", 7)], "id int, v string, n int")
 
     view = scd2_view(lake.spark, LOG, "history_of_t", keys=["id"])
@@ -117,15 +118,6 @@ def test_a_precision_that_nothing_states_widens_no_log(lake: Lake) -> None:
     assert (fits.widened, fits.undecided, too_long.widened) == ((), (), ("price",))
     prices = [Decimal("1.50"), Decimal("2.50"), Decimal("100000000.00")]
     assert [row["price"] for row in lake.tables[LOG].rows] == prices
-
-
-def test_preimages_are_kept_if_they_are_wanted(lake: Lake) -> None:
-    """With `preimages` the log has the rows before updates too, each with its commit time."""
-    append(lake, 0, FIRST, preimages=True, resolved_ts=12)
-
-    changes = [row["_change"] for row in lake.tables[LOG].rows]
-    assert changes == ["insert", "insert", "update_preimage", "update_postimage"]
-    assert [one.resolved_ts for one in lake.tables[LOG].commits] == [12]
 
 
 def test_what_a_log_cannot_take_is_refused(lake: Lake) -> None:

@@ -11,10 +11,10 @@ from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets import opening
 from ticdc_lakehouse.targets import target as target_module
 from ticdc_lakehouse.targets.changelog import newest_images, read_changelog
-from ticdc_lakehouse.targets.delta import DeltaTarget, _facts_in, _last_in
+from ticdc_lakehouse.targets.delta import DeltaTarget, _facts_in, commits_in
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.opening import existing_target, open_target
-from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Upsert
+from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Upsert, last_of
 from ticdc_lakehouse.targets.target_names import check_name, deleted_keys_of
 
 ENGINES = [DeltaTarget, IcebergTarget]
@@ -55,7 +55,7 @@ def test_what_a_restore_undoes_is_not_held(
         for at, ((what, number), told) in enumerate(zip(commits, facts, strict=True))
     ]  # fmt: skip
 
-    last = _last_in(history, "it's me")
+    last = last_of(commits_in(history), "it's me")
     assert (last and last.number, last and last.undone) == (number, undone)
 
 
@@ -124,7 +124,7 @@ def test_a_merge_is_one_statement_that_spark_can_read(
 
     target.merge(upsert, FACTS)
     tombstones.merge(Upsert(images=images.frame, keys=images.keys, values=(), sequence="_sequence"), FACTS)
-    target.create([NewColumn("a `b", IntegerType(), "it's")], {"x": "\\'"}, "/data/it's")
+    target.create([NewColumn("a `b", IntegerType(), "it's")], {"x": "\\'"})
     target.create([NewColumn("id", IntegerType())], {})
     monkeypatch.undo()
 

@@ -52,7 +52,6 @@ class Destination:
         log: the name of the log, if the table has no key.
         settings: how they are written.
         properties: table properties for a new target.
-        location: where a new target puts its files.
         is_older: whether the target has no change of after the TSO, so that it is the table at the TSO in the end.
         replaces: whether such a target takes TiDB's types and keys if its own are other ones, and loses its rows if
             TiDB has no such table any more.
@@ -62,7 +61,6 @@ class Destination:
     log: str
     settings: WriteSettings = field(default_factory=WriteSettings)
     properties: Mapping[str, str] = field(default_factory=dict)
-    location: str | None = None
     is_older: bool = False
     replaces: bool = False
 
@@ -490,7 +488,6 @@ class _TableLoad:
             ddl=ddl,
             on_destructive_ddl="apply",
             properties={**place.properties, LOAD: str(self._load.at)},
-            location=place.location,
             **place.settings.for_merge(),
         )
 

@@ -33,7 +33,7 @@ __all__ = [
     "as_decided",
     "comment_of",
     "committed_at",
-    "computed_with",
+    "computed_images",
     "given_to_target",
     "keys_as_text",
     "lost_values",
@@ -44,6 +44,7 @@ __all__ = [
     "with_time_as",
 ]
 
+_ROWS_OF_A_TASK = 1000
 _SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
 _SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE)
 _CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
@@ -171,7 +172,49 @@ def newest_images(changes: Changelog, keys: Sequence[str]) -> Images:
     return Images(frame, tuple(field.name for field in key_fields), tuple(field.name for field in others))
 
 
-def computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
+def computed_images(
+    images: Images, changes: Changelog, existing: Mapping[str, DataType], what: str
+) -> tuple[Images, int, int, str, dict[str, DataType | None]]:
+    """Compute the images and, in the same pass, what is to be known of them.
+
+    The target decides the type of a column (`given_to_target`) whose values, if there are any, are values of its own
+    type. It does not get an undecided column without a value: values that come later would not fit a default type.
+
+    Returns:
+        The images; how many there are, and how many of them say that the row is gone; which they are: other images have
+        another text; and by the name of such a column the type that the target has, None if it lacks the column.
+
+    Raises:
+        SchemaError: there are rows without a `_sequence`.
+    """
+    types = {name.lower(): type_ for name, type_ in existing.items()}
+    given = given_to_target(changes.columns, types)
+    undecided = {name: number for number, name in enumerate(images.others) if name in given}
+    lost = {
+        f"lost{number}": lost_values(f"c{number}", given[name], types.get(name.lower()))
+        for name, number in undecided.items()
+    }
+    counts = {
+        "all": F.count(F.lit(1)),
+        "gone": F.count_if("gone"),
+        "unordered": F.count_if(F.col("seq").isNull()),
+        "places": F.bit_xor(F.xxhash64("seq")),
+    }
+    frame, row = _computed_with(images.frame, {**counts, **lost})
+    if row["unordered"]:
+        msg = (
+            f"Cannot merge {what}: {row['unordered']} keys have only rows without a _sequence, by which changes are "
+            "ordered. Keep the column as the source gives it"
+        )
+        raise SchemaError(msg)
+    decided = {name: types.get(name.lower()) for name, number in undecided.items() if not row[f"lost{number}"]}
+    tasks = max(1, -(-row["all"] // _ROWS_OF_A_TASK))  # however many they were computed in
+    few = replace(images, frame=frame.coalesce(tasks))
+    content = f"{row['all']}:{(row['places'] or 0) % 2**64:016x}"
+    return few, row["all"], row["gone"], content, decided
+
+
+def _computed_with(frame: DataFrame, aggregates: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
     """Compute a frame once, although several statements read it, and aggregates of it in the same pass.
 
     In Spark Connect, which does not show the plan, the aggregates take a pass of their own.

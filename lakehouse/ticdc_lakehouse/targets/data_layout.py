@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict
 
@@ -21,8 +21,8 @@ _TRANSFORM = re.compile(
 
 
 class _Engine(Protocol):
-    @staticmethod
-    def check_layout(layout: DataLayout, what: str) -> None: ...
+    @property
+    def engine(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,6 @@ class DataLayout:
         """Return whether there is a layout at all."""
         return bool(self.partition_by or self.cluster_by)
 
-    @property
-    def transforms(self) -> Iterator[str]:
-        """What it partitions by that is no column."""
-        return (one for one in self.partition_by if _TRANSFORM.fullmatch(one))
-
     def check(self, engine: _Engine, what: str) -> None:
         """Refuse what an engine cannot do.
 
@@ -56,7 +51,13 @@ class DataLayout:
         if self.partition_by and self.cluster_by:
             msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
             raise OptionError(msg)
-        engine.check_layout(self, what)
+        if self.cluster_by and engine.engine == "iceberg":
+            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
+            raise OptionError(msg)
+        transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
+        if transform is not None and engine.engine == "delta":
+            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
+            raise OptionError(msg)
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
         """Refuse another layout than the one for which a target was created. Without a layout, any will do.

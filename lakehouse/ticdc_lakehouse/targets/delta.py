@@ -15,12 +15,10 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.merge_sessions import configured, frame_in, own_session
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Target, last_of
 from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.developer_api import check_permission, loads
-from ticdc_source.errors import OptionError
 
 __all__ = ["DeltaTarget"]
 
@@ -57,13 +55,6 @@ class DeltaTarget(Target):
         "delta.columnMapping.mode": "name",
         "delta.feature.timestampNtz": "supported",
     }
-
-    @staticmethod
-    def check_layout(layout: DataLayout, what: str) -> None:
-        transform = next(layout.transforms, None)
-        if transform is not None:
-            msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
-            raise OptionError(msg)
 
     def renew(self) -> None:
         """Delta's sessions see what others write."""
@@ -150,22 +141,27 @@ class DeltaTarget(Target):
         check_permission()
         run_sql(self.spark, f"VACUUM {self.name}").collect()
 
-    def commits(self, *, undone: bool = False) -> list[Commit]:
-        """Return the commits, newest first; those that a RESTORE has undone only if they count."""
-        history = run_sql(self.spark, f"DESCRIBE HISTORY {self.name}").select(*_OF_HISTORY).collect()
-        rows = history if undone else _in_effect(history)
-        return [Commit(row["version"], _facts_in(row["userMetadata"])) for row in rows]
+    def history(self) -> list[tuple[Commit, bool]]:
+        return self._described(f"DESCRIBE HISTORY {self.name}")
 
     def recorded_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer. The newest commits nearly always have it."""
-        for limit in (_NEWEST_COMMITS, None):
-            text = f"DESCRIBE HISTORY {self.name}{'' if limit is None else f' LIMIT {limit}'}"
-            history = run_sql(self.spark, text).select(*_OF_HISTORY).collect()
-            last = _last_in(history, app_id)
-            is_whole = limit is None or len(history) < limit
-            if is_whole or (last is not None and last.facts is not None):
-                return last
-        return None
+        newest = self._described(f"DESCRIBE HISTORY {self.name} LIMIT {_NEWEST_COMMITS}")
+        last = last_of(newest, app_id)
+        is_found = last is not None and last.facts is not None
+        return last if is_found or len(newest) < _NEWEST_COMMITS else super().recorded_batch(app_id)
+
+    def _described(self, statement: str) -> list[tuple[Commit, bool]]:
+        return commits_in(run_sql(self.spark, statement).select(*_OF_HISTORY).collect())
+
+
+def commits_in(history: Sequence[Row]) -> list[tuple[Commit, bool]]:
+    """Return the commits in a history of Delta, newest first, and whether each is in effect.
+
+    RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
+    """
+    in_effect = {row["version"] for row in _in_effect(history)}
+    return [(Commit(row["version"], _facts_in(row["userMetadata"])), row["version"] in in_effect) for row in history]
 
 
 def _in_effect(history: Sequence[Row]) -> Iterator[Row]:
@@ -181,16 +177,6 @@ def _in_effect(history: Sequence[Row]) -> Iterator[Row]:
             if version is None:  # to a time, so nobody knows which commits that has undone
                 return
             restored_to = int(version)
-
-
-def _last_in(history: Sequence[Row], app_id: str) -> LastBatch | None:
-    """Return the last micro-batch of a writer in a history of Delta, the newest commit first.
-
-    RESTORE keeps the commits that it undoes in the history: those between itself and the version that it restores.
-    """
-    in_effect = {row["version"] for row in _in_effect(history)}
-    told = ((_facts_in(row["userMetadata"]), row["version"] in in_effect) for row in history)
-    return last_of((facts, counts) for facts, counts in told if facts.app_id == app_id and facts.batch_id is not None)
 
 
 def _facts_in(metadata: str | None) -> CommitFacts:

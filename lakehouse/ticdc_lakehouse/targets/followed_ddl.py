@@ -329,10 +329,8 @@ class DDLReader:
             is_text = isinstance(there, StringType) and not self.is_log
             if old.name != new.name or (is_text and (old.length or 0) != (new.length or 0)):
                 return False
-        wide = common_type(there, natural)
-        if wide is not None:
-            is_new = column not in (self.columns or {})
-            return is_new or wide == there or self.target.can_widen(there, wide)
+        if common_type(there, natural) is not None:
+            return column not in (self.columns or {}) or self.target.widened(there, natural) is not None
         before = None if old is None else self._natural(old)
         # The target has it in a type that is not its own, by an option of the reader.
         return before is not None and before != there and common_type(before, natural) is not None

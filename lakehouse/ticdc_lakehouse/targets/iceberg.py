@@ -19,23 +19,18 @@ from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, Varian
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.target import (
-    APP_ID,
     BATCH_ID,
     Commit,
     CommitFacts,
-    LastBatch,
     Merged,
     Target,
     is_missing,
-    last_of,
     text_in_sql,
 )
 from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, quoted
 from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
-from ticdc_source.errors import OptionError
 
 __all__ = ["IcebergTarget"]
 
@@ -57,12 +52,6 @@ class IcebergTarget(Target):
         "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
         "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     }
-
-    @staticmethod
-    def check_layout(layout: DataLayout, what: str) -> None:
-        if layout.cluster_by:
-            msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
-            raise OptionError(msg)
 
     @staticmethod
     def folder_catalog(catalog: str, folder: str) -> dict[str, str]:
@@ -118,8 +107,10 @@ class IcebergTarget(Target):
     def forget_versions(self, keep: datetime.timedelta) -> None:
         """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
         before = datetime.datetime.now(datetime.timezone.utc) - keep
-        rows = self._newest_first("in_effect").selectExpr(
-            "unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch"
+        rows = (
+            self._newest_first()
+            .where("in_effect")
+            .selectExpr("unix_millis(committed_at) AS ms", f"summary['{BATCH_ID}'] IS NOT NULL AS has_batch")
         )
         commits = sorted(((row["ms"], row["has_batch"]) for row in rows.collect()), reverse=True)
         newest_then = next((ms for ms, _ in commits if ms <= before.timestamp() * 1000), None)
@@ -138,34 +129,21 @@ class IcebergTarget(Target):
         check_permission()
         run_sql(self.spark, f"CALL {catalog}.system.{procedure}({given})").collect()
 
-    def commits(self, *, undone: bool = False) -> list[Commit]:
-        """Return the commits, newest first; those that were rolled back only if they count."""
-        snapshots = self._newest_first("true" if undone else "in_effect").select("snapshot_id", "summary")
-        return [Commit(row["snapshot_id"], CommitFacts.of(row["summary"])) for row in snapshots.collect()]
-
-    def recorded_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer. Commits that were rolled back do not count."""
-        its = f"summary['{BATCH_ID}'] IS NOT NULL"
-        rows = (
-            self._newest_first(its)
-            .where(F.col("summary").getItem(APP_ID) == app_id)
-            .select("summary", "in_effect")
-            .collect()
-        )
-        return last_of((CommitFacts.of(row["summary"]), bool(row["in_effect"])) for row in rows)
+    def history(self) -> list[tuple[Commit, bool]]:
+        rows = self._newest_first().select("snapshot_id", "summary", "in_effect").collect()
+        return [(Commit(row["snapshot_id"], CommitFacts.of(row["summary"])), bool(row["in_effect"])) for row in rows]
 
     def undone(self) -> list[CommitFacts]:
         """Return what the commits recorded that a rollback has undone, unless there is a commit since."""
         if self._is_own:
             return []
-        newest_first = self._newest_first().select("summary", "in_effect").collect()
-        return [CommitFacts.of(row["summary"]) for row in takewhile(lambda row: not row["in_effect"], newest_first)]
+        return [commit.facts for commit, _ in takewhile(lambda one: not one[1], self.history())]
 
-    def _newest_first(self, where: str = "true") -> DataFrame:
+    def _newest_first(self) -> DataFrame:
         """Return snapshots, and which of them are `in_effect`: of the others, which were rolled back, that is NULL."""
         ancestors = self.spark.table(f"{self.name}.history").where("is_current_ancestor").select("snapshot_id")
         ancestors = ancestors.distinct().withColumn("in_effect", F.lit(True))  # noqa: FBT003 (a value of Spark)
-        snapshots = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left").where(where)
+        snapshots = self.spark.table(f"{self.name}.snapshots").join(ancestors, "snapshot_id", "left")
         return snapshots.orderBy("committed_at", ascending=False)
 
     def merged(self, _answer: Sequence[Row], facts: CommitFacts) -> Merged:

@@ -36,7 +36,6 @@ from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
 from ticdc_source.errors import SchemaError
 
@@ -97,9 +96,7 @@ def append_log(
     after_batch: int | None = None,
     resolved_ts: int | None = None,
     ddl: Sequence[DDLEvent] = (),
-    preimages: bool = False,
     properties: Mapping[str, str] | None = None,
-    location: str | None = None,
     column_prefix: str | None = None,
     time_as: Literal["micros", "text"] | None = None,
     partition_by: Sequence[str] = (),
@@ -107,10 +104,10 @@ def append_log(
 ) -> LogReport:
     """Append the changes of one table to a log in Delta or Iceberg: the history of a table, also of one without a key.
 
-    The log has the columns of the table, and `_change` (`insert`, `update_postimage`, `delete`, with `preimages` also
-    `update_preimage`), `_committed_at` and `_sequence`, whose `commit_ts` is the commit-ts. (They are not called
-    `_change_type`, `_commit_version` and `_commit_timestamp`, as in the changes: Delta reserves these names if its
-    change data feed is on.) A row with the change `truncate` stands for TRUNCATE TABLE and DROP TABLE.
+    The log has the columns of the table, and `_change` (`insert`, `update_postimage`, `delete`), `_committed_at` and
+    `_sequence`, whose `commit_ts` is the commit-ts. (They are not called `_change_type`, `_commit_version` and
+    `_commit_timestamp`, as in the changes: Delta reserves these names if its change data feed is on.) A row with the
+    change `truncate` stands for TRUNCATE TABLE and DROP TABLE.
 
     TiCDC sends changes again when it restarts; they are in the log as often as they came. `scd2_view` shows each once.
 
@@ -124,9 +121,7 @@ def append_log(
         after_batch: a micro-batch of this writer that the log has had, as in `merge_into`.
         resolved_ts: the changes are complete up to this commit-ts, itself included. The commit records it.
         ddl: the DDL events of the table in these changes.
-        preimages: whether rows before an update are kept too.
         properties: table properties for a new log.
-        location: where a new log puts its files.
         column_prefix: what precedes `change`, `committed_at` and `sequence`; `_` by default.
         time_as: how a new log stores TIME, as in `merge_into`.
         partition_by: the columns by which a new log is partitioned, as in `merge_into`.
@@ -148,7 +143,7 @@ def append_log(
     with target_of(read_changelog(changes), target, format) as (changelog, log):
         return _append(
             with_time_as(changelog, log, time_as), log, facts, ddl,
-            preimages=preimages, properties=properties or {}, location=location, column_prefix=column_prefix,
+            properties=properties or {}, column_prefix=column_prefix,
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)), after_batch=after_batch,
         )  # fmt: skip
 
@@ -159,9 +154,7 @@ def _append(
     facts: CommitFacts,
     ddl: Sequence[DDLEvent],
     *,
-    preimages: bool,
     properties: Mapping[str, str],
-    location: str | None,
     column_prefix: str | None,
     layout: DataLayout,
     after_batch: int | None,
@@ -203,8 +196,8 @@ def _append(
         keys = _keys_now(changelog, {})
         clause = layout.in_sql(log.name, [column.name for column in add])
         settings = {**own, **keys, **remembers, **layout.as_properties(), **properties}
-        log.create(add, settings, location, layout=clause)
-    rows = _rows(changelog, wanted, ddl, preimages=preimages)
+        log.create(add, settings, layout=clause)
+    rows = _rows(changelog, wanted, ddl)
     appended = _append_new(rows, log, facts, last, prefix, exists=exists)
     return LogReport(
         target=log.name,
@@ -437,10 +430,8 @@ def _to_change(
         if type_ is None:
             add.append(column)
             continue
-        wide = common_type(type_, column.type)
-        if wide == type_:
-            continue
-        if wide is None or not log.can_widen(type_, wide):
+        wide = log.widened(type_, column.type)
+        if wide is None:
             msg = (
                 f"Cannot append {table or 'the changes'} to {log.name}: column {name} is {type_.simpleString()} there "
                 f"and {column.type.simpleString()} in the changes. Read it as the log has it: "
@@ -448,25 +439,19 @@ def _to_change(
                 "changes begin another one; or append to another log"
             )
             raise LogTypeError(msg)
-        widen.append((name, wide))
+        if wide != type_:
+            widen.append((name, wide))
     return add, widen
 
 
-def _rows(
-    changelog: Changelog,
-    wanted: Sequence[NewColumn],
-    ddl: Sequence[DDLEvent],
-    *,
-    preimages: bool,
-) -> DataFrame:
+def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEvent]) -> DataFrame:
     """Return the rows to append: changes, and one for each event that emptied the table."""
     change_type = changelog.column(f"{changelog.prefix}change_type")
     sequence = changelog.column(f"{changelog.prefix}sequence")
-    images = (*IMAGES, "update_preimage") if preimages else IMAGES
     names = [column.name for column in wanted]
     values = [change_type, committed_at(sequence), sequence]
     values += [stored_column(changelog, field) for field in changelog.columns]
-    chosen = changelog.frame.where(change_type.isin(*images))
+    chosen = changelog.frame.where(change_type.isin(*IMAGES))
     rows = chosen.select(*(value.alias(name) for value, name in zip(values, names, strict=True)))
     # At a commit-ts every row of it is older; at a time that stands for one, the place says it.
     emptied = sorted(

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, TimestampType
 
 from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
@@ -22,6 +24,8 @@ from ticdc_lakehouse.targets.changelog import (
     Changelog,
     Images,
     comment_of,
+    committed_at,
+    computed_images,
     keys_as_text,
     newest_images,
     read_changelog,
@@ -31,11 +35,10 @@ from ticdc_lakehouse.targets.changelog import (
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_lakehouse.targets.ddl_state import DDLPlaces, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.merge_plan import MergePlan, MergeReport, computed_images
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
-from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target
+from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, loads
@@ -49,6 +52,33 @@ COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
 COMPLETE = "ticdc.complete"  # the TSO from which on it has every row
 _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """What `merge_into` did.
+
+    Attributes:
+        target: the name of the target.
+        created: whether it was created.
+        added: the columns that were added.
+        widened: the columns whose type was widened.
+        undecided: the columns that the target does not get yet: they have had only NULLs, which do not tell their type.
+        images: how many keys the changes have.
+        rows: how many rows of the target were changed; None if the engine does not tell.
+        repeated: whether the rows were left as they are, because the target has this micro-batch already.
+        content: what the commit of the target records of this micro-batch; None if no commit does.
+    """
+
+    target: str
+    created: bool = False
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    images: int = 0
+    rows: int | None = None
+    repeated: bool = False
+    content: str | None = None
 
 
 @with_verbatim_sql
@@ -67,7 +97,6 @@ def merge_into(
     on_destructive_ddl: Literal["apply", "fail", "warn", "ignore"] = "warn",
     on_doubtful_ddl: Literal["fail", "warn"] = "warn",
     properties: Mapping[str, str] | None = None,
-    location: str | None = None,
     column_prefix: str | None = None,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
@@ -112,7 +141,6 @@ def merge_into(
             keeps the values from before. DDL that gives a column a type to which the target cannot widen it is always
             an error.
         properties: table properties for a new target.
-        location: where a new target puts its files.
         column_prefix: what precedes `sequence`, `is_deleted` and `committed_at`; `_` by default.
         partition_by: the columns by which a new target is partitioned; in Iceberg also `days(created_at)`,
             `bucket(16, id)` and other transforms. The layout of a target cannot be changed later.
@@ -148,7 +176,6 @@ def merge_into(
             keys=None if keys is None else tuple(keys),
             deletes=_checked_deletes(deletes),
             properties=dict(properties or {}),
-            location=location,
             prefix=column_prefix,
             layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
@@ -183,9 +210,82 @@ def _checked_deletes(deletes: str | None) -> str | None:
     return deletes
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a merge will do to the columns of the target.
+
+    Attributes:
+        columns: the columns that the target will have, by lower-case name: its own name of each, and the type.
+        add: the columns to add; of a new table all.
+        widen: the columns to widen, with their new types.
+        prefix: what precedes the names of the target's own columns.
+        commit_time: whether the target has the time of a row's last commit.
+        drop: the columns to drop before they are added with another type; the target has no rows then.
+    """
+
+    columns: Mapping[str, tuple[str, DataType]]
+    add: tuple[NewColumn, ...]
+    widen: tuple[tuple[str, DataType], ...]
+    prefix: str
+    hard: bool
+    commit_time: bool = False
+    drop: tuple[str, ...] = ()
+
+    @property
+    def sequence(self) -> str:
+        """The column with the place of the last change of a row."""
+        return f"{self.prefix}sequence"
+
+    @property
+    def deleted(self) -> str:
+        """The column that says, with soft deletes, that a row is deleted."""
+        return f"{self.prefix}is_deleted"
+
+    @property
+    def committed_at(self) -> str | None:
+        """The column with the time of a row's last commit; None if there is none."""
+        return f"{self.prefix}committed_at" if self.commit_time else None
+
+    def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
+        """Return what the images do to the rows of the target."""
+        return Upsert(
+            images=images.frame,
+            keys=self._names(images.keys),
+            values=self._names(images.others),
+            sequence=self.sequence,
+            committed_at=self.committed_at,
+            deleted=None if self.hard else self.deleted,
+            removes=self.hard,
+            tombstones=tombstones,
+        )
+
+    def rows(self, images: Images) -> DataFrame:
+        """Return the images as the rows of a target that has none."""
+        own = {self.sequence: "seq"} | ({} if self.hard else {self.deleted: "gone"})
+        keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
+        values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
+        chosen = images.frame.where("NOT gone") if self.hard else images.frame
+        rows = chosen.select(*(F.col(old).alias(new) for new, old in {**keys, **values, **own}.items()))
+        if self.committed_at is None:
+            return rows
+        return rows.withColumn(self.committed_at, committed_at(F.col(quoted(self.sequence))))
+
+    def burial(self, images: Images) -> Upsert:
+        """Return what the images of deleted rows do to the table of tombstones."""
+        gone = images.frame.where("gone")
+        return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.sequence)
+
+    def _names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return columns as the target calls them."""
+        return tuple(self.columns[name.lower()][0] for name in names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Merge:
-    """One call of `merge_into`."""
+    """One call of `merge_into`.
+
+    Its cached properties are what the target was before: `run` reads them before anything is written.
+    """
 
     changes: Changelog
     target: Target
@@ -194,7 +294,6 @@ class _Merge:
     keys: tuple[str, ...] | None
     deletes: str | None
     properties: dict[str, str]
-    location: str | None
     prefix: str | None
     layout: DataLayout
     ddl: tuple[DDLEvent, ...]
@@ -207,92 +306,132 @@ class _Merge:
     def _what(self) -> str:
         return f"{self.changes.table or 'the table'} into {self.target.name}"
 
-    def run(self) -> MergeReport:
-        exists = self.target.exists()
-        remembered = self.target.properties() if exists else {}
-        places = DDLPlaces.of_properties(remembered).after(self.ddl)
-        return replace(self, ddl=tuple(map(places.numbered, self.ddl))).after(remembered, places, exists=exists)
+    @cached_property
+    def _exists(self) -> bool:
+        return self.target.exists()
 
-    def after(self, remembered: Mapping[str, str], places: DDLPlaces, *, exists: bool) -> MergeReport:
-        self.layout.check(self.target, self.target.name)
-        if exists and not self._only_had_ddl(remembered):
-            self.layout.check_target(self.target.name, remembered)
-        last = last_batch(self.target, self.facts, self.after_batch) if exists else None
-        prefix, deletes = self._prefix(remembered), self._deletes(remembered)
-        old_rows = OldRows.after(
+    @cached_property
+    def _remembered(self) -> Mapping[str, str]:
+        return self.target.properties() if self._exists else {}
+
+    @cached_property
+    def _columns(self) -> Mapping[str, DataType]:
+        return self.target.columns() if self._exists else {}
+
+    @cached_property
+    def _places(self) -> DDLPlaces:
+        return DDLPlaces.of_properties(self._remembered).after(self.ddl)
+
+    @cached_property
+    def _only_had_ddl(self) -> bool:
+        """Whether the target exists, has been created for DDL alone, and has no row and no column yet."""
+        if DELETES not in self._remembered or KEYS in self._remembered:
+            return False
+        return {*self._columns} <= {f"{self._prefix}sequence", f"{self._prefix}is_deleted"}
+
+    @cached_property
+    def _events(self) -> tuple[DDLEvent, ...]:
+        return tuple(map(self._places.numbered, self.ddl))
+
+    @cached_property
+    def _prefix(self) -> str:
+        before = self._remembered.get(PREFIX)
+        if before is not None and self.prefix not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
+                f"column_prefix={self.prefix!r} was given. Leave column_prefix out, or give another target"
+            )
+            raise TargetError(msg)
+        return next((one for one in (before, self.prefix) if one is not None), "_")
+
+    @cached_property
+    def _deletes(self) -> str:
+        before = self._remembered.get(DELETES)
+        if before is not None and self.deletes not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={self.deletes!r} was "
+                "given. Leave deletes out, or give another target"
+            )
+            raise TargetError(msg)
+        return before or self.deletes or _SOFT
+
+    @cached_property
+    def _deleted(self) -> str | None:
+        """The column that says that a row is deleted; None if deleted rows are removed."""
+        return f"{self._prefix}is_deleted" if self._deletes == _SOFT else None
+
+    @cached_property
+    def _has_commit_time(self) -> bool:
+        return self.commit_time or COMMIT_TIME in self._remembered
+
+    @cached_property
+    def _old_rows(self) -> OldRows:
+        return OldRows.after(
             self.target,
-            remembered if exists else None,
-            self.ddl,
+            self._remembered if self._exists else None,
+            self._events,
             self.on_destructive_ddl,
-            sequence=f"{prefix}sequence",
-            deleted=f"{prefix}is_deleted" if deletes == _SOFT else None,
+            sequence=f"{self._prefix}sequence",
+            deleted=self._deleted,
             time_zone=self.time_zone,
             doubts=self.doubts,
-            places=places,
+            places=self._places,
             changes=self.changes,
         )
+
+    def run(self) -> MergeReport:
+        exists, remembered = self._exists, self._remembered
+        self.layout.check(self.target, self.target.name)
+        if exists and not self._only_had_ddl:
+            self.layout.check_target(self.target.name, remembered)
+        last = last_batch(self.target, self.facts, self.after_batch) if exists else None
+        old_rows = self._old_rows
         check_table(self.target, old_rows.state.table, self.changes.table)
         if exists:
-            old_rows.check_rows(self.target.columns())
+            old_rows.check_rows(self._columns)
         if not self.changes.columns:
-            return self._only_ddl(old_rows, remembered, deletes, exists=exists, last=last)
+            return self._only_ddl(last)
         if old_rows.state.key_dropped_ts and not (self.keys or self.changes.keys):
             raise SchemaError(self._without_key(old_rows.state.key_dropped_ts))
-        keys = self._keys(remembered, old_rows)
-        changes = old_rows.in_changes(self.changes, self.target.columns() if exists else {}, keys)
-        commit_time = self.commit_time or COMMIT_TIME in remembered
-        return replace(self, changes=changes, commit_time=commit_time).merge(
-            self.changes, old_rows, remembered, keys, deletes, exists=exists, last=last
-        )
+        keys = self._keys()
+        return self._merge(keys, old_rows.in_changes(self.changes, self._columns, keys), last)
 
-    def merge(
-        self,
-        given: Changelog,
-        old_rows: OldRows,
-        remembered: Mapping[str, str],
-        keys: tuple[str, ...],
-        deletes: str,
-        *,
-        exists: bool,
-        last: CommitFacts | None,
-    ) -> MergeReport:
-        existing = self.target.columns() if exists else {}
-        newest = newest_images(self.changes, keys)
-        images, count, gone, content, decided = computed_images(newest, self.changes, existing, self._what)
+    def _merge(self, keys: tuple[str, ...], changes: Changelog, last: CommitFacts | None) -> MergeReport:
+        """Merge the changes as they are after the DDL; the last commit of the writer recorded `last`."""
+        old_rows, exists, remembered, existing = self._old_rows, self._exists, self._remembered, self._columns
+        newest = newest_images(changes, keys)
+        images, count, gone, content, decided = computed_images(newest, changes, existing, self._what)
         facts = replace(self.facts, content=content)
         repeated = is_same(last, facts)
-        plan = self._plan(images, self._prefix(remembered), deletes, existing, decided, old_rows)
-        old_rows.check_changes(given, existing, images)
+        plan = self._plan(images, changes, decided)
+        old_rows.check_changes(self.changes, existing, images)
         if exists:
             old_rows.check_rows(dict(plan.columns.values()))
         images = images.settled(decided)
-        types = types_as_property(old_rows.state.types, self.changes.columns, decided)
-        tombstones, buried = self._tombstones(images, plan, deletes, old_rows) if deletes == _HARD else (None, False)
+        types = types_as_property(old_rows.state.types, changes.columns, decided)
+        tombstones, buried = self._tombstones(images, plan) if plan.hard else (None, False)
         if exists:
             if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
-                self._forget_rows(self.target, old_rows)
-            if self.layout and self._only_had_ddl(remembered):
+                self._forget_rows(self.target)
+            if self.layout and self._only_had_ddl:
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
                 columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
-                self._create(
-                    self.target, columns, {KEYS: keys_as_text(keys), **own}, deletes, plan.prefix, replaces=True
-                )
+                self._create(self.target, columns, {KEYS: keys_as_text(keys), **own}, replaces=True)
             else:
                 self._alter(plan)
             if plan.committed_at is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
                 commit_time = f"timestamp_millis(shiftright({quoted(plan.sequence)}.commit_ts, 18))"
                 where = f"{quoted(plan.committed_at)} IS NULL"
                 self.target.update_rows({plan.committed_at: commit_time}, where, CommitFacts())
-            own_deleted = plan.deleted if deletes == _SOFT else None
             more = {KEYS: keys_as_text(keys), **types}
-            more |= {COMMIT_TIME: "true"} if self.commit_time else {}
+            more |= {COMMIT_TIME: "true"} if self._has_commit_time else {}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
-            old_rows.in_target(own_deleted, self.facts, more)
+            old_rows.in_target(self._deleted, self.facts, more)
         else:
             filled = {**old_rows.properties([column.name for column in plan.add]), **types}
-            filled |= {COMMIT_TIME: "true"} if self.commit_time else {}
-            self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled}, deletes, plan.prefix)
+            filled |= {COMMIT_TIME: "true"} if self._has_commit_time else {}
+            self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled})
         merged = Merged(0)
         with shuffling(self.target.spark, count):
             if tombstones is not None and gone and not repeated:
@@ -327,53 +466,25 @@ class _Merge:
         last = self.target.last_batch(facts.app_id)  # an engine may leave out a commit without rows
         return last is not None and last.facts == facts
 
-    def _only_ddl(
-        self,
-        old_rows: OldRows,
-        remembered: Mapping[str, str],
-        deletes: str,
-        *,
-        exists: bool,
-        last: CommitFacts | None,
-    ) -> MergeReport:
+    def _only_ddl(self, last: CommitFacts | None) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
-        prefix = self._prefix(remembered)
-        deleted = f"{prefix}is_deleted" if deletes == _SOFT else None
+        old_rows, exists = self._old_rows, self._exists
         properties = old_rows.properties(())
         content = None
         types = types_as_property(old_rows.state.types)
         if exists:
-            old_rows.in_target(deleted, self.facts, types)
-            facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self.ddl)}")
+            old_rows.in_target(self._deleted, self.facts, types)
+            facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self._events)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
         elif properties:
             own = [NewColumn(old_rows.sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
-            own += [NewColumn(deleted, BooleanType())] if deleted else []
-            self._create(self.target, own, {**properties, **types}, deletes, prefix)
+            own += [NewColumn(self._deleted, BooleanType())] if self._deleted else []
+            self._create(self.target, own, {**properties, **types})
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
-    def _deletes(self, remembered: Mapping[str, str]) -> str:
-        before = remembered.get(DELETES)
-        if before is not None and self.deletes not in (None, before):
-            msg = (
-                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={self.deletes!r} was "
-                "given. Leave deletes out, or give another target"
-            )
-            raise TargetError(msg)
-        return before or self.deletes or _SOFT
-
-    def _prefix(self, remembered: Mapping[str, str]) -> str:
-        before = remembered.get(PREFIX)
-        if before is not None and self.prefix not in (None, before):
-            msg = (
-                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
-                f"column_prefix={self.prefix!r} was given. Leave column_prefix out, or give another target"
-            )
-            raise TargetError(msg)
-        return next((one for one in (before, self.prefix) if one is not None), "_")
-
-    def _keys(self, remembered: Mapping[str, str], old_rows: OldRows) -> tuple[str, ...]:
+    def _keys(self) -> tuple[str, ...]:
         """Return the key columns, by the names in the changes."""
+        old_rows, remembered = self._old_rows, self._remembered
         before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
         # Field metadata marks the old name too if older and newer rows come together.
         wanted = self.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
@@ -411,31 +522,23 @@ class _Merge:
             f"drop {self.target.name}, and write the changes with append_log from a new snapshot on"
         )
 
-    def _plan(
-        self,
-        images: Images,
-        prefix: str,
-        deletes: str,
-        existing: Mapping[str, DataType],
-        decided: Mapping[str, DataType | None],
-        old_rows: OldRows,
-    ) -> MergePlan:
-        names = (f"{prefix}sequence", f"{prefix}is_deleted")
-        needed = names if deletes == _SOFT else names[:1]
-        added = {f"{prefix}committed_at": TimestampType()} if self.commit_time else {}
+    def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> _Plan:
+        existing, old_rows, prefix = self._columns, self._old_rows, self._prefix
+        needed = (f"{prefix}sequence", *(() if self._deleted is None else (self._deleted,)))
+        added = {f"{prefix}committed_at": TimestampType()} if self._has_commit_time else {}
         own = (*needed, *added)
-        for field in self.changes.columns:
+        for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
                 msg = (
                     f"Cannot merge {self._what}: the table has a column {field.name}, as merge_into's own is called. "
                     "Give another column_prefix, for example column_prefix='_ticdc_'"
                 )
                 raise TargetError(msg)
-        fields = {field.name: field for field in self.changes.columns if field.name not in decided}
+        fields = {field.name: field for field in changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
-        types = {**stored, names[0]: images.frame.schema["seq"].dataType}
-        if deletes == _SOFT:
-            types[names[1]] = BooleanType()
+        types = {**stored, needed[0]: images.frame.schema["seq"].dataType}
+        if self._deleted is not None:
+            types[self._deleted] = BooleanType()
         types |= added
         if existing:
             self._check_own(existing, needed)
@@ -444,14 +547,14 @@ class _Merge:
         drop: list[str] = []
         for name, type_ in types.items():
             old = columns.get(name.lower())
-            comment = comment_of(self.changes, fields[name]) if name in fields else None
+            comment = comment_of(changes, fields[name]) if name in fields else None
             if old is None:
                 self.target.check_new(name, type_, self.properties)
                 new = old_rows.state.wide_enough(name.lower(), type_, existing) or type_
                 add.append(NewColumn(name, new, comment))
                 columns[name.lower()] = (name, new)
             elif old[1] != type_ and name not in own:
-                wide = self._wide(old[1], type_)
+                wide = self.target.widened(old[1], type_)
                 if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
                     self.target.check_new(name, type_, self.properties)
                     drop.append(old[0])
@@ -464,7 +567,8 @@ class _Merge:
                 columns[name.lower()] = (old[0], wide)
         if drop:  # before the rows go
             self.target.check_drop(drop)
-        return MergePlan(columns, tuple(add), tuple(widen), prefix, deletes == _HARD, self.commit_time, tuple(drop))
+        hard, commit_time = self._deletes == _HARD, self._has_commit_time
+        return _Plan(columns, tuple(add), tuple(widen), prefix, hard, commit_time, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -475,11 +579,6 @@ class _Merge:
                 "these columns have another prefix"
             )
             raise TargetError(msg)
-
-    def _wide(self, old: DataType, new: DataType) -> DataType | None:
-        """Return the type to which the target can widen a column, so that it holds the values of both types."""
-        wide = common_type(old, new)
-        return wide if wide is not None and (wide == old or self.target.can_widen(old, wide)) else None
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
         """Return the error for a column that does not take the values of the changes."""
@@ -493,36 +592,21 @@ class _Merge:
         )
 
     def _create(
-        self,
-        target: Target,
-        columns: Sequence[NewColumn],
-        more: Mapping[str, str],
-        deletes: str,
-        prefix: str,
-        *,
-        replaces: bool = False,
+        self, target: Target, columns: Sequence[NewColumn], more: Mapping[str, str], *, replaces: bool = False
     ) -> None:
-        facts = {TABLE: self.changes.table, DELETES: deletes, PREFIX: prefix, **more}
+        facts = {TABLE: self.changes.table, DELETES: self._deletes, PREFIX: self._prefix, **more}
         facts |= time_property(self.changes.time_as)
-        aside = "" if target is self.target else "__deleted"
-        location = None if self.location is None else f"{self.location.rstrip('/')}{aside}"
         layout = self.layout if target is self.target and KEYS in more else DataLayout()
         clause = layout.in_sql(target.name, [column.name for column in columns])
         settings = {**facts, **layout.as_properties(), **self.properties}
-        target.create(columns, settings, location, layout=clause, replaces=replaces)
+        target.create(columns, settings, layout=clause, replaces=replaces)
 
-    def _forget_rows(self, target: Target, old_rows: OldRows) -> None:
+    def _forget_rows(self, target: Target) -> None:
         """Remove the rows of a table that was dropped; by the key of the new one they could be found twice."""
+        old_rows = self._old_rows
         target.delete_rows(f"{old_rows.row_ts} <= {old_rows.state.truncated_ts or 0}", CommitFacts())
 
-    def _only_had_ddl(self, remembered: Mapping[str, str]) -> bool:
-        """Return whether a target, which exists, has been created for DDL alone, and has no row and no column yet."""
-        if DELETES not in remembered or KEYS in remembered:
-            return False
-        prefix = self._prefix(remembered)
-        return {*self.target.columns()} <= {f"{prefix}sequence", f"{prefix}is_deleted"}
-
-    def _alter(self, plan: MergePlan) -> None:
+    def _alter(self, plan: _Plan) -> None:
         if plan.drop:
             self.target.drop_columns(plan.drop)
         if plan.add:
@@ -530,13 +614,13 @@ class _Merge:
         for name, type_ in plan.widen:
             self.target.widen_column(name, type_)
 
-    def _tombstones(self, images: Images, plan: MergePlan, deletes: str, old_rows: OldRows) -> tuple[Target, bool]:
+    def _tombstones(self, images: Images, plan: _Plan) -> tuple[Target, bool]:
         """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
         tombstones = self.target.deleted_keys()
         names = (*images.keys, plan.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
-            self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)}, deletes, plan.prefix)
+            self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)})
             return tombstones, False
         types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
         others = [column for column in wanted if types.get(column.name.lower(), ("", column.type))[1] != column.type]
@@ -544,14 +628,14 @@ class _Merge:
         drop = [types[column.name.lower()][0] for column in others if column not in widen]
         if drop:  # the table was created again with this key: older changes are left out, also without tombstones
             tombstones.check_drop(drop)
-            self._forget_rows(tombstones, old_rows)
+            self._forget_rows(tombstones)
             tombstones.drop_columns(drop)
         for column in widen:
             tombstones.widen_column(types[column.name.lower()][0], column.type)
         new = [column for column in wanted if column.name.lower() not in types or types[column.name.lower()][0] in drop]
         if new:
             tombstones.add_columns(new)
-        old_rows.in_tombstones(tombstones, images.keys, self.facts)
+        self._old_rows.in_tombstones(tombstones, images.keys, self.facts)
         return tombstones, True
 
 

@@ -25,9 +25,10 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringTyp
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.spark_sql.verbatim import run_sql
-from ticdc_lakehouse.targets.data_layout import DataLayout, check_not_laid_out_by
+from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.merge_sessions import configured, origin
 from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_keys_of, is_path, parts_of, quoted
+from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import check_permission
 
 __all__ = [
@@ -312,7 +313,6 @@ class Target(ABC):
         self,
         columns: Sequence[NewColumn],
         properties: Mapping[str, str],
-        location: str | None = None,
         *,
         layout: str = "",
         replaces: bool = False,
@@ -322,7 +322,6 @@ class Target(ABC):
         Args:
             columns: its columns.
             properties: its properties.
-            location: where it puts its files.
             layout: the clause of SQL with its layout.
             replaces: whether it takes the place of a table that is there, and has no columns yet.
         """
@@ -331,12 +330,10 @@ class Target(ABC):
         if len(parts) > 1 and not is_path(self.name):
             run_sql(self.spark, f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(parts[:-1])}")
         definitions = ", ".join(_definition(column) for column in columns)
-        place = "" if location is None else f" LOCATION {text_in_sql(location)}"
         given = {**self.own_properties, **properties}
         settings = f" TBLPROPERTIES {_settings_in_sql(given)}" if given else ""
         verb = "CREATE OR REPLACE" if replaces else "CREATE"
-        using = f"USING {self.engine}{layout}{place}"
-        create = f"{verb} TABLE {self.name} ({definitions}) {using}{settings}"
+        create = f"{verb} TABLE {self.name} ({definitions}) USING {self.engine}{layout}{settings}"
         try:
             self.alter(create)
         except Exception as error:  # a Java exception of Py4J; in Spark Connect, one of PySpark
@@ -423,15 +420,6 @@ class Target(ABC):
         return self.recorded_batch(app_id)
 
     @staticmethod
-    @abstractmethod
-    def check_layout(layout: DataLayout, what: str) -> None:
-        """Refuse a layout that the engine does not have.
-
-        Raises:
-            OptionError: the engine does not have it.
-        """
-
-    @staticmethod
     def folder_catalog(_catalog: str, _folder: str) -> dict[str, str]:
         """Return the settings of the catalog that tables in a folder need; none if they have none."""
         return {}
@@ -452,6 +440,14 @@ class Target(ABC):
     def can_widen(self, old: DataType, new: DataType) -> bool:
         """Return whether a column with rows can change its type so."""
 
+    def widened(self, old: DataType, new: DataType) -> DataType | None:
+        """Return the type that a column has to get so that it holds the values of both types, `old` if it does already.
+
+        None if there is no such type, or the engine cannot widen the column to it.
+        """
+        wide = common_type(old, new)
+        return wide if wide is not None and (wide == old or self.can_widen(old, wide)) else None
+
     @abstractmethod
     def compact(self) -> None:
         """Write the rows of small files into larger ones, without deleted rows; a few commits, which change no row."""
@@ -464,12 +460,19 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def commits(self, *, undone: bool = False) -> list[Commit]:
-        """Return the commits that the engine still knows, newest first.
+    def history(self) -> list[tuple[Commit, bool]]:
+        """Return the commits that the engine still knows, newest first, and whether each is in effect.
 
-        Args:
-            undone: whether those count that somebody has undone, by a restore or a rollback.
+        The others somebody has undone, by a restore or a rollback.
         """
+
+    def commits(self, *, undone: bool = False) -> list[Commit]:
+        """Return the commits that are in effect, newest first, or also those that somebody has undone."""
+        return [commit for commit, is_in_effect in self.history() if undone or is_in_effect]
+
+    def recorded_batch(self, app_id: str) -> LastBatch | None:
+        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
+        return last_of(self.history(), app_id)
 
     @abstractmethod
     def undone(self) -> list[CommitFacts]:
@@ -481,10 +484,6 @@ class Target(ABC):
     @abstractmethod
     def refresh(self, spark: SparkSession) -> None:
         """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
-
-    @abstractmethod
-    def recorded_batch(self, app_id: str) -> LastBatch | None:
-        """Return the last micro-batch of a writer, by the commits that the engine still knows."""
 
     def version(self) -> str | None:
         """Return what names the version of the table now, without a job of Spark; None if nobody tells it."""
@@ -571,13 +570,15 @@ def _view(frame: DataFrame) -> Iterator[str]:
         frame.sparkSession.catalog.dropTempView(name)
 
 
-def last_of(commits: Iterable[tuple[CommitFacts, bool]]) -> LastBatch | None:
-    """Return the last micro-batch among the commits of a writer, newest first, each with whether it is in effect."""
+def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | None:
+    """Return the last micro-batch of a writer in a history (`Target.history`)."""
     undone: int | None = None
-    for facts, is_in_effect in commits:
+    for commit, is_in_effect in history:
+        number = commit.facts.batch_id
+        if commit.facts.app_id != app_id or number is None:
+            continue
         if is_in_effect:
-            return LastBatch(facts, undone)
-        number = facts.batch_id or 0
+            return LastBatch(commit.facts, undone)
         undone = number if undone is None else min(undone, number)
     return None if undone is None else LastBatch(None, undone)
 
