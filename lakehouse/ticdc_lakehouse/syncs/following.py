@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +30,6 @@ from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, 
 from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source import SyncState, tables
@@ -334,28 +332,21 @@ class RunningSync:
         self._writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         self.stream.check()  # the lease was lost before the stream began
         self._lease.check()
-        wait_for_claim = self._begin_claim(self._writer)
+        self._claim()
         number = batch_id + self._marks.shift  # Spark's own numbers its state
         self._last_batch = number - 1
-        loaded = self._joining.finished()
-        if loaded:
-            wait_for_claim()
-            self._loads_ended(loaded)
-        with (
-            _awaiting(wait_for_claim),
-            tables(
-                batch,
-                state=self._state,
-                batch_id=batch_id,
-                consistency=config.consistency,
-                on_table_error="report",
-                resume=None,
-                table_options=config.table_options(),
-                known_ddl=self._context.known_ddl(self._tables),
-                **{**config.decode_options(), **self._protocol},
-            ) as changes,
-        ):
-            wait_for_claim()
+        self._loads_ended(self._joining.finished())
+        with tables(
+            batch,
+            state=self._state,
+            batch_id=batch_id,
+            consistency=config.consistency,
+            on_table_error="report",
+            resume=None,
+            table_options=config.table_options(),
+            known_ddl=self._context.known_ddl(self._tables),
+            **{**config.decode_options(), **self._protocol},
+        ) as changes:
             if changes.protocol is not None:  # the next micro-batch need not look
                 self._protocol = {"protocol": changes.protocol}
             facts = CommitFacts(changes.resolved_ts, self._writer, number)
@@ -417,25 +408,14 @@ class RunningSync:
                 self._happens(spelt[old.lower()], renamed)
         return resumed | {name: each for name, each in self._due().items() if not _is_loading(each.status)}
 
-    def _begin_claim(self, writer: str) -> Callable[[], None]:
-        """Say in a thread that this query writes the tables, while Spark surveys the first micro-batch.
-
-        Returns:
-            What waits for the end of that and raises its error, to be called before the first write.
-        """
+    def _claim(self) -> None:
+        """Say that this query writes the tables, before its first micro-batch is applied."""
         if self._claimed:
-            return lambda: None
-
-        def claim() -> None:
-            identity = self._status.claim(writer, partial(claimed, self._config, self.checkpoint.starts))
-            self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
-            self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
-            self._claimed = True
-
-        with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="ticdc-sync claim")
-        claiming = with_one_thread.submit(in_thread(self._spark, claim))
-        with_one_thread.shutdown(wait=False)
-        return claiming.result
+            return
+        identity = self._status.claim(self._writer, partial(claimed, self._config, self.checkpoint.starts))
+        self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
+        self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
+        self._claimed = True
 
     def _report(
         self,
@@ -514,17 +494,6 @@ class RunningSync:
             if self._context.shared.stops_all(error):
                 raise
             warn(f"The views of {name} cannot be written: {self._context.redaction.text(text_of(error))}")
-
-
-@contextmanager
-def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
-    """Wait for a thread also if what runs beside it fails: nothing may be written once the lease is given back."""
-    try:
-        yield
-    except BaseException:
-        with suppress(Exception):
-            wait()
-        raise
 
 
 def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
