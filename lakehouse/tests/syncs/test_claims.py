@@ -61,17 +61,6 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
         status.check("one", 3, ["a", "c"])
 
 
-def test_a_new_status_table_is_not_read(status: StatusTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has created it knows that it has no rows, until a status is written; its properties come with it."""
-    status.check(None, -1, ["t"], lambda: {"ticdc.lease": "{}"})
-
-    with monkeypatch.context() as patched:
-        patched.setattr(status, "opened", lambda: pytest.fail("nothing is in it"))
-        assert status.read() == {}
-
-    assert status.opened().properties()["ticdc.lease"] == "{}"
-
-
 def test_a_checkpoint_without_its_tables_is_refused(status: StatusTable) -> None:
     """If the tables are gone or elsewhere, going on would make tables that lack all earlier rows."""
     with pytest.raises(

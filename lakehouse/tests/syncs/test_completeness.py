@@ -394,10 +394,10 @@ def test_a_store_that_fails_in_the_first_micro_batch_sets_no_table_aside(
 
 
 def test_a_start_that_fails_gives_its_lease_back(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease comes with the new status table, before the start has looked at it."""
+    """The next start need not wait until it ends by itself."""
     sync = MemorySync(lake, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(StatusTable, "_identity", unreadable)
+        patched.setattr(StatusTable, "read", unreadable)
         with pytest.raises(RuntimeError):
             sync.start()
     assert sync._running is not None

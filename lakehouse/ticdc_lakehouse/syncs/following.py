@@ -144,9 +144,7 @@ class RunningSync:
     def start(self) -> None:
         """Make sure that this sync, and no other, writes the tables now."""
         self._context.views.check(self._spark)
-        identity = self._status.check(
-            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads, self._lease.of_new_table
-        )
+        identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads)
         known = newest_ts() if identity.get("may_lose") else identity.get("lost_until", newest_ts())
         self._context.lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()

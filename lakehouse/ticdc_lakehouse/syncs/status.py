@@ -336,7 +336,6 @@ class StatusTable:
         self._spark = spark
         self._engine = engine
         self._lock = threading.RLock()
-        self._is_new = False  # this process has created it, and written no status yet
         self.written = 0  # how often the statuses have been written, as far as this object has read or written them
 
     def opened(self) -> Target:
@@ -349,8 +348,6 @@ class StatusTable:
 
     def read(self) -> dict[str, TableStatus]:
         """Return the status of each table by its name; nothing if there is no table yet."""
-        if self._is_new:
-            return {}
         target = self.opened()
         if not target.exists():
             return {}
@@ -361,20 +358,13 @@ class StatusTable:
         statuses = [_status_of(each) for each in named]
         return {each.table_name: each for each in statuses}
 
-    def check(
-        self,
-        query_id: str | None,
-        committed: int,
-        topics: Iterable[str],
-        properties: Callable[[], Mapping[str, str]] = dict,
-    ) -> Identity:
+    def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Identity:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
         Args:
             query_id: the id of its streaming query; None if it has no checkpoint yet.
             committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
             topics: what it reads.
-            properties: returns more properties, for a new status table.
 
         Returns:
             What the status table says of the sync.
@@ -395,8 +385,7 @@ class StatusTable:
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
-                target.create(columns, {**target.small_properties, **properties(), _SYNC: sync})
-                self._is_new = True
+                target.create(columns, {**target.small_properties, _SYNC: sync})
             except Exception:  # of any catalog
                 target = self.opened()
                 if not target.exists():
@@ -466,7 +455,6 @@ class StatusTable:
         rows = [tuple(each[name] for name in _SCHEMA.names) for each in named]
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-            self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
             if self._file is not None:
                 self._file.write(named)
@@ -475,7 +463,6 @@ class StatusTable:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
         with self._lock:
             self.opened().set_properties({_ATTEMPT: uuid4().hex})
-            self._is_new = False  # so that it is read
         self.read()
 
     def _check_writer(self, identity: Identity, query_id: str | None) -> None:
