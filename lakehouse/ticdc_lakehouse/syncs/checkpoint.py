@@ -156,7 +156,8 @@ class LakeMarks:
         newest = max(map(_number, numbers), default=-1)
         if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
             self.shift += newest - last
-            self._status.repeat(newest_ts())
+            until = newest_ts()  # changes up to it come again, in micro-batches that do not end at their resolved ts
+            self._status.change(lambda now: now if now.get("exact_since") is None else {**now, "exact_since": until})
             self._save(replace(mark, shift=self.shift))
 
         def needed(name: str) -> int:

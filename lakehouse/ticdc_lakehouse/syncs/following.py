@@ -293,8 +293,8 @@ class RunningSync:
         self.stream.restart()
         self._skips = skips
         (self._loaded.set if skips else self._loaded.clear)()
-        self._context.lost_until = newest_ts()
-        self._status.lose(self._context.lost_until)
+        self._context.lost_until = until = newest_ts()
+        self._status.change(lambda now: {**now, "lost_until": until, "may_lose": True})  # a later process reads it
         for name in [*self._tables]:
             self._happens(name, RecordsLost(reason))
         self._write_status()
@@ -410,7 +410,8 @@ class RunningSync:
         """Say that this query writes the tables, before its first micro-batch is applied."""
         if self._claimed:
             return
-        identity = self._status.claim(self._writer, partial(claimed, self._config, self.checkpoint.starts))
+        claim = partial(claimed, self._config, self.checkpoint.starts, self._writer)
+        identity = self._status.change(claim, self._writer)
         self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
         self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
         self._claimed = True

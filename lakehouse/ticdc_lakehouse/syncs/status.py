@@ -405,24 +405,6 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(self, writer: str, change: Callable[[bool, Identity], Identity]) -> Identity:
-        """Say that a streaming query writes these tables, in its first micro-batch.
-
-        Args:
-            writer: its id.
-            change: returns what else the table says from now on, by whether this is the first micro-batch of all, and
-                by what it said before.
-
-        Returns:
-            What the table says now.
-        """
-
-        def claimed(before: Identity) -> Identity:
-            self._check_writer(before, writer)
-            return {**change(before["writer"] != writer, before), "writer": writer}
-
-        return self._change(claimed)
-
     def identity(self) -> Identity:
         """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
 
@@ -431,18 +413,24 @@ class StatusTable:
         """
         return self._identity(self.opened())
 
-    def repeat(self, until: int) -> None:
-        """Say that changes up to a commit-ts come again, in micro-batches that do not end at their resolved ts."""
-        self._change(lambda now: now if now.get("exact_since") is None else {**now, "exact_since": until})
+    def change(self, change: Callable[[Identity], Identity], writer: str | None = None) -> Identity:
+        """Change what the table says of the sync.
 
-    def lose(self, until: int) -> None:
-        """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
-        self._change(lambda now: {**now, "lost_until": until, "may_lose": True})
+        Args:
+            change: returns what it says from now on, by what it said before.
+            writer: the id of the streaming query that says so, if no other one may.
 
-    def _change(self, change: Callable[[Identity], Identity]) -> Identity:
+        Returns:
+            What the table says now.
+
+        Raises:
+            CheckpointError: a sync with another checkpoint writes the tables.
+        """
         with self._lock:
             target = self.opened()
             before = self._identity(target)
+            if writer is not None:
+                self._check_writer(before, writer)
             now = change(before)
             if now != before:
                 target.set_properties({_SYNC: json.dumps(now)})
