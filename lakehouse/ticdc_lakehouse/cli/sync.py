@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -270,14 +270,14 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
     Spark, which reads the table, takes half a minute to start.
     """
     from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.status import StatusFile, now_text, statuses_of  # noqa: PLC0415 (it imports pyspark)
 
-    from_file = written_statuses(config)
+    from_file = StatusFile(config).read()
     if from_file is not None:
         return from_file
     refuse_without_java()
     statuses = statuses_of(session_of(config), config)
-    return statuses, datetime.now(timezone.utc).isoformat(timespec="seconds"), "the table _ticdc_sync"
+    return statuses, now_text(), "the table _ticdc_sync"
 
 
 def _table(statuses: Iterable[TableStatus], now: float) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,10 +16,9 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status_file import StatusFile
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.developer_api import loads, seconds, utc
+from ticdc_source.developer_api import MetricFiles, loads, seconds, utc, without_credentials
 from ticdc_source.errors import CheckpointError
 
 __all__ = [
@@ -32,12 +32,12 @@ __all__ = [
     "Pause",
     "Phase",
     "SetAside",
+    "StatusFile",
     "StatusTable",
     "TableStatus",
     "now_text",
     "status_table",
     "statuses_of",
-    "written_statuses",
 ]
 
 Kind = Literal["table", "log"]
@@ -158,6 +158,9 @@ _SCHEMA = StructType([
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
+_FILE = "_ticdc_sync.json"
+_FILE_VERSION = 1
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +321,56 @@ class TableStatus:
             first, second, *rest = earlier
             earlier = [replace(second, complete_since=first.complete_since, from_ts=first.from_ts), *rest]
         return replace(self, pauses=tuple(earlier))
+
+
+class StatusFile:
+    """`_ticdc_sync.json`: a copy of the table in a small file, so that whoever asks for it need not start Spark.
+
+    It is written after each commit of the table, beside the tables of a folder, or in the checkpoint's folder if they
+    are in a catalog. A store that `pyarrow.fs` cannot write is no error: the table is asked then.
+    """
+
+    def __init__(self, config: SyncConfig) -> None:
+        folder = config.checkpoint if config.path is None else config.layout.folder
+        self._files = MetricFiles(folder.removeprefix("file://") if folder.startswith("file:///") else folder)
+        self._table = without_credentials(config.layout.own("_ticdc_sync"))
+        self._secrets = {
+            json.dumps(each, ensure_ascii=False)[1:-1]: without_credentials(each)
+            for each in (config.path, config.checkpoint, folder)
+            if each is not None and without_credentials(each) != each
+        }
+        self.place = f"{without_credentials(folder)}/{_FILE}"
+        self._is_off = False
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the rows of the table. After a failure, which is logged, this process tries no more: it takes long."""
+        if self._is_off:
+            return
+        whole = {
+            "version": _FILE_VERSION,
+            "table": self._table,
+            "written": now_text(),
+            "statuses": list(rows),
+        }
+        text = json.dumps(whole, ensure_ascii=False)
+        for secret, shown in self._secrets.items():
+            text = text.replace(secret, shown)
+        try:
+            self._files.put(_FILE, text.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self._is_off = True
+            _log.info("%s cannot be written, so that --status starts Spark: %s", self.place, self._files.shown(error))
+
+    def read(self) -> tuple[list[TableStatus], str, str] | None:
+        """Return the statuses, when they were written, and the place; None without a file that this release reads."""
+        try:
+            data = self._files.get(_FILE)
+            whole: Mapping[str, Any] = {} if data is None else loads(data)
+            if whole["version"] != _FILE_VERSION or whole["table"] != self._table:
+                return None
+            return [_status_of(row) for row in whole["statuses"]], str(whole["written"]), self.place
+        except (AttributeError, LookupError, OSError, TypeError, ValueError):
+            return None
 
 
 class StatusTable:
@@ -497,15 +550,6 @@ def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
         raise TargetError(msg)
     statuses = table.read()
     return [statuses[name] for name in sorted(statuses)]
-
-
-def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] | None:
-    """Return the statuses in the small file of a sync, when it was written, and its place; None if there is none."""
-    copy = StatusFile(config).read()
-    try:
-        return None if copy is None else ([_status_of(row) for row in copy.rows], copy.written, copy.place)
-    except (AttributeError, LookupError, TypeError):
-        return None  # another release has written it
 
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:
