@@ -47,11 +47,9 @@ MAY_READ_THE_WALL_CLOCK = {
     f"{PACKAGE}.inspection.monitoring.topic_lag.__init__": "lag is how far commits and watermarks are behind the clock",
     f"{PACKAGE}.inspection.monitoring.listener.progress_listener": "a lag is the age of a commit time, never below 0",
     f"{PACKAGE}.spark.worker._task_facts": "metrics say when a task ended",
-    f"{COPY}.cli.sync._statuses_of": "people see as of when a status is",
-    f"{COPY}.syncs.status_file.write": "people see as of when a status is",
     f"{COPY}.cli.sync._show_status": "lag is how far the resolved ts is behind the clock",
     f"{COPY}.syncs.reports.exported": "lag is how far the resolved ts is behind the clock",
-    f"{COPY}.syncs.status.now_text": "people ask since when a table has been set aside, and when it went on",
+    f"{COPY}.syncs.status.now_text": "people ask as of when a status is, and since when a table has been set aside",
 }
 
 # The layers, from the top down. A module imports modules of its own folder, and of lower layers. Siblings of one layer

@@ -16,8 +16,7 @@ from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs import spark_session, status
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.reports import BatchReport
-from ticdc_lakehouse.syncs.status import Pause, SetAside, TableStatus
-from ticdc_lakehouse.syncs.status_file import StatusFile
+from ticdc_lakehouse.syncs.status import Pause, SetAside, StatusFile, TableStatus
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_source.pipeline.metric_files import MetricFiles
 from ticdc_source.schema.tso import of_ms
@@ -64,7 +63,7 @@ def statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables of a sync, which no Spark reads."""
     monkeypatch.setattr(spark_session, "session_of", lambda _: None)
     monkeypatch.setattr(status, "statuses_of", lambda *_: TABLES)
-    monkeypatch.setattr(status, "written_statuses", lambda _: None)
+    monkeypatch.setattr(status, "StatusFile", lambda _: MagicMock(read=lambda: None))
 
 
 @pytest.mark.usefixtures("statuses")
@@ -155,7 +154,7 @@ def test_each_write_of_the_table_writes_the_file(monkeypatch: pytest.MonkeyPatch
     for each in (TABLES[0], orders):
         status.status_table(MagicMock(), config).write({"shop.orders": each})
 
-        assert status.written_statuses(config)[0] == [each]  # type: ignore[index]
+        assert StatusFile(config).read()[0] == [each]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +166,7 @@ def test_a_file_of_something_else_is_no_status(text: str, tmp_path: Path) -> Non
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "_ticdc_sync.json").write_text(text)
 
-    assert status.written_statuses(config) is None
+    assert StatusFile(config).read() is None
 
 
 def test_no_secret_is_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """Whose tables they are, and whether they have all rows: what is checked and claimed before and after a start."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -43,33 +42,18 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
     """Before its first micro-batch nothing says which checkpoint it has; after it, that checkpoint alone may write."""
     status.check(None, -1, ["b", "a"])
     status.check("one", -1, ["a", "b"])  # it was killed before its first micro-batch
-    told: list[bool] = []
+    starts = iter([{"a": {"0": 7}}])  # asked for once
+    first, again = (status.change(partial(claimed, config(), lambda: next(starts), "one"), "one") for _ in range(2))
+    assert first == again == status.check("one", 3, ["a", "b"])
+    assert first["lost_until"] > 2**58
 
-    def claimed(begins: bool, now: Mapping[str, Any]) -> Mapping[str, Any]:
-        told.append(begins)
-        return {**now, "lost_until": 7}
-
-    for _ in range(2):
-        status.claim("one", claimed)
-    assert told == [True, False]
-    assert status.check("one", 3, ["a", "b"])["lost_until"] == 7
-
+    with pytest.raises(CheckpointError, match="are written by a sync with another checkpoint"):
+        status.change(lambda _: pytest.fail("it is not the writer"), "two")
     for other in ("two", None):  # another checkpoint, or none any more
         with pytest.raises(CheckpointError, match="are written by a sync with another checkpoint"):
             status.check(other, -1, ["a", "b"])
     with pytest.raises(TargetError, match=r"copies of a, b, and this sync reads a, c.*ALTER TABLE"):
         status.check("one", 3, ["a", "c"])
-
-
-def test_a_new_status_table_is_not_read(status: StatusTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has created it knows that it has no rows, until a status is written; its properties come with it."""
-    status.check(None, -1, ["t"], lambda: {"ticdc.lease": "{}"})
-
-    with monkeypatch.context() as patched:
-        patched.setattr(status, "opened", lambda: pytest.fail("nothing is in it"))
-        assert status.read() == {}
-
-    assert status.opened().properties()["ticdc.lease"] == "{}"
 
 
 def test_a_checkpoint_without_its_tables_is_refused(status: StatusTable) -> None:
@@ -111,11 +95,11 @@ def test_what_a_topic_has_lost_is_told_by_its_first_offsets(
 
 def test_what_was_lost_is_told_once_and_when_may_lose_changes() -> None:
     """The offsets at which the stream has started are read in its first micro-batch alone."""
-    first = claimed(config(), lambda: {"t": {"0": 0}}, True, {})
+    first = claimed(config(), lambda: {"t": {"0": 0}}, "one", {"writer": None})
     assert (first["lost_until"], first["may_lose"]) == (None, False)
 
-    assert claimed(config(), lambda: pytest.fail("known"), False, first) == first
-    loses = claimed(config(failOnDataLoss="false"), lambda: pytest.fail("known"), False, first)
+    assert claimed(config(), lambda: pytest.fail("known"), "one", first) == first
+    loses = claimed(config(failOnDataLoss="false"), lambda: pytest.fail("known"), "one", first)
     assert loses["may_lose"]
     assert loses["lost_until"] > 2**58
 

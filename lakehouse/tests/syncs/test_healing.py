@@ -181,7 +181,11 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     sync: Any = RunningSync(spark, config(), lambda _: None)
     written: list[Any] = []
     unclaimed: list[str] = []
-    sync._status = SimpleNamespace(name="s", lose=written.append, write=lambda tables: written.append(dict(tables)))
+    sync._status = SimpleNamespace(
+        name="s",
+        change=lambda change: written.append(change({})),
+        write=lambda tables: written.append(dict(tables)),
+    )
     sync._lease = SimpleNamespace(check=lambda **_: None)
     sync._marks = SimpleNamespace(write=lambda _: None)
     monkeypatch.setattr(following, "unclaim", lambda _spark, target: unclaimed.append(target))
@@ -200,6 +204,6 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
         "s.out": out,
     }
     assert unclaimed == ["lake.s.log"]
-    assert written == [sync._context.lost_until, sync._tables]
+    assert written == [{"lost_until": sync._context.lost_until, "may_lose": True}, sync._tables]
     assert sync._loaded.is_set()
     assert not sync.stream.is_stopped()

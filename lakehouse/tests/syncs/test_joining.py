@@ -261,6 +261,9 @@ def test_tables_that_follow_need_no_tidb(
     monkeypatch.setattr(joining, "current_tso", gone)
     with pytest.warns(UserWarning, match="Cannot start loads now: no server answers"):
         assert join().joined(statuses) == {}
+    with pytest.warns(UserWarning, match="Cannot start loads now"):  # for a new stream, the moment of before is too old
+        waiting = join().joined(statuses, is_new=True)
+    assert {name: moment(each) for name, each in waiting.items()} == {"shop.items": None}
     with pytest.raises(TiCDCSourceError, match="no server answers"):
         join().joined({})
     assert tidb.loads == []

@@ -66,23 +66,6 @@ def test_two_syncs_cannot_write_at_once() -> None:
         first.check(now=True)
 
 
-def test_a_new_table_has_the_lease_of_its_creator() -> None:
-    """Who creates the table owns it without another commit or a wait, and is followed like any other owner."""
-    table, clock = Properties(), Clock()
-    first = lease(table, clock)
-    table.values = first.of_new_table()
-    began = clock.now
-
-    first.take()
-
-    assert clock.now == began
-    with pytest.raises(TargetError, match="being written by another sync"):
-        lease(table, clock).take()
-    first.check(now=True)
-    first.release()
-    lease(table, clock).take()
-
-
 def test_a_silent_owner_loses_its_lease() -> None:
     """An owner on another machine is left alone until it has been silent for long; while it renews, it keeps it."""
     table, clock = Properties(), Clock()

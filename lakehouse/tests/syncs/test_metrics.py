@@ -32,7 +32,7 @@ def test_each_table_is_served_to_prometheus() -> None:
         port = free.getsockname()[1]
     with served(port) as registry:
         registry.register(
-            ProgressCollector(lambda: [TableMetrics("q", one, NOW) for one in (FOLLOWED, aside)], EXPORTED)
+            ProgressCollector(lambda: [TableMetrics.of("q", one, NOW) for one in (FOLLOWED, aside)], EXPORTED)
         )
         with pytest.raises(OptionError, match=f"port {port}"), served(port):
             pass

@@ -8,7 +8,7 @@ import pytest
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
-from ticdc_lakehouse.syncs.completeness import exact_since
+from ticdc_lakehouse.syncs.completeness import claimed
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, _selected
@@ -174,13 +174,14 @@ def test_since_when_micro_batches_end_at_their_resolved_ts(
     """A sync that has always been `resolved` has all its states, and one that is `latest` has none."""
     config = SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l",
                         checkpoint="/c", consistency=consistency)  # fmt: skip
-    assert exact_since(config, is_first, before) == since
+    stated = {"writer": None if is_first else WRITER, "exact_since": before}
+    assert claimed(config, dict, WRITER, stated)["exact_since"] == since
 
 
 def test_after_a_time_as_latest_older_states_are_not_exact() -> None:
     """What was applied until the change may be newer than its micro-batch, so states begin after it."""
     config = SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l",
                         checkpoint="/c", consistency="resolved")  # fmt: skip
-    since = exact_since(config, False, None)
+    since = claimed(config, dict, WRITER, {"writer": WRITER})["exact_since"]
     assert since is not None
     assert since > of_ms(int(datetime.now(timezone.utc).timestamp() * 1000))

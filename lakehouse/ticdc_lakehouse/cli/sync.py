@@ -7,26 +7,20 @@ the exit code is then 1. It needs an environment with a PySpark for which the en
 
 from __future__ import annotations
 
-import threading
-import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
-from ticdc_source.developer_api import Bars, duration, errors, print_json, visible
-
-if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
-    from ticdc_lakehouse.syncs.loading import LoadProgress
-
 import argparse
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_source.developer_api import (
+    Bars,
     KafkaCluster,
     Options,
     Table,
@@ -34,20 +28,25 @@ from ticdc_source.developer_api import (
     argument,
     check_java,
     counted,
+    duration,
+    errors,
     file_path,
     moment,
     of_ms,
     one_of,
     output,
     overrides_of,
+    print_json,
     table_patterns,
     utc,
+    visible,
     words,
 )
 from ticdc_source.errors import OptionError
 
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.config import SyncConfig
+    from ticdc_lakehouse.syncs.loading import LoadProgress
     from ticdc_lakehouse.syncs.reports import BatchReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
@@ -67,6 +66,7 @@ SUMMARY = "keep the tables of topics in Delta or Iceberg"
 EXAMPLE = Path(__file__).resolve().with_name("example.toml")
 _SET_ASIDE = 1
 _TERMINATED = 128 + 15  # as a shell says it of SIGTERM
+_SECONDS = 10.0  # between two lines of a table that is loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -239,10 +239,10 @@ def _up_to(report: BatchReport) -> str:
     """Return up to when tables have all changes, and how many of them have all rows too."""
     if report.resolved_ts is None:
         return ""
-    moment = _moment(report.resolved_ts)
+    up_to = _time(report.resolved_ts)
     if report.complete == report.tables:
-        return f", complete up to {moment}"
-    return f", changes up to {moment} ({report.complete:,} of {counted(report.tables, 'table')} complete)"
+        return f", complete up to {up_to}"
+    return f", changes up to {up_to} ({report.complete:,} of {counted(report.tables, 'table')} complete)"
 
 
 def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
@@ -270,14 +270,14 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
     Spark, which reads the table, takes half a minute to start.
     """
     from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.status import statuses_of, written_statuses  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.status import StatusFile, now_text, statuses_of  # noqa: PLC0415 (it imports pyspark)
 
-    from_file = written_statuses(config)
+    from_file = StatusFile(config).read()
     if from_file is not None:
         return from_file
     refuse_without_java()
     statuses = statuses_of(session_of(config), config)
-    return statuses, datetime.now(timezone.utc).isoformat(timespec="seconds"), "the table _ticdc_sync"
+    return statuses, now_text(), "the table _ticdc_sync"
 
 
 def _table(statuses: Iterable[TableStatus], now: float) -> Table:
@@ -289,20 +289,17 @@ def _table(statuses: Iterable[TableStatus], now: float) -> Table:
             each.table_name,
             each.kind or "",
             each.state,
-            _moment(each.complete_since),
-            _moment(each.resolved_ts),
+            _time(each.complete_since),
+            _time(each.resolved_ts),
             "" if lag is None else duration(lag),
-            _moment(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
+            _time(None if each.maintained_ms is None else of_ms(each.maintained_ms)),
         )
         shown.add_row(*cells, f"{each.images:,}")
     return shown
 
 
-def _moment(commit_ts: int | None) -> str:
+def _time(commit_ts: int | None) -> str:
     return moment(utc(commit_ts))
-
-
-_SECONDS = 10.0  # between two lines of a table
 
 
 class Loads:
@@ -326,8 +323,10 @@ class Loads:
                 self._bars = self._screen.bars("rows")
             if self._bars is not None:
                 self._show_bar(self._bars, progress)
+            elif self._is_due(progress) and self._json:
+                print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
             elif self._is_due(progress):
-                self._show_line(progress)
+                self._screen.print(visible(as_line(progress)))
 
     def close(self) -> None:
         """Take the bars away: the command ends."""
@@ -352,12 +351,6 @@ class Loads:
         if due:
             self._told[name] = now
         return due
-
-    def _show_line(self, progress: LoadProgress) -> None:
-        if self._json:
-            print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
-        else:
-            self._screen.print(visible(as_line(progress)))
 
 
 def as_line(progress: LoadProgress) -> str:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -84,6 +84,8 @@ def starts_of(text: str) -> Mapping[str, Mapping[str, int]] | None:
 
 
 _NEW = ".new"  # ends the name of the file while it is written
+# The last micro-batch that a target has, and the one that it lacks although the checkpoint says that it had it.
+_Held: TypeAlias = tuple[LastBatch, CommitFacts | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +154,12 @@ class LakeMarks:
             for name, each in statuses.items()
         }
         held = self._held(known, mark)
-        numbers = [*(each.number for each in held.values()), *(one for each in known.values() for one in each.numbers)]
+        numbers = [*(its.number for its, _ in held.values()), *(one for each in known.values() for one in each.numbers)]
         newest = max(map(_number, numbers), default=-1)
         if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
             self.shift += newest - last
-            self._status.repeat(newest_ts())
+            until = newest_ts()  # changes up to it come again, in micro-batches that do not end at their resolved ts
+            self._status.change(lambda now: now if now.get("exact_since") is None else {**now, "exact_since": until})
             self._save(replace(mark, shift=self.shift))
 
         def needed(name: str) -> int:
@@ -165,7 +168,7 @@ class LakeMarks:
 
         # Set aside at once, and not with its next change: the checkpoint would go on without what the target lacks.
         return {
-            name: self._compared_target(each, held[name], needed(name)) if name in held else each
+            name: self._compared_target(each, *held[name], needed(name)) if name in held else each
             for name, each in known.items()
         }
 
@@ -176,7 +179,7 @@ class LakeMarks:
         return all(existing_target(self._spark, each) is None for each in targets)
 
     def _held(self, statuses: Mapping[str, TableStatus], mark: LakeMark) -> dict[str, _Held]:
-        """Return what each target has; those of which nobody knows it are left out."""
+        """Return what each target has of the writer; those of which nobody knows it are left out."""
         writer = self._checkpoint.query_id() or ""
 
         def of_target(status: TableStatus) -> tuple[str, _Held] | None:
@@ -186,7 +189,7 @@ class LakeMarks:
             if target is None or last is None:
                 return None
             had = CommitFacts(app_id=writer, batch_id=mark.targets.get(name), content=mark.contents.get(name))
-            return name, _Held(last, had if _lacks(target, last, had) else None)
+            return name, (last, had if _lacks(target, last, had) else None)
 
         written = [
             each
@@ -198,19 +201,23 @@ class LakeMarks:
         with ThreadPoolExecutor(self._config.parallel, thread_name_prefix="ticdc-sync compare") as pool:
             return dict(each for each in pool.map(in_thread(self._spark, of_target), written) if each is not None)
 
-    def _compared_target(self, status: TableStatus, target: _Held, needed: int) -> TableStatus:
+    def _compared_target(
+        self, status: TableStatus, last: LastBatch, lacks: CommitFacts | None, needed: int
+    ) -> TableStatus:
         """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
 
         Args:
             status: the status.
-            target: what its target has.
+            last: the last micro-batch that its target has.
+            lacks: the one that the checkpoint says it had, if it lacks that.
             needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
         """
-        held, had = target.number, _number(status.target_batch)
-        if target.lacks is None and held >= min(had, needed):
+        held, had = last.number, _number(status.target_batch)
+        if lacks is None and held >= min(had, needed):
             if held < 0:
                 return status if held >= had else replace(status, target_batch=None, target_content=None, columns=())
-            its = replace(status, target_batch=held, target_content=target.content)
+            content = None if last.facts is None else last.facts.identity
+            its = replace(status, target_batch=held, target_content=content)
             return its if held >= had else replace(its, columns=())  # it may have had more of them
         is_loaded_again = self._config.tidb is not None and status.complete_since is None and status.kind != "log"
         if is_loaded_again:
@@ -223,8 +230,8 @@ class LakeMarks:
             "with [tidb]: stop the sync, drop the target, and delete the row of the table from the status table"
         )
         self.lacking[status.table_name] = reason
-        if target.lacks is not None:  # the next start asks for it again
-            status = replace(status, target_batch=target.lacks.batch_id, target_content=target.lacks.content)
+        if lacks is not None:  # the next start asks for it again
+            status = replace(status, target_batch=lacks.batch_id, target_content=lacks.content)
         if isinstance(status.phase, SetAside):
             return status
         return step(status, TargetLacks(reason), Rules(), now_text())[0]
@@ -268,26 +275,6 @@ class LakeMarks:
                 f"{self._path} is not what the sync has written. Restore the checkpoint, or start again with a new one"
             )
             raise CheckpointError(msg) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What a target has of a writer.
-
-    Attributes:
-        lacks: the one that the checkpoint says it had, if it lacks that; it may have later ones.
-    """
-
-    last: LastBatch
-    lacks: CommitFacts | None
-
-    @property
-    def number(self) -> int:
-        return self.last.number
-
-    @property
-    def content(self) -> str | None:
-        return None if self.last.facts is None else self.last.facts.identity
 
 
 def _lacks(target: Target, last: LastBatch, had: CommitFacts) -> bool:

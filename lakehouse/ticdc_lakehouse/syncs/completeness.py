@@ -14,7 +14,7 @@ from ticdc_lakehouse.targets.merge import COMPLETE
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
-__all__ = ["FOR_EVER", "claimed", "disclaimer", "exact_since", "lost_before", "newest_ts", "unclaim"]
+__all__ = ["FOR_EVER", "claimed", "disclaimer", "lost_before", "newest_ts", "unclaim"]
 
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
@@ -57,33 +57,29 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
 
 
 def claimed(
-    config: SyncConfig,
-    starts: Callable[[], Mapping[str, Mapping[str, int]] | None],
-    begins: bool,  # noqa: FBT001 (a callback)
-    before: Identity,
+    config: SyncConfig, starts: Callable[[], Mapping[str, Mapping[str, int]] | None], writer: str, before: Identity
 ) -> Identity:
-    """Return what the status table says of what is lost, from the first micro-batch of a process on.
+    """Return what the status table says from the first micro-batch of a process on.
+
+    Its `exact_since` is the commit-ts since which the targets are the database at the resolved ts of each micro-batch;
+    None if they are not.
 
     Args:
         config: what is copied.
         starts: returns the offsets at which the stream has started; see `lost_before`.
-        begins: whether the first micro-batch of all is applied.
+        writer: the id of the streaming query. If the table does not name it yet, this is the first micro-batch of all.
         before: what it said before.
     """
-    may_lose = config.may_lose_changes
-    now = {**before, "may_lose": may_lose, "exact_since": exact_since(config, begins, before.get("exact_since"))}
+    begins, may_lose = before["writer"] != writer, config.may_lose_changes
+    exact_since = 0 if begins else before.get("exact_since")
+    if config.consistency != "resolved":
+        exact_since = None
+    elif exact_since is None:  # changes up to now may be applied that are later than their micro-batch
+        exact_since = newest_ts()
+    now = {**before, "writer": writer, "may_lose": may_lose, "exact_since": exact_since}
     if begins or "lost_until" not in before:
         return {**now, "lost_until": lost_before(config, starts())}
     return now if before.get("may_lose", may_lose) == may_lose else {**now, "lost_until": newest_ts()}
-
-
-def exact_since(config: SyncConfig, is_first: bool, before: int | None) -> int | None:  # noqa: FBT001 (a callback)
-    """Return since which commit-ts the targets are the database at the resolved ts of each micro-batch; None if not."""
-    if config.consistency != "resolved":
-        return None
-    if is_first:
-        return 0
-    return newest_ts() if before is None else before  # changes up to now may be applied that are later than their batch
 
 
 def newest_ts() -> int:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +30,6 @@ from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, 
 from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
-from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source import SyncState, tables
@@ -83,7 +81,6 @@ class RunningSync:
         self._back_off = BackOff()
         self._tables: dict[str, TableStatus] = {}
         self._at_start: dict[str, TableStatus] = {}
-        self._begun: list[str] = []  # tables that have begun to load, and for which TiDB has given no TSO yet
         self._loaded = threading.Event()  # no micro-batch is applied before the load at the start has ended
         if config.tidb is None:
             self._loaded.set()
@@ -106,8 +103,6 @@ class RunningSync:
         if Effect.UNCLAIM in effects:
             unclaim(self._spark, status.target)
         self._tables[name] = status
-        if Effect.LOAD in effects:
-            self._begun.append(name)
         if isinstance(event, Loaded) and status.loaded_ts == event.at:
             self._marks.lacking.pop(name, None)
         if Effect.FORGET in effects:
@@ -120,16 +115,17 @@ class RunningSync:
 
     def _due(self, *, at_end: bool = False) -> dict[str, Outcome]:
         """Let the tables go on whose time has come, or all if the stream has ended, so that nothing is to wait for."""
-        waiting = [name for name, each in self._tables.items() if self._context.step(each, Signal.DUE)[1]]
+        waiting = [name for name, each in self._tables.items() if self._context.step(each, Signal.DUE) != (each, ())]
         return {name: self._happens(name, Signal.DUE) for name in waiting if self._back_off.begins(name, at_end=at_end)}
 
     def _date_loads(self) -> list[TableStatus]:
-        """Take a TSO for the tables that have begun to load, and return them; if TiDB does not answer, they wait."""
-        names = [name for name in dict.fromkeys(self._begun) if _is_loading(self._tables[name])]
+        """Take a TSO for the tables that are to load, and return them; if TiDB does not answer, they wait."""
+        if self._skips:  # their rows must be of after the query has skipped what is lost
+            return []
+        names = [name for name, each in self._tables.items() if _is_undated(each)]
         at = self._joining.moment(names) if names else None
         if at is None:
             return []
-        self._begun.clear()
         for name in names:
             self._happens(name, Begins(at))
         return [self._tables[name] for name in names]
@@ -148,9 +144,7 @@ class RunningSync:
     def start(self) -> None:
         """Make sure that this sync, and no other, writes the tables now."""
         self._context.views.check(self._spark)
-        identity = self._status.check(
-            self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads, self._lease.of_new_table
-        )
+        identity = self._status.check(self.checkpoint.query_id(), self.checkpoint.committed(), self._config.reads)
         known = newest_ts() if identity.get("may_lose") else identity.get("lost_until", newest_ts())
         self._context.lost_until = FOR_EVER if self._config.may_lose_changes else known
         self._lease.take()
@@ -209,7 +203,7 @@ class RunningSync:
         self._writer, self._last_batch = self.checkpoint.query_id() or "", self._marks.committed()
         resumed = dict.fromkeys(aside[name.lower()] for name in names)
         outcomes = {name: self._happens(name, Signal.RESUMED) for name in resumed}
-        written = {name: each for name, each in outcomes.items() if name not in self._begun}
+        written = {name: each for name, each in outcomes.items() if not _is_loading(each.status)}
         if written:
             self._write_status()
             self._report(written, self._last_batch, began, resumed=written)
@@ -229,34 +223,21 @@ class RunningSync:
             is_new = self._config.tidb is not None and self._wait_for_offsets()
             joined = self._joining.joined(self._tables, is_new=is_new)
             if joined:
-                self._begun.clear()
                 self._tables |= joined
                 self._write_status()  # a load that is killed continues from it
                 others = any(isinstance(each.phase, Following) for each in self._tables.values())
                 if self._config.trigger is None or not others:
                     self._last_batch = self._marks.committed()
                     self._loads_ended(self._joining.load(joined.values()))
-            if self._config.trigger is not None:
-                self._load_the_rest_beside(is_new=is_new and not joined)
+            if self._config.trigger is not None and self._config.tidb is not None:
+                loading = [each for each in self._tables.values() if _is_loading(each) and not _is_undated(each)]
+                self._joining.load_beside(loading)  # also if TiDB has not answered until now
         except BaseException as error:
             query = self.stream.query
             ended = None if query is None else query.exception()  # the cause, if there is one
             self.stream.error = self.stream.error or self.stream.without_secrets(ended or error)
             raise
         self._loaded.set()
-
-    def _load_the_rest_beside(self, *, is_new: bool) -> None:
-        """Load the tables that are loading yet beside the stream, also if TiDB has not answered until now.
-
-        Args:
-            is_new: whether their moments are older than the stream, so that they take other ones.
-        """
-        if self._config.tidb is None:
-            return
-        loading = [(each, each.phase) for each in self._tables.values() if isinstance(each.phase, (Loading, Healing))]
-        undated = [each.table_name for each, phase in loading if is_new or phase.at is None]
-        self._begun += undated
-        self._joining.load_beside(each for each, _ in loading if each.table_name not in undated)
 
     def _wait_for_offsets(self) -> bool:
         """Wait until the stream knows where it starts; return whether the stream is new.
@@ -282,11 +263,11 @@ class RunningSync:
         if not self._batches:
             self._last_batch = self._marks.committed()
         due = self._due(at_end=True)
-        self._date_loads()
-        if due:
+        dated = self._date_loads()
+        if due or dated:
             self._write_status()  # a load that is killed continues from it
         loading = [each for each in self._tables.values() if _is_loading(each)]
-        if loading and (self._batches or due or any(isinstance(each.phase, Healing) for each in loading)):
+        if loading and (self._batches or due or dated or any(isinstance(each.phase, Healing) for each in loading)):
             self._loads_ended(self._joining.load(loading))
         resumed = {name: each for name, each in due.items() if isinstance(each.status.phase, (Following, SetAside))}
         if resumed:
@@ -312,11 +293,10 @@ class RunningSync:
         self.stream.restart()
         self._skips = skips
         (self._loaded.set if skips else self._loaded.clear)()
-        self._context.lost_until = newest_ts()
-        self._status.lose(self._context.lost_until)
+        self._context.lost_until = until = newest_ts()
+        self._status.change(lambda now: {**now, "lost_until": until, "may_lose": True})  # a later process reads it
         for name in [*self._tables]:
             self._happens(name, RecordsLost(reason))
-        self._begun.clear()  # their TSO is taken at the next start
         self._write_status()
 
     # A micro-batch
@@ -350,28 +330,21 @@ class RunningSync:
         self._writer = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         self.stream.check()  # the lease was lost before the stream began
         self._lease.check()
-        wait_for_claim = self._begin_claim(self._writer)
+        self._claim()
         number = batch_id + self._marks.shift  # Spark's own numbers its state
         self._last_batch = number - 1
-        loaded = self._joining.finished()
-        if loaded:
-            wait_for_claim()
-            self._loads_ended(loaded)
-        with (
-            _awaiting(wait_for_claim),
-            tables(
-                batch,
-                state=self._state,
-                batch_id=batch_id,
-                consistency=config.consistency,
-                on_table_error="report",
-                resume=None,
-                table_options=config.table_options(),
-                known_ddl=self._context.known_ddl(self._tables),
-                **{**config.decode_options(), **self._protocol},
-            ) as changes,
-        ):
-            wait_for_claim()
+        self._loads_ended(self._joining.finished())
+        with tables(
+            batch,
+            state=self._state,
+            batch_id=batch_id,
+            consistency=config.consistency,
+            on_table_error="report",
+            resume=None,
+            table_options=config.table_options(),
+            known_ddl=self._context.known_ddl(self._tables),
+            **{**config.decode_options(), **self._protocol},
+        ) as changes:
             if changes.protocol is not None:  # the next micro-batch need not look
                 self._protocol = {"protocol": changes.protocol}
             facts = CommitFacts(changes.resolved_ts, self._writer, number)
@@ -381,7 +354,7 @@ class RunningSync:
         before, self._last_batch = self._tables, number
         self._tables = before | {each.status.table_name: each.status for each in applied}
         outcomes = {each.status.table_name: each for each in applied}
-        resumed = self._after_changes(before, outcomes, changes.ddl, number)
+        resumed = self._after_changes(outcomes, changes.ddl, number)
         outcomes |= resumed
         begun = self._date_loads()
         changed = any(_matters(before.get(name), each) for name, each in self._tables.items())
@@ -410,7 +383,6 @@ class RunningSync:
 
     def _after_changes(
         self,
-        before: Mapping[str, TableStatus],
         applied: Mapping[str, Outcome],
         ddl: Mapping[str, Sequence[DDLEvent]],
         number: int,
@@ -423,8 +395,6 @@ class RunningSync:
         explained = []
         for name, each in applied.items():
             phase = each.status.phase
-            if isinstance(phase, Loading) and (name not in before or isinstance(before[name].phase, Following)):
-                self._begun.append(name)
             if isinstance(phase, SetAside) and phase.kept_from != number and phase.ends_by == "ddl" and name in ddl:
                 explained.append(name)
             elif isinstance(phase, SetAside) and phase.kept_from == number and phase.ends_by in ("ddl", "retry"):
@@ -434,27 +404,17 @@ class RunningSync:
         for old, renamed in renames(ddl):
             if old.lower() in spelt:
                 self._happens(spelt[old.lower()], renamed)
-        return resumed | {name: each for name, each in self._due().items() if name not in self._begun}
+        return resumed | {name: each for name, each in self._due().items() if not _is_loading(each.status)}
 
-    def _begin_claim(self, writer: str) -> Callable[[], None]:
-        """Say in a thread that this query writes the tables, while Spark surveys the first micro-batch.
-
-        Returns:
-            What waits for the end of that and raises its error, to be called before the first write.
-        """
+    def _claim(self) -> None:
+        """Say that this query writes the tables, before its first micro-batch is applied."""
         if self._claimed:
-            return lambda: None
-
-        def claim() -> None:
-            identity = self._status.claim(writer, partial(claimed, self._config, self.checkpoint.starts))
-            self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
-            self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
-            self._claimed = True
-
-        with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="ticdc-sync claim")
-        claiming = with_one_thread.submit(in_thread(self._spark, claim))
-        with_one_thread.shutdown(wait=False)
-        return claiming.result
+            return
+        claim = partial(claimed, self._config, self.checkpoint.starts, self._writer)
+        identity = self._status.change(claim, self._writer)
+        self._lease.check(now=True)  # some stores let two processes create the table; the last one has it
+        self._context.lost_until = FOR_EVER if self._config.may_lose_changes else identity["lost_until"]
+        self._claimed = True
 
     def _report(
         self,
@@ -535,17 +495,6 @@ class RunningSync:
             warn(f"The views of {name} cannot be written: {self._context.redaction.text(text_of(error))}")
 
 
-@contextmanager
-def _awaiting(wait: Callable[[], object]) -> Iterator[None]:
-    """Wait for a thread also if what runs beside it fails: nothing may be written once the lease is given back."""
-    try:
-        yield
-    except BaseException:
-        with suppress(Exception):
-            wait()
-        raise
-
-
 def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
     """Return whether a process has changed the target of a table since a status."""
     told = ("target", "batch_id", "target_batch", "loaded_ts", "maintained_ms")
@@ -554,6 +503,11 @@ def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
 
 def _is_loading(status: TableStatus) -> bool:
     return isinstance(status.phase, (Loading, Healing))
+
+
+def _is_undated(status: TableStatus) -> bool:
+    """Return whether a table is to load, and TiDB has given no TSO for it yet."""
+    return isinstance(status.phase, (Loading, Healing)) and status.phase.at is None
 
 
 def _matters(before: TableStatus | None, now: TableStatus) -> bool:

@@ -80,28 +80,29 @@ class Joining:
 
         Args:
             statuses: the statuses of all tables that the sync has.
-            is_new: whether the stream has just started. An unfinished load then takes a new TSO: its old one may
-                be older than the first change of the stream.
+            is_new: whether the stream has just started. An unfinished load then takes a new TSO, or waits for one if
+                TiDB does not answer: its old one may be older than the first change of the stream.
         """
         tidb = self._tidb
+        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
         if tidb is None:
-            loading = sorted(name for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing)))
-            if loading:
-                warn(f"[tidb] is gone, so the loads of these tables cannot continue: {', '.join(loading)}")
+            if asked:
+                warn(f"[tidb] is gone, so the loads of these tables cannot continue: {', '.join(sorted(asked))}")
             return {}
         try:
-            return self._joined(tidb, statuses, is_new=is_new)
+            return self._joined(tidb, statuses, asked, is_new=is_new)
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
             warn(f"Cannot start loads now: {self._redaction.text(str(error))}. Tables that need none go on")
-            return {}
+            return {name: self._begun(statuses[name], None) for name in asked if is_new}
 
-    def _joined(self, tidb: TiDBAddress, statuses: Statuses, *, is_new: bool) -> dict[str, TableStatus]:
+    def _joined(
+        self, tidb: TiDBAddress, statuses: Statuses, asked: Mapping[str, int | None], *, is_new: bool
+    ) -> dict[str, TableStatus]:
         at = self._now(tidb)
         names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
-        asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
         moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(asked.values())}
         begins = {name: moments[old] for name, old in asked.items()}
         spelt = {name.lower(): name for name in statuses}
@@ -114,10 +115,10 @@ class Joining:
             elif status is not None and self._is_due(status):
                 begins[status.table_name] = at
 
-        def begun(status: TableStatus, tso: int) -> TableStatus:
-            return step(status, Begins(tso), Rules.of(self._config, status), now_text())[0]
+        return new | {name: self._begun(statuses[name], tso) for name, tso in begins.items()}
 
-        return new | {name: begun(statuses[name], tso) for name, tso in begins.items()}
+    def _begun(self, status: TableStatus, at: int | None) -> TableStatus:
+        return step(status, Begins(at), Rules.of(self._config, status), now_text())[0]
 
     def _is_due(self, status: TableStatus) -> bool:
         """Return whether a table that follows is loaded: not at each start if its changes may be lost again.

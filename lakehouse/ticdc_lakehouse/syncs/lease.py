@@ -96,22 +96,14 @@ class Lease:
         self._released = threading.Event()
         self.lock = threading.RLock()  # of all commits of the status table: two of one process must not conflict
 
-    def of_new_table(self) -> dict[str, str]:
-        """Return the properties with which a new status table has this owner: of two that create it, one fails."""
-        self._renewed_at = self._clock()  # so that it is given back, also if the start fails before `take`
-        return self._as_property(self._renewed_at)
-
     def take(self) -> None:
-        """Take the lease, or find that the table was created with it.
+        """Take the lease.
 
         Raises:
             TargetError: another sync has it.
         """
         table = self._table()
         owner, since = _read(table)
-        if owner is not None and owner.id == self._owner.id:
-            self._renewed_at = since
-            return
         if owner is not None and not self._is_free(owner, since):
             raise self._held(table, owner, since)
         began = self._clock()
@@ -174,11 +166,8 @@ class Lease:
 
     def _write(self, table: Target) -> None:
         now = self._clock()
-        table.set_properties(self._as_property(now))
+        table.set_properties({_LEASE: json.dumps({**asdict(self._owner), "at": now})})
         self._renewed_at = now
-
-    def _as_property(self, at: float) -> dict[str, str]:
-        return {_LEASE: json.dumps({**asdict(self._owner), "at": at})}
 
     def _is_free(self, owner: Owner, since: float) -> bool:
         return owner.is_known_dead() or self._clock() - since > LEASE_S

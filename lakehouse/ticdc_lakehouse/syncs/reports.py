@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -86,38 +87,20 @@ EXPORTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TableMetrics:
-    """What is told of a table: the members of `EXPORTED`.
-
-    Attributes:
-        query: the name of the sync's stream.
-        now: the time, in seconds since 1970.
-    """
+class TableMetrics(NamedTuple):
+    """What is told of a table: the members of `EXPORTED`, under the name of the sync's stream."""
 
     query: str
-    status: TableStatus
-    now: float
+    table: str
+    rows: int
+    lag: float | None
+    is_set_aside: bool
 
-    @property
-    def table(self) -> str:
-        """The table."""
-        return self.status.table_name
-
-    @property
-    def rows(self) -> int:
-        """How many changed rows were written."""
-        return self.status.images
-
-    @property
-    def lag(self) -> float | None:
-        """How old the commit-ts is up to which the table is complete, in seconds."""
-        return self.status.lag(self.now)
-
-    @property
-    def is_set_aside(self) -> bool:
-        """Whether it is set aside."""
-        return self.status.state == "set aside"
+    @staticmethod
+    def of(query: str, status: TableStatus, now: float) -> TableMetrics:
+        """Return what is told of a table at a time, in seconds since 1970."""
+        is_set_aside = isinstance(status.phase, SetAside)
+        return TableMetrics(query, status.table_name, status.images, status.lag(now), is_set_aside)
 
 
 @contextmanager
@@ -146,7 +129,7 @@ def exported(
     path = next((text for name, text in config.source.items() if name.lower() == "metricspath"), None)
     with served(config.prometheus_port) as registry:
         registry.register(
-            ProgressCollector(lambda: [TableMetrics(query, one, clock()) for one in statuses()], EXPORTED)
+            ProgressCollector(lambda: [TableMetrics.of(query, one, clock()) for one in statuses()], EXPORTED)
         )
         listener = progress_listener(metrics_path=path, registry=registry, spark=spark)
         spark.streams.addListener(listener)

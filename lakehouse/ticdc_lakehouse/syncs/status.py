@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,10 +16,9 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status_file import StatusFile
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.developer_api import loads, seconds, utc
+from ticdc_source.developer_api import MetricFiles, loads, seconds, utc, without_credentials
 from ticdc_source.errors import CheckpointError
 
 __all__ = [
@@ -32,12 +32,12 @@ __all__ = [
     "Pause",
     "Phase",
     "SetAside",
+    "StatusFile",
     "StatusTable",
     "TableStatus",
     "now_text",
     "status_table",
     "statuses_of",
-    "written_statuses",
 ]
 
 Kind = Literal["table", "log"]
@@ -158,6 +158,9 @@ _SCHEMA = StructType([
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
+_FILE = "_ticdc_sync.json"
+_FILE_VERSION = 1
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +323,56 @@ class TableStatus:
         return replace(self, pauses=tuple(earlier))
 
 
+class StatusFile:
+    """`_ticdc_sync.json`: a copy of the table in a small file, so that whoever asks for it need not start Spark.
+
+    It is written after each commit of the table, beside the tables of a folder, or in the checkpoint's folder if they
+    are in a catalog. A store that `pyarrow.fs` cannot write is no error: the table is asked then.
+    """
+
+    def __init__(self, config: SyncConfig) -> None:
+        folder = config.checkpoint if config.path is None else config.layout.folder
+        self._files = MetricFiles(folder.removeprefix("file://") if folder.startswith("file:///") else folder)
+        self._table = without_credentials(config.layout.own("_ticdc_sync"))
+        self._secrets = {
+            json.dumps(each, ensure_ascii=False)[1:-1]: without_credentials(each)
+            for each in (config.path, config.checkpoint, folder)
+            if each is not None and without_credentials(each) != each
+        }
+        self.place = f"{without_credentials(folder)}/{_FILE}"
+        self._is_off = False
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the rows of the table. After a failure, which is logged, this process tries no more: it takes long."""
+        if self._is_off:
+            return
+        whole = {
+            "version": _FILE_VERSION,
+            "table": self._table,
+            "written": now_text(),
+            "statuses": list(rows),
+        }
+        text = json.dumps(whole, ensure_ascii=False)
+        for secret, shown in self._secrets.items():
+            text = text.replace(secret, shown)
+        try:
+            self._files.put(_FILE, text.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self._is_off = True
+            _log.info("%s cannot be written, so that --status starts Spark: %s", self.place, self._files.shown(error))
+
+    def read(self) -> tuple[list[TableStatus], str, str] | None:
+        """Return the statuses, when they were written, and the place; None without a file that this release reads."""
+        try:
+            data = self._files.get(_FILE)
+            whole: Mapping[str, Any] = {} if data is None else loads(data)
+            if whole["version"] != _FILE_VERSION or whole["table"] != self._table:
+                return None
+            return [_status_of(row) for row in whole["statuses"]], str(whole["written"]), self.place
+        except (AttributeError, LookupError, OSError, TypeError, ValueError):
+            return None
+
+
 class StatusTable:
     """The table of statuses. It is small, and each write replaces it whole in one commit.
 
@@ -336,7 +389,6 @@ class StatusTable:
         self._spark = spark
         self._engine = engine
         self._lock = threading.RLock()
-        self._is_new = False  # this process has created it, and written no status yet
         self.written = 0  # how often the statuses have been written, as far as this object has read or written them
 
     def opened(self) -> Target:
@@ -349,8 +401,6 @@ class StatusTable:
 
     def read(self) -> dict[str, TableStatus]:
         """Return the status of each table by its name; nothing if there is no table yet."""
-        if self._is_new:
-            return {}
         target = self.opened()
         if not target.exists():
             return {}
@@ -361,20 +411,13 @@ class StatusTable:
         statuses = [_status_of(each) for each in named]
         return {each.table_name: each for each in statuses}
 
-    def check(
-        self,
-        query_id: str | None,
-        committed: int,
-        topics: Iterable[str],
-        properties: Callable[[], Mapping[str, str]] = dict,
-    ) -> Identity:
+    def check(self, query_id: str | None, committed: int, topics: Iterable[str]) -> Identity:
         """Make sure that a sync may write the tables, before it starts; create the status table if there is none.
 
         Args:
             query_id: the id of its streaming query; None if it has no checkpoint yet.
             committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
             topics: what it reads.
-            properties: returns more properties, for a new status table.
 
         Returns:
             What the status table says of the sync.
@@ -395,8 +438,7 @@ class StatusTable:
             columns = [NewColumn(field.name, field.dataType) for field in _SCHEMA]
             sync = json.dumps({"writer": query_id, "topics": read})
             try:
-                target.create(columns, {**target.small_properties, **properties(), _SYNC: sync})
-                self._is_new = True
+                target.create(columns, {**target.small_properties, _SYNC: sync})
             except Exception:  # of any catalog
                 target = self.opened()
                 if not target.exists():
@@ -416,24 +458,6 @@ class StatusTable:
             target.add_columns(missing)
         return before
 
-    def claim(self, writer: str, change: Callable[[bool, Identity], Identity]) -> Identity:
-        """Say that a streaming query writes these tables, in its first micro-batch.
-
-        Args:
-            writer: its id.
-            change: returns what else the table says from now on, by whether this is the first micro-batch of all, and
-                by what it said before.
-
-        Returns:
-            What the table says now.
-        """
-
-        def claimed(before: Identity) -> Identity:
-            self._check_writer(before, writer)
-            return {**change(before["writer"] != writer, before), "writer": writer}
-
-        return self._change(claimed)
-
     def identity(self) -> Identity:
         """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
 
@@ -442,18 +466,24 @@ class StatusTable:
         """
         return self._identity(self.opened())
 
-    def repeat(self, until: int) -> None:
-        """Say that changes up to a commit-ts come again, in micro-batches that do not end at their resolved ts."""
-        self._change(lambda now: now if now.get("exact_since") is None else {**now, "exact_since": until})
+    def change(self, change: Callable[[Identity], Identity], writer: str | None = None) -> Identity:
+        """Change what the table says of the sync.
 
-    def lose(self, until: int) -> None:
-        """Say that changes up to a commit-ts may be lost, also to a process that starts later."""
-        self._change(lambda now: {**now, "lost_until": until, "may_lose": True})
+        Args:
+            change: returns what it says from now on, by what it said before.
+            writer: the id of the streaming query that says so, if no other one may.
 
-    def _change(self, change: Callable[[Identity], Identity]) -> Identity:
+        Returns:
+            What the table says now.
+
+        Raises:
+            CheckpointError: a sync with another checkpoint writes the tables.
+        """
         with self._lock:
             target = self.opened()
             before = self._identity(target)
+            if writer is not None:
+                self._check_writer(before, writer)
             now = change(before)
             if now != before:
                 target.set_properties({_SYNC: json.dumps(now)})
@@ -466,7 +496,6 @@ class StatusTable:
         rows = [tuple(each[name] for name in _SCHEMA.names) for each in named]
         with self._lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-            self._is_new = False
             self.opened().overwrite(frame, CommitFacts())
             if self._file is not None:
                 self._file.write(named)
@@ -475,7 +504,6 @@ class StatusTable:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
         with self._lock:
             self.opened().set_properties({_ATTEMPT: uuid4().hex})
-            self._is_new = False  # so that it is read
         self.read()
 
     def _check_writer(self, identity: Identity, query_id: str | None) -> None:
@@ -522,15 +550,6 @@ def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
         raise TargetError(msg)
     statuses = table.read()
     return [statuses[name] for name in sorted(statuses)]
-
-
-def written_statuses(config: SyncConfig) -> tuple[list[TableStatus], str, str] | None:
-    """Return the statuses in the small file of a sync, when it was written, and its place; None if there is none."""
-    copy = StatusFile(config).read()
-    try:
-        return None if copy is None else ([_status_of(row) for row in copy.rows], copy.written, copy.place)
-    except (AttributeError, LookupError, TypeError):
-        return None  # another release has written it
 
 
 def _status_of(row: Mapping[str, Any]) -> TableStatus:

@@ -92,7 +92,6 @@ class Effect(Enum):
     KEEP = auto()  # the records of this micro-batch
     WRITE = auto()  # the changes of this micro-batch
     UNCLAIM = auto()  # the target says no longer that it is complete
-    LOAD = auto()  # read the rows from TiDB
     WRITE_MISSED = auto()  # write the kept records, and forget them
     FORGET = auto()  # the kept records
 
@@ -158,9 +157,9 @@ class TargetLacks:
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """Its rows are read as of a TSO."""
+    """Its rows are read as of a TSO; None until TiDB gives one."""
 
-    at: int
+    at: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +240,7 @@ def _changed(status: TableStatus, event: Changed) -> Step:
         kept = replace(phase, kept_from=event.batch if phase.kept_from is None else phase.kept_from)
         return replace(status, phase=kept), (Effect.KEEP,)
     if event.needs_load and status.lacks[0] is None:  # otherwise it is read again soon
-        return replace(status, phase=Loading(kept_from=event.batch)), (Effect.KEEP, Effect.LOAD)
+        return replace(status, phase=Loading(kept_from=event.batch)), (Effect.KEEP,)
     return status, (Effect.WRITE,)
 
 
@@ -274,7 +273,7 @@ def _set_aside(
 def _again(status: TableStatus, aside: SetAside, rules: Rules) -> Step:
     """Load a table that a load makes complete, or else write what it has missed: rows of a log cannot be told apart."""
     if rules.loads and status.complete_since is None and status.kind != "log":
-        return replace(status, phase=Loading(kept_from=aside.kept_from)), (Effect.LOAD,)
+        return replace(status, phase=Loading(kept_from=aside.kept_from)), ()
     return status, (Effect.WRITE_MISSED,)
 
 
@@ -282,7 +281,7 @@ def _healing(status: TableStatus, reason: str, rules: Rules) -> Step:
     lacks, before = status.lacks
     complete_since = status.complete_since if lacks is None else before
     phase = Healing(reason=reason, kept_from=status.kept_from if rules.has_history else None)
-    return replace(status, phase=phase, complete_since=complete_since, columns=()), (Effect.LOAD,)
+    return replace(status, phase=phase, complete_since=complete_since, columns=()), ()
 
 
 def _renamed(status: TableStatus, phase: Phase, event: Renamed, rules: Rules) -> Step:
