@@ -16,8 +16,7 @@ from lakehouse.tests.engines.engines import ENGINES
 from tests.tidb.sql import SAFE_POINT, Session, session
 from ticdc_lakehouse import TiDBConfig, audit, merge_into
 from ticdc_lakehouse.audits.canonical import columns_of
-from ticdc_lakehouse.audits.sides import Comparison, SparkSide
-from ticdc_lakehouse.audits.table_audit import TiDBSide
+from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, snapshot
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 

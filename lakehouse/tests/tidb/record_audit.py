@@ -19,7 +19,7 @@ from lakehouse.tests.audits.recorded import FOLDER, comparison_of
 from tests.tidb.matrix import filled, quoted
 from tests.tidb.server import driver_jars, running
 from tests.tidb.sql import SAFE_POINT, session
-from ticdc_lakehouse.audits.table_audit import TiDBSide
+from ticdc_lakehouse.audits.sides import TiDBSide
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
