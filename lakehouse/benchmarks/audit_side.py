@@ -85,7 +85,7 @@ def measured(spark: SparkSession, url: str, at: int) -> dict[str, float]:
         assert found.state == "equal", found
         rows_read = found.rows_read
 
-    rows = SnapshotRows.of(spark, TiDBAddress(url, "root"), TABLE, at=at)
+    rows = SnapshotRows.of(spark, TiDBAddress(url=url, user="root"), TABLE, at=at)
     types = {field.name: field.dataType for field in spark.table(TARGET).schema}
     columns, _ = columns_of(rows.table.columns, types, ["id"])
     comparison = Comparison(columns, columns[:1])

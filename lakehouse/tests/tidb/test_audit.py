@@ -86,7 +86,7 @@ class Audited:
         from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
         from ticdc_lakehouse.snapshots.queries import TiDBAddress
 
-        return SnapshotRows.of(self.spark, TiDBAddress(self.tidb.jdbc_url, "root"), self.table, at=self.at)
+        return SnapshotRows.of(self.spark, TiDBAddress(url=self.tidb.jdbc_url, user="root"), self.table, at=self.at)
 
 
 def test_equal_values_have_equal_texts(matrix: Matrix, spark: "SparkSession", tidb: TiDB) -> None:

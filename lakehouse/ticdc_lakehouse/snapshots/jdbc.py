@@ -69,7 +69,7 @@ def current_tso(
     Raises:
         TiCDCSourceError: TiDB cannot be read.
     """
-    row = _Jdbc(spark, TiDBAddress(jdbc_url, user, password, properties or {}), None).row(
+    row = _Jdbc(spark, TiDBAddress(url=jdbc_url, user=user, password=password, properties=properties or {}), None).row(
         CURRENT_TSO_SQL, sessionInitStatement="BEGIN"
     )
     return int(row["tso"])
@@ -126,7 +126,7 @@ def snapshot(
     Raises:
         TiCDCSourceError: an argument is wrong, or TiDB cannot be read; its text says what to do.
     """
-    tidb = TiDBAddress(jdbc_url, user, password, properties or {})
+    tidb = TiDBAddress(url=jdbc_url, user=user, password=password, properties=properties or {})
     rows = SnapshotRows.of(
         spark, tidb, table, at=at, zero_date=zero_date, metadata_column_prefix=metadata_column_prefix
     )

@@ -63,7 +63,7 @@ _SPARKS = (
 _STREAM_ROWS = str(-(2**31))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TiDBAddress:
     """Where TiDB is, and who reads it; its `repr` shows nothing of that, because an address may hold a password.
 

@@ -63,7 +63,7 @@ def audit(
     Raises:
         OptionError: `at` is no TSO.
     """
-    found = audit_table(spark, target, tidb=tidb.address, at=at, complete=complete, repair=repair, sample=sample)
+    found = audit_table(spark, target, tidb=tidb, at=at, complete=complete, repair=repair, sample=sample)
     return AuditReport(tables=(found,))
 
 
@@ -100,7 +100,7 @@ def audit_sync(
     if not chosen:
         msg = f"The sync has no table {', '.join(tables)}" if tables else "The sync has no tables yet: run it first"
         raise OptionError(msg)
-    tidb = config.tidb.address
+    tidb = config.tidb
     redaction = Redaction(config.source, {**config.spark, **tidb.given()}, config.secret_spark)
 
     def one(status: TableStatus) -> TableAudit:

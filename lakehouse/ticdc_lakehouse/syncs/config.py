@@ -67,7 +67,7 @@ TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options tha
 
 
 @dataclass(frozen=True, kw_only=True)
-class TiDBConfig:
+class TiDBConfig(TiDBAddress):
     """Where a sync reads the rows that were there before the first change in the topics; its `repr` shows no secret.
 
     Attributes:
@@ -78,11 +78,7 @@ class TiDBConfig:
         properties: other settings of MySQL's JDBC driver, such as `sslMode`, and of TiDB (`sessionVariables`).
     """
 
-    url: str = field(repr=False)
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
     rows_per_range: int = 200_000
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Check all that can be checked without TiDB.
@@ -90,15 +86,10 @@ class TiDBConfig:
         Raises:
             OptionError: the address is none of MySQL's, a setting would change values, or a number is too small.
         """
-        check_url(self.url, self.address.given())
+        check_url(self.url, self.given())
         if self.rows_per_range < 1:
             msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
             raise OptionError(msg)
-
-    @property
-    def address(self) -> TiDBAddress:
-        """The address and who reads it."""
-        return TiDBAddress(self.url, self.user, self.password, self.properties)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ class Joining:
 
     @property
     def _tidb(self) -> TiDBAddress | None:
-        return None if self._config.tidb is None else self._config.tidb.address
+        return self._config.tidb
 
     # Before the first micro-batch
 
