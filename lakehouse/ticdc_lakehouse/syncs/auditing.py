@@ -14,8 +14,8 @@ from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
+from ticdc_lakehouse.syncs.time_travel import selected
 from ticdc_lakehouse.targets.merge_sessions import in_thread
-from ticdc_source.developer_api import TableFilter, parse_table, table_patterns
 from ticdc_source.errors import OptionError
 
 __all__ = ["audit", "audit_sync"]
@@ -95,11 +95,7 @@ def audit_sync(
     if config.tidb is None:
         msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"
         raise OptionError(msg)
-    selected = TableFilter(table_patterns(",".join(tables)) if tables else ())
-    chosen = [one for one in statuses_of(spark, config) if selected.matches(parse_table(one.table_name))]
-    if not chosen:
-        msg = f"The sync has no table {', '.join(tables)}" if tables else "The sync has no tables yet: run it first"
-        raise OptionError(msg)
+    chosen = selected(statuses_of(spark, config), tables, with_left_out=True)
     tidb = config.tidb
     redaction = Redaction(config.source, {**config.spark, **tidb.given()}, config.secret_spark)
 

@@ -354,10 +354,14 @@ class SyncConfig:
             as_log=own.log,
         )
 
+    @property
+    def table_filter(self) -> TableFilter:
+        """The tables that `tables` selects."""
+        return TableFilter(table_patterns(",".join(self.tables)) if self.tables else ())
+
     def selects(self, table: TableName) -> bool:
         """Return whether a table is copied."""
-        patterns = table_patterns(",".join(self.tables)) if self.tables else ()
-        return TableFilter(patterns).matches(table) and not self.of_table(table).skip
+        return self.table_filter.matches(table) and not self.of_table(table).skip
 
     def of_table(self, table: TableName) -> TableConfig:
         """Return the settings of a table."""

@@ -23,7 +23,7 @@ from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, 
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
-from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, table_patterns, warn
+from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, warn
 from ticdc_source.errors import TiCDCSourceError
 
 __all__ = ["Joining", "LoadEvents"]
@@ -99,7 +99,8 @@ class Joining:
 
     def _joined(self, tidb: TiDBAddress, statuses: Statuses, *, is_new: bool) -> dict[str, TableStatus]:
         at = self._now(tidb)
-        names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
+        listed = tables_at(self._spark, tidb, self._config.table_filter, at=at)
+        names = [name for name in listed if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
         asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
         moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(asked.values())}
@@ -298,10 +299,6 @@ class Joining:
 
     def _folder(self, at: int) -> str:
         return f"{self._config.checkpoint}/load/{at}"
-
-    @property
-    def _filter(self) -> TableFilter:
-        return TableFilter(table_patterns(",".join(self._config.tables)) if self._config.tables else ())
 
     def _now(self, tidb: TiDBAddress) -> int:
         return current_tso(self._spark, tidb.url, user=tidb.user, password=tidb.password, properties=tidb.properties)

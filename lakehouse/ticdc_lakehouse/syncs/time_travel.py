@@ -27,7 +27,7 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
-__all__ = ["DatabaseState", "as_of"]
+__all__ = ["DatabaseState", "as_of", "selected"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def as_of(
     moment = _last_tso(at)
     # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
     committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
-    statuses = _selected(statuses_of(spark, config), tables)
+    statuses = selected(statuses_of(spark, config), tables)
     identity = status_table(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
@@ -124,27 +124,31 @@ def _last_tso(moment: int | datetime.datetime) -> int:
     return of_time(moment) + of_ms(1) - 1
 
 
-def _selected(statuses: Sequence[TableStatus], tables: Sequence[str]) -> list[TableStatus]:
-    """Return the statuses of the tables that patterns match; of all that are copied, without patterns.
+def selected(
+    statuses: Sequence[TableStatus], tables: Sequence[str], *, with_left_out: bool = False
+) -> list[TableStatus]:
+    """Return the statuses of the tables that patterns match, in their order; of all tables, without patterns.
+
+    Tables that are left out count only if that is said.
 
     Raises:
         OptionError: a pattern is none, or matches no table of the sync.
     """
-    copied = [one for one in statuses if one.state != "left out"]
-    found: dict[str, TableStatus] = {}
+    known = [one for one in statuses if with_left_out or one.state != "left out"]
+    found: set[str] = set()
     for pattern in [tables] if isinstance(tables, str) else tables or ["*.*"]:
         try:
             wanted = TableFilter(table_patterns(pattern))
         except ValueError:
             msg = f"{pattern!r} is no name of a table: write it as shop.orders, or shop.*"
             raise OptionError(msg) from None
-        matches = {one.table_name: one for one in copied if wanted.matches(parse_table(one.table_name))}
+        matches = {one.table_name for one in known if wanted.matches(parse_table(one.table_name))}
         if not matches:
-            has = ", ".join(one.table_name for one in copied) or "none yet: run it first"
+            has = ", ".join(one.table_name for one in known) or "none yet: run it first"
             msg = f"The sync has no table {pattern}. It has {has}"
             raise OptionError(msg)
         found |= matches
-    return [*found.values()]
+    return [one for one in known if one.table_name in found]
 
 
 def _newest(histories: Sequence[_History], writer: str, committed: int, moment: int) -> int | None:
