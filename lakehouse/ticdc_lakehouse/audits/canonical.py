@@ -110,13 +110,9 @@ def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
 
 
 def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_key: bool = False) -> ComparedColumn:
-    """Return how a column is compared.
+    """Return how a column of TiDB is compared with the target's column of the name `stored`.
 
-    Args:
-        column: the column in TiDB.
-        stored: the name of the target's column.
-        type_: its type in the target.
-        is_key: whether it is part of the key: then TiDB's text must not need to be rewritten.
+    TiDB's text of a part of the key must not need to be rewritten.
     """
     name, mine = quote(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"

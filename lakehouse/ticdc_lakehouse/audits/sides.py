@@ -58,11 +58,7 @@ class Checksum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared.
-
-    Attributes:
-        keys: those of the key, which are among them.
-    """
+    """What is compared; the columns of the key are among `columns`."""
 
     columns: tuple[ComparedColumn, ...]
     keys: tuple[ComparedColumn, ...]
@@ -184,7 +180,6 @@ class Differences:
     Attributes:
         frame: these rows: the text of the key, `kind`, and of each column `t0`, `t1`, … in TiDB and `s0`, … in the
             target, as far as the row is there. It is computed once.
-        counts: how many rows of each kind there are.
         columns: by the name of a column, how many values differ in rows that both sides have.
     """
 

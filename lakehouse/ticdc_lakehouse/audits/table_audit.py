@@ -64,11 +64,7 @@ def audit_table(
 ) -> TableAudit:
     """Compare a target with its table in TiDB; the arguments are those of `audit`.
 
-    Returns:
-        What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why.
-
-    Raises:
-        OptionError: `at` is no TSO.
+    If the target cannot be compared, the state is `unknown`, and `reason` says why.
     """
     if at is not None:
         check_tso(at)
@@ -124,16 +120,9 @@ class _Moment:
 
     @staticmethod
     def of(target: Target, at: int | None, complete: int | None, *, newest: bool) -> _Moment:
-        """Choose the version and the TSO.
+        """Choose the version and the TSO: `at`, or the newest one up to which the target is known to be complete.
 
-        Args:
-            target: the target.
-            at: the TSO; None for the newest one.
-            complete: a TSO up to which the target is known to be complete.
-            newest: whether the version must be the newest one.
-
-        Raises:
-            TargetError: no version is known to be complete up to the TSO, or the rows of that moment are gone.
+        `complete` is such a TSO that the caller knows; `newest` says whether the version must be the newest one.
         """
         commits, last = target.commits(), 0
         known: list[tuple[int | None, int]] = []  # (version, TSO up to which it is complete), oldest first
@@ -194,11 +183,7 @@ class _TableAudit:
 
     @staticmethod
     def of(target: Target, tidb: TiDBAddress, moment: _Moment) -> _TableAudit:
-        """Read the definition of the table from TiDB, as of the TSO.
-
-        Raises:
-            TargetError: the target does not say which table it is of, or TiDB no longer has that moment.
-        """
+        """Read the definition of the table from TiDB, as of the TSO."""
         table = target.properties().get(TABLE, "")
         if not table:
             msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"

@@ -80,17 +80,8 @@ def audit_sync(
 ) -> AuditReport:
     """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
 
-    Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
-        config: the settings of the sync, with `tidb`.
-        tables: patterns of the tables, such as `shop.*`; empty for all.
-        at: one TSO for all tables.
-        repair: as in `audit`.
-        sample: as in `audit`.
-        on_table: what is called after each table.
-
-    Raises:
-        OptionError: `tidb` is missing, or the sync has no such table.
+    The session needs MySQL's JDBC driver. `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for
+    all of them. `on_table` is called after each table.
     """
     if config.tidb is None:
         msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"

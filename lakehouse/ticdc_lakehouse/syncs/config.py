@@ -372,11 +372,7 @@ _DEFAULT = TableConfig()
 
 
 def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str) -> None:
-    """Refuse keys that a section does not have.
-
-    Raises:
-        OptionError: a key is unknown; the message has the nearest one.
-    """
+    """Refuse keys that a section does not have; the error names the nearest one."""
     for key in given:
         if key not in names:
             near = nearest(key, names)

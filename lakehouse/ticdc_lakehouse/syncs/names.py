@@ -68,11 +68,7 @@ class Layout:
     catalog: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments.
-
-        Raises:
-            OptionError: the engine is unknown, or there is no place, or there are two.
-        """
+        """Check the arguments."""
         if self.engine not in ENGINES:
             msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
             raise OptionError(msg)
@@ -81,11 +77,7 @@ class Layout:
             raise OptionError(msg)
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
-        """Return the name in SQL of the target of a table, as `merge_into` takes it.
-
-        Args:
-            table: the table.
-            suffix: what the target is, if it is not the table itself: `__log` for the log of its changes.
+        """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it.
 
         Raises:
             TargetError: the table has no name.
@@ -146,11 +138,7 @@ class Layout:
 
 @lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
 def _encoded(name: str) -> str:
-    """Return a name as a part of a place.
-
-    Raises:
-        TargetError: the name is empty.
-    """
+    """Return a name as a part of a place."""
     if not name:
         msg = "A table without a name, or without a database, has no target"
         raise TargetError(msg)

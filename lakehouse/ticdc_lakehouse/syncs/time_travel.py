@@ -110,11 +110,7 @@ def as_of(
 
 
 def _last_tso(moment: int | datetime.datetime) -> int:
-    """Return the last TSO of a moment.
-
-    Raises:
-        OptionError: it is no TSO and no time with a zone.
-    """
+    """Return the last TSO of a moment."""
     if not isinstance(moment, datetime.datetime):
         check_tso(moment)
         return moment
@@ -130,9 +126,6 @@ def selected(
     """Return the statuses of the tables that patterns match, in their order; of all tables, without patterns.
 
     Tables that are left out count only if that is said.
-
-    Raises:
-        OptionError: a pattern is none, or matches no table of the sync.
     """
     known = [one for one in statuses if with_left_out or one.state != "left out"]
     found: set[str] = set()
@@ -173,7 +166,7 @@ class _History:
     """What a target was at which commit-ts.
 
     Attributes:
-        target: the target; None if the table has had no rows.
+        target: None if the table has had no rows.
         points: its commits that are the table at a commit-ts, by it.
     """
 
@@ -183,11 +176,7 @@ class _History:
 
     @classmethod
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
-        """Read the commits of a target.
-
-        Raises:
-            TargetError: the table has had rows, and somebody has dropped its target.
-        """
+        """Read the commits of a target."""
         target = existing_target(spark, status.target)
         if target is None and status.kind is not None:
             msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
@@ -205,11 +194,7 @@ class _History:
         return self._was_created_in_stream and commit_ts < created_ts and all(ts > commit_ts for ts in self.points)
 
     def at(self, commit_ts: int) -> DataFrame | None:
-        """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows.
-
-        Raises:
-            TargetError: they are not known.
-        """
+        """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows."""
         if self.is_created_after(commit_ts):
             return None
         name, followed_from = self.status.table_name, _followed_from(self.status, commit_ts)
@@ -235,11 +220,7 @@ class _History:
 
 
 def _followed_from(status: TableStatus, commit_ts: int) -> int:
-    """Return the commit-ts from which a table followed, complete and without a pause, up to another one.
-
-    Raises:
-        TargetError: it did not follow then, or was not complete.
-    """
+    """Return the commit-ts from which a table followed, complete and without a pause, up to another one."""
     name, when = status.table_name, utc(commit_ts)
     followed_from, complete_since = 0, status.complete_since
     for pause in status.pauses:
