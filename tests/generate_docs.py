@@ -21,7 +21,6 @@ import pyarrow as pa
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
-from ticdc_lakehouse.audits.canonical import FORMS
 from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
@@ -258,12 +257,6 @@ def losses_table(protocol: str) -> str:
     return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in losses if loss.protocol == protocol)])
 
 
-def canonical_table() -> str:
-    """Return the table of the texts that an audit compares."""
-    rows = [f"| {types} | {form} |" for types, form in FORMS.items()]
-    return "\n".join(["| MySQL type | text of a value |", "|---|---|", *rows])
-
-
 def layers_table() -> str:
     """Return the layers from the top down, and which outside packages each folder may import."""
     lines = [
@@ -378,7 +371,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "layers": layers_table,
     "speed": speed,
     "tree": tree,
-    "canonical": canonical_table,
     "ratios": ratios_table,
     **{
         benchmark: partial(result_table, benchmark)

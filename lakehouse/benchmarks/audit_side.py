@@ -16,8 +16,7 @@ from lakehouse.tests.engines.engines import ENGINES
 from tests.tidb.sql import SAFE_POINT, Session, session
 from ticdc_lakehouse import TiDBConfig, audit, merge_into
 from ticdc_lakehouse.audits.canonical import columns_of
-from ticdc_lakehouse.audits.sides import Comparison, SparkSide
-from ticdc_lakehouse.audits.table_audit import TiDBSide
+from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, snapshot
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 
@@ -86,7 +85,7 @@ def measured(spark: SparkSession, url: str, at: int) -> dict[str, float]:
         assert found.state == "equal", found
         rows_read = found.rows_read
 
-    rows = SnapshotRows.of(spark, TiDBAddress(url, "root"), TABLE, at=at)
+    rows = SnapshotRows.of(spark, TiDBAddress(url=url, user="root"), TABLE, at=at)
     types = {field.name: field.dataType for field in spark.table(TARGET).schema}
     columns, _ = columns_of(rows.table.columns, types, ["id"])
     comparison = Comparison(columns, columns[:1])

@@ -95,7 +95,7 @@ def source_of(spark: SparkSession, tidb: tuple[str, ...]) -> Source:
     if tidb:
         url, _, at, database = tidb
         return (
-            TiDBAddress(url, "root"),
+            TiDBAddress(url=url, user="root"),
             int(at),
             TableFilter(((database, "*"),)),
             lambda table: snapshot(spark, url, f"`{table.database}`.`{table.table}`", at=int(at), user="root"),

@@ -15,7 +15,7 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms
 
 AT = of_ms(1_767_225_600_000)
-ADDRESS = TiDBAddress("jdbc:mysql://tidb:4000/")
+ADDRESS = TiDBAddress(url="jdbc:mysql://tidb:4000/")
 ORDERS, ITEMS, EVENTS = (TableName("shop", name) for name in ("orders", "items", "events"))
 SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"
 _SCHEMA = f"_change_type string, _sequence {SEQUENCE}, id int, v string"

@@ -205,7 +205,7 @@ properties = { sslMode = "REQUIRED" }
 
     assert config.tidb is not None
     given = {"sslMode": "REQUIRED", "user": "reader", "password": "hush"}
-    assert (config.tidb.address.given(), config.tidb.rows_per_range) == (given, 5000)
+    assert (config.tidb.given(), config.tidb.rows_per_range) == (given, 5000)
     assert not any(secret in repr(config) for secret in ("hush", "reader", "tidb.internal", "REQUIRED"))
     assert read_toml(FILE).tidb is None
 

@@ -11,7 +11,7 @@ from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.completeness import claimed
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
-from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, _selected
+from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
 from ticdc_source.errors import OptionError
 from ticdc_source.schema.tso import of_ms
@@ -144,13 +144,14 @@ def test_a_target_that_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_tables_are_selected_by_pattern() -> None:
     """Each pattern must match a table that is copied, in any case."""
     own = [status(), replace(status(), table_name="s.b"), replace(status(), table_name="s.c", phase=LeftOut())]
-    assert _selected(own, ()) == _selected(own, ["S.*"]) == _selected(own, ["s.a", "s.B", "s.*"]) == own[:2]
-    assert _selected(own, "s.B") == own[1:2]
+    assert selected(own, ()) == selected(own, ["S.*"]) == selected(own, ["s.a", "s.B", "s.*"]) == own[:2]
+    assert selected(own, "s.B") == own[1:2]
+    assert selected(own, (), with_left_out=True) == selected(own, ["s.c", "s.*"], with_left_out=True) == own
     for wrong, why in (("s.c", r"has no table s\.c\. It has s\.a, s\.b$"), ("orders", "write it as shop.orders")):
         with pytest.raises(OptionError, match=why):
-            _selected(own, ["s.a", wrong])
+            selected(own, ["s.a", wrong])
     with pytest.raises(OptionError, match="It has none yet: run it first"):
-        _selected([], ())
+        selected([], ())
 
 
 def test_a_moment_has_a_time_zone() -> None:

@@ -19,7 +19,7 @@ from lakehouse.tests.audits.recorded import FOLDER, comparison_of
 from tests.tidb.matrix import filled, quoted
 from tests.tidb.server import driver_jars, running
 from tests.tidb.sql import SAFE_POINT, session
-from ticdc_lakehouse.audits.table_audit import TiDBSide
+from ticdc_lakehouse.audits.sides import TiDBSide
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
 from ticdc_lakehouse.snapshots.queries import TiDBAddress
 from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, session(spark, tidb.jdbc_url) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
         at, _ = filled(sql).states[1]
-        address = TiDBAddress(tidb.jdbc_url, "root")
+        address = TiDBAddress(url=tidb.jdbc_url, user="root")
         snapshot = SnapshotRows.of(spark, address, quoted(*TABLE), at=at)
         changes = read_changelog(snapshot.frame())
         stored = (stored_column(changes, field).alias(field.name) for field in changes.columns)

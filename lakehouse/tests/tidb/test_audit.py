@@ -64,8 +64,8 @@ class Audited:
     def found(self, frame: "DataFrame", buckets: int = 4096) -> "tuple[int, Differences | None]":
         """Return how many buckets differ, and the rows of those."""
         from ticdc_lakehouse.audits.canonical import columns_of
-        from ticdc_lakehouse.audits.sides import Comparison, SparkSide, differing_buckets, differing_rows
-        from ticdc_lakehouse.audits.table_audit import SETTINGS, TiDBSide
+        from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide, differing_buckets, differing_rows
+        from ticdc_lakehouse.audits.table_audit import SETTINGS
         from ticdc_lakehouse.targets.merge_sessions import configured
 
         rows = self._rows()
@@ -80,13 +80,13 @@ class Audited:
             differing = differing_buckets(its, mine)
             if not differing:
                 return 0, None
-            return len(differing), differing_rows(comparison, theirs, ours, differing, None)
+            return len(differing), differing_rows(comparison, theirs.rows(differing), ours.rows(differing), None)
 
     def _rows(self) -> Any:
         from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
         from ticdc_lakehouse.snapshots.queries import TiDBAddress
 
-        return SnapshotRows.of(self.spark, TiDBAddress(self.tidb.jdbc_url, "root"), self.table, at=self.at)
+        return SnapshotRows.of(self.spark, TiDBAddress(url=self.tidb.jdbc_url, user="root"), self.table, at=self.at)
 
 
 def test_equal_values_have_equal_texts(matrix: Matrix, spark: "SparkSession", tidb: TiDB) -> None:

@@ -125,7 +125,7 @@ def test_tidb_reads_only_the_range(spark: "SparkSession", tidb: TiDB, sql: Sessi
     sql.run(f"CREATE TABLE ranges.scanned (a {_GENERAL}, b BIGINT, n INT, PRIMARY KEY (a, b) CLUSTERED)")
     values = ", ".join(f"('t{one % 5}', {one}, 1)" for one in range(100))
     sql.run(f"INSERT INTO ranges.scanned VALUES {values}")  # noqa: S608 (a test's own)
-    rows = SnapshotRows.of(spark, TiDBAddress(tidb.jdbc_url, "root"), "ranges.scanned", at=sql.tso())
+    rows = SnapshotRows.of(spark, TiDBAddress(url=tidb.jdbc_url, user="root"), "ranges.scanned", at=sql.tso())
 
     clauses = [one.clause for one in rows.ranges(8)]
 
@@ -146,7 +146,7 @@ def test_regions_are_ranges(spark: "SparkSession", tidb: TiDB, sql: Session) -> 
     values = ", ".join(f"({one}000, {one})" for one in range(1600))
     sql.run(f"INSERT INTO ranges.split VALUES {values}")  # noqa: S608 (a test's own)
     sql.run("SPLIT TABLE ranges.split BETWEEN (0) AND (1600000) REGIONS 16")
-    rows = SnapshotRows.of(spark, TiDBAddress(tidb.jdbc_url, "root"), "ranges.split", at=sql.tso())
+    rows = SnapshotRows.of(spark, TiDBAddress(url=tidb.jdbc_url, user="root"), "ranges.split", at=sql.tso())
 
     few, many = rows.ranges(4), rows.ranges_of(10**6)
 
@@ -180,7 +180,7 @@ def test_the_tables_of_a_moment(spark: "SparkSession", tidb: TiDB, sql: Session)
     sql.run("CREATE TEMPORARY TABLE listed.t (id INT)")
     at = sql.tso()
     sql.run("DROP TABLE listed.a", "CREATE TABLE listed.later (id INT)")
-    address = TiDBAddress(tidb.jdbc_url, "root")
+    address = TiDBAddress(url=tidb.jdbc_url, user="root")
 
     assert [one.table for one in tables_at(spark, address, TableFilter((("Listed", "*"),)), at=at)] == ["a", "B.c"]
     databases = {one.database.lower() for one in tables_at(spark, address, TableFilter(), at=at)}
@@ -194,10 +194,10 @@ def test_garbage_collection_is_asked(spark: "SparkSession", tidb: TiDB, sql: Ses
     sql.run("CREATE USER IF NOT EXISTS looker", "SET GLOBAL tidb_gc_life_time = '30m'")
     at = sql.tso()
 
-    state, blind = (gc_state_of(spark, TiDBAddress(tidb.jdbc_url, user), at) for user in ("root", "looker"))
+    state, blind = (gc_state_of(spark, TiDBAddress(url=tidb.jdbc_url, user=user), at) for user in ("root", "looker"))
     assert (state.life_time, blind.life_time, blind.safe_point) == (1800, 1800, None)
     assert state.safe_point is not None
     assert 1700 < state.seconds_left < 1801
     assert state.is_inside
     sql.run("SET GLOBAL tidb_gc_life_time = '10m'")
-    assert not gc_state_of(spark, TiDBAddress(tidb.jdbc_url, "root"), 1_500_000_000_000 << 18).is_inside
+    assert not gc_state_of(spark, TiDBAddress(url=tidb.jdbc_url, user="root"), 1_500_000_000_000 << 18).is_inside

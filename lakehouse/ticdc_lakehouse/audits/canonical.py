@@ -1,7 +1,7 @@
 """The canonical text of a value, in TiDB's SQL and in Spark's: different values have different texts.
 
-`FORMS` describes the texts. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the time zone UTC and
-ANSI mode.
+lakehouse/docs/audit.md describes the texts. TiDB runs with `time_zone = '+00:00'`, and Spark's session must have the
+time zone UTC and ANSI mode.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import ColumnType
 
 __all__ = [
-    "FORMS",
     "HASH_BITS",
     "ComparedColumn",
     "columns_of",
@@ -36,21 +35,6 @@ __all__ = [
     "row_text_in_spark",
     "row_text_in_tidb",
 ]
-
-# The canonical texts, by the MySQL types that have them; lakehouse/docs/audit.md shows this table.
-FORMS: dict[str, str] = {
-    "integers, `YEAR`, `BIT`": "decimal digits",
-    "`DECIMAL`": "decimal digits, without zeros at the end of the fraction",
-    "`FLOAT`, `DOUBLE`": "decimal digits; hashed as the exponent and 53 bits. `-0` is not `0`",
-    "`DATE`, `DATETIME`": "MySQL's text, without zeros at the end of the fraction; invalid dates count as NULL",
-    "`TIMESTAMP`": "the same, in UTC",
-    "`TIME`": "MySQL's text, with six fractional digits",
-    "`CHAR`, `VARCHAR`, `TEXT`": "the characters, compared byte by byte: `a` is not `A`",
-    "`ENUM`, `SET`": "the label, or its number if the target stores numbers",
-    "`BINARY`, `VARBINARY`, `BLOB`": "hexadecimal digits",
-    "`JSON`": "MySQL's text of the document",
-    "`VECTOR`": "MySQL's text of the numbers; `-0` is `0`",
-}
 
 HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th
 _DIGITS = 18  # of MD5; as decimal digits they fit into a BIGINT
@@ -126,13 +110,9 @@ def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
 
 
 def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_key: bool = False) -> ComparedColumn:
-    """Return how a column is compared.
+    """Return how a column of TiDB is compared with the target's column of the name `stored`.
 
-    Args:
-        column: the column in TiDB.
-        stored: the name of the target's column.
-        type_: its type in the target.
-        is_key: whether it is part of the key: then TiDB's text must not need to be rewritten.
+    TiDB's text of a part of the key must not need to be rewritten.
     """
     name, mine = quote(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.audits.canonical import row_text_in_spark, row_text_in_tidb
-from ticdc_lakehouse.audits.sides import EXTRA, KEY, KIND, NUMBER, Comparison, TiDBQueries
+from ticdc_lakehouse.audits.sides import EXTRA, KEY, KIND, NUMBER, Comparison, TiDBSide
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import SnapshotColumn, TiDBAddress, can_be_literal
 from ticdc_lakehouse.spark_sql.verbatim import computed
@@ -36,20 +36,14 @@ def repairing_changes(
     rows: DataFrame,
     index: int,
 ) -> DataFrame:
-    """Return the changelog frame that repairs a target.
+    """Return the changelog frame that repairs a target with `rows`, of which those in `differing` differ.
 
-    Args:
-        snapshot: the table in TiDB.
-        comparison: what was compared.
-        differing: the rows that differ, as `Differences.frame` has them.
-        buckets: their buckets.
-        rows: the rows of the target.
-        index: the last part of the `_sequence` of the repair: larger than that of an earlier one at the same TSO.
+    `index` is the last part of the `_sequence` of the repair: larger than that of an earlier one at the same TSO.
     """
-    queries = TiDBQueries(snapshot.table.quoted, comparison)
     theirs = differing.where(F.col(KIND) != EXTRA).select(KEY)
     key = row_text_in_tidb(comparison.keys)
-    values = snapshot.with_text(key, KEY, queries.condition(buckets), rank=REPAIR_RANK, index=index)
+    condition = TiDBSide(snapshot, comparison).condition(buckets)
+    values = snapshot.with_text(key, KEY, condition, rank=REPAIR_RANK, index=index)
     changes = values.join(theirs, KEY, "left_semi").drop(KEY)
     # Of a key that the target has twice, the row itself is not extra.
     ours = differing.where((F.col(KIND) == EXTRA) & (F.col(NUMBER) == 1)).select(KEY)
@@ -91,12 +85,8 @@ def rows_of_keys(
 ) -> DataFrame | None:
     """Return what TiDB has of some keys as of a TSO, as a changelog frame: an insert or a delete for each key.
 
-    Returns:
-        The frame. None if the whole table must be read instead: there are more than `MOST_KEYS` keys, a key is NULL, of
-        a type that SQL has no exact literal for, or not a key in TiDB; or TiDB no longer has that moment.
-
-    Raises:
-        TiCDCSourceError: TiDB cannot be read.
+    None if the whole table must be read instead: there are more than `MOST_KEYS` keys, a key is NULL, of a type that
+    SQL has no exact literal for, or not a key in TiDB; or TiDB no longer has that moment.
     """
     names: list[str] = loads(target.properties()[KEYS])
     spelt = {name.lower(): name for name in key_only.columns}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -25,6 +25,7 @@ from ticdc_lakehouse.audits.canonical import (
     row_text_in_tidb,
 )
 from ticdc_lakehouse.audits.report import Difference
+from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
 from ticdc_lakehouse.snapshots.queries import quote
 from ticdc_lakehouse.spark_sql.verbatim import computed
 
@@ -37,10 +38,8 @@ __all__ = [
     "Checksum",
     "Comparison",
     "Differences",
-    "Side",
     "SparkSide",
-    "TiDBQueries",
-    "checksums_of",
+    "TiDBSide",
     "differing_buckets",
     "differing_rows",
 ]
@@ -59,11 +58,7 @@ class Checksum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared.
-
-    Attributes:
-        keys: those of the key, which are among them.
-    """
+    """What is compared; the columns of the key are among `columns`."""
 
     columns: tuple[ComparedColumn, ...]
     keys: tuple[ComparedColumn, ...]
@@ -75,58 +70,53 @@ class Comparison:
         return tuple(f"c{number}" for number in range(len(self.columns)))
 
 
-class Side(Protocol):
-    """One side of an audit."""
+@dataclass(frozen=True, slots=True)
+class TiDBSide:
+    """Rows of TiDB."""
+
+    snapshot: SnapshotRows
+    comparison: Comparison
+
+    @property
+    def _table(self) -> str:
+        return self.snapshot.table.quoted
 
     def total(self) -> Checksum:
         """Return the checksum of all rows."""
+        return self._checksums("0", "")[0]
 
     def buckets(self) -> dict[int, Checksum]:
         """Return the checksums of the buckets that have rows."""
+        return self._checksums(self._bucket(), " GROUP BY bucket")
+
+    def _checksums(self, bucket: str, group: str) -> dict[int, Checksum]:
+        row = f"{bucket} AS bucket, {row_hash_in_tidb(self.comparison.columns)} AS hash"
+        rows = f"(SELECT {row} FROM {self._table}) AS hashed"  # noqa: S608 (names are quoted)
+        number = "CAST(bucket AS CHAR)" if group else "'0'"
+        sums = f"{number} AS bucket, CAST(COUNT(*) AS CHAR) AS n, CAST(SUM(hash) AS CHAR) AS hashes"
+        question = f"(SELECT {sums} FROM {rows}{group}) AS checksums"  # noqa: S608
+        found = self.snapshot.answer(question, "bucket STRING, n STRING, hashes STRING").collect()
+        return {int(row["bucket"]): Checksum(int(row["n"]), int(row["hashes"] or 0)) for row in found}
 
     def rows(self, buckets: Collection[int]) -> DataFrame:
         """Return the rows of buckets: the text of the key, and the texts of the columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class TiDBQueries:
-    """The questions to TiDB, each a `dbtable` of Spark's JDBC source.
-
-    Attributes:
-        table: the table, as SQL.
-    """
-
-    table: str
-    comparison: Comparison
-
-    def total(self) -> str:
-        """Return the question for the checksum of all rows: `bucket`, `n` and `hashes`, which are text."""
-        return self._checksums("0", "")
-
-    def buckets(self) -> str:
-        """Return the question for the checksums of buckets, with the same columns."""
-        return self._checksums(self._bucket(), " GROUP BY bucket")
-
-    def _checksums(self, bucket: str, group: str) -> str:
-        row = f"{bucket} AS bucket, {row_hash_in_tidb(self.comparison.columns)} AS hash"
-        rows = f"(SELECT {row} FROM {self.table}) AS hashed"  # noqa: S608 (names are quoted)
-        number = "CAST(bucket AS CHAR)" if group else "'0'"
-        sums = f"{number} AS bucket, CAST(COUNT(*) AS CHAR) AS n, CAST(SUM(hash) AS CHAR) AS hashes"
-        return f"(SELECT {sums} FROM {rows}{group}) AS checksums"  # noqa: S608
-
-    def rows(self, buckets: Collection[int]) -> str:
-        """Return the question for the rows of buckets, all columns text."""
         columns = zip(self.comparison.columns, self.comparison.names, strict=True)
         texts = ", ".join(f"{column.tidb} AS {name}" for column, name in columns)
         key = row_text_in_tidb(self.comparison.keys)
         condition = self.condition(buckets)
         where = f" WHERE {condition}" if condition else ""
-        return f"(SELECT {key} AS {KEY}, {texts} FROM {self.table}{where}) AS differing"  # noqa: S608
+        question = f"(SELECT {key} AS {KEY}, {texts} FROM {self._table}{where}) AS differing"  # noqa: S608
+        return self.snapshot.answer(question, ", ".join(f"{name} STRING" for name in (KEY, *self.comparison.names)))
 
-    def values_of(self, columns: Sequence[str], names: Sequence[str]) -> str:
-        """Return the question in how many rows columns are not NULL; the answer has the names."""
+    def with_values(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that have a value in any row: a target gets a column with its first value."""
+        if not columns:
+            return ()
+        names = [f"n{number}" for number in range(len(columns))]
         counts = (f"COUNT({quote(column)}) AS {name}" for column, name in zip(columns, names, strict=True))
-        return f"(SELECT {', '.join(counts)} FROM {self.table}) AS counted"  # noqa: S608
+        question = f"(SELECT {', '.join(counts)} FROM {self._table}) AS counted"  # noqa: S608
+        row = self.snapshot.answer(question, ", ".join(f"{one} BIGINT" for one in names)).collect()[0]
+        return tuple(column for column, count in zip(columns, row, strict=True) if count)
 
     def condition(self, buckets: Collection[int]) -> str:
         """Return TiDB's SQL that is true of the rows of buckets; "" if these are all."""
@@ -136,11 +126,6 @@ class TiDBQueries:
 
     def _bucket(self) -> str:
         return f"MOD(CRC32({row_text_in_tidb(self.comparison.keys)}), {self.comparison.buckets})"
-
-
-def checksums_of(rows: Sequence[tuple[str, str, str | None]]) -> dict[int, Checksum]:
-    """Return the checksums in TiDB's answer, by the bucket."""
-    return {int(bucket): Checksum(int(n), int(hashes or 0)) for bucket, n, hashes in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +180,6 @@ class Differences:
     Attributes:
         frame: these rows: the text of the key, `kind`, and of each column `t0`, `t1`, … in TiDB and `s0`, … in the
             target, as far as the row is there. It is computed once.
-        counts: how many rows of each kind there are.
         columns: by the name of a column, how many values differ in rows that both sides have.
     """
 
@@ -210,30 +194,22 @@ class Differences:
         return tuple(_difference(comparison, row) for row in found)
 
 
-def differing_rows(
-    comparison: Comparison, tidb: Side, target: Side, buckets: Collection[int], newer: DataFrame | None
-) -> Differences:
-    """Compare the rows of buckets.
+def differing_rows(comparison: Comparison, asked: DataFrame, target: DataFrame, newer: DataFrame | None) -> Differences:
+    """Compare the rows of buckets, as TiDB and the target have them.
 
-    Args:
-        comparison: what is compared.
-        tidb: the one side.
-        target: the other side.
-        buckets: the buckets.
-        newer: the texts of keys, in a column `k`, that changed since, and of which the target no longer has the row.
+    `newer` has the texts of keys, in a column `KEY`, that changed since, and of which the target no longer has the row.
     """
     names = comparison.names
     rewritten = [
         F.expr(column.rewritten.replace("{}", name)).alias(name) if column.rewritten else F.col(name)
         for column, name in zip(comparison.columns, names, strict=True)
     ]
-    asked = tidb.rows(buckets)
     theirs = asked.select(KEY, *rewritten).select(
         KEY, F.lit(1).alias(NUMBER), *(F.col(name).alias(f"t{name[1:]}") for name in names)
     )
     # A key that a target has twice is one row and an extra one.
     same_key = Window.partitionBy(KEY).orderBy(*names)
-    ours = target.rows(buckets).withColumn(NUMBER, F.row_number().over(same_key))
+    ours = target.withColumn(NUMBER, F.row_number().over(same_key))
     ours = ours.select(KEY, NUMBER, *(F.col(name).alias(f"s{name[1:]}") for name in names))
     both = theirs.withColumn("_t", F.lit(1)).join(ours.withColumn("_s", F.lit(1)), [KEY, NUMBER], "full_outer")
     differs = [_differs(number) for number in range(len(names))]

@@ -6,7 +6,7 @@ Both sides are fixed: TiDB is read as of the TSO, and the target at one version,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -19,12 +19,10 @@ from ticdc_lakehouse.audits.repair import as_stored, repairing_changes
 from ticdc_lakehouse.audits.report import TableAudit
 from ticdc_lakehouse.audits.sides import (
     KEY,
-    Checksum,
     Comparison,
     Differences,
     SparkSide,
-    TiDBQueries,
-    checksums_of,
+    TiDBSide,
     differing_buckets,
     differing_rows,
 )
@@ -43,7 +41,7 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import REPAIR_RANK, loads, of_ms, utc
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
-__all__ = ["SETTINGS", "VERIFIED", "TiDBSide", "audit_table"]
+__all__ = ["SETTINGS", "VERIFIED", "audit_table"]
 
 Result = TypeVar("Result")
 
@@ -66,11 +64,7 @@ def audit_table(
 ) -> TableAudit:
     """Compare a target with its table in TiDB; the arguments are those of `audit`.
 
-    Returns:
-        What was found. If the target cannot be compared, its state is `unknown`, and `reason` says why.
-
-    Raises:
-        OptionError: `at` is no TSO.
+    If the target cannot be compared, the state is `unknown`, and `reason` says why.
     """
     if at is not None:
         check_tso(at)
@@ -126,16 +120,9 @@ class _Moment:
 
     @staticmethod
     def of(target: Target, at: int | None, complete: int | None, *, newest: bool) -> _Moment:
-        """Choose the version and the TSO.
+        """Choose the version and the TSO: `at`, or the newest one up to which the target is known to be complete.
 
-        Args:
-            target: the target.
-            at: the TSO; None for the newest one.
-            complete: a TSO up to which the target is known to be complete.
-            newest: whether the version must be the newest one.
-
-        Raises:
-            TargetError: no version is known to be complete up to the TSO, or the rows of that moment are gone.
+        `complete` is such a TSO that the caller knows; `newest` says whether the version must be the newest one.
         """
         commits, last = target.commits(), 0
         known: list[tuple[int | None, int]] = []  # (version, TSO up to which it is complete), oldest first
@@ -196,11 +183,7 @@ class _TableAudit:
 
     @staticmethod
     def of(target: Target, tidb: TiDBAddress, moment: _Moment) -> _TableAudit:
-        """Read the definition of the table from TiDB, as of the TSO.
-
-        Raises:
-            TargetError: the target does not say which table it is of, or TiDB no longer has that moment.
-        """
+        """Read the definition of the table from TiDB, as of the TSO."""
         table = target.properties().get(TABLE, "")
         if not table:
             msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"
@@ -240,7 +223,7 @@ class _TableAudit:
         in_tidb, in_target = self._both(theirs.buckets, ours.buckets)
         differing = differing_buckets(in_tidb, in_target)
         found = replace(found, buckets=len(in_tidb.keys() | in_target.keys()), differing_buckets=len(differing))
-        differences = differing_rows(comparison, theirs, ours, differing, self._newer_keys())
+        differences = differing_rows(comparison, theirs.rows(differing), ours.rows(differing), self._newer_keys())
         counts = differences.counts
         if counts:
             self.differences, self._differing = differences, differing
@@ -319,42 +302,3 @@ def _frame_of(target: Target, moment: _Moment) -> DataFrame:
     frame = target.frame_at(moment.version)
     has_all = {field.name: field.dataType for field in frame.schema} == target.columns()
     return frame if has_all or not moment.is_newest else target.frame()
-
-
-@dataclass(frozen=True, slots=True)
-class TiDBSide:
-    """TiDB's side of an audit."""
-
-    snapshot: SnapshotRows
-    comparison: Comparison
-
-    @property
-    def _queries(self) -> TiDBQueries:
-        return TiDBQueries(self.snapshot.table.quoted, self.comparison)
-
-    def total(self) -> Checksum:
-        """Return the checksum of all rows."""
-        return self._checksums(self._queries.total())[0]
-
-    def buckets(self) -> dict[int, Checksum]:
-        """Return the checksums of the buckets that have rows."""
-        return self._checksums(self._queries.buckets())
-
-    def _checksums(self, question: str) -> dict[int, Checksum]:
-        found = self.snapshot.answer(question, "bucket STRING, n STRING, hashes STRING").collect()
-        return checksums_of([(row["bucket"], row["n"], row["hashes"]) for row in found])
-
-    def rows(self, buckets: Collection[int]) -> DataFrame:
-        """Return the rows of the given buckets."""
-        texts = ", ".join(f"{name} STRING" for name in (KEY, *self.comparison.names))
-        return self.snapshot.answer(self._queries.rows(buckets), texts)
-
-    def with_values(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns that have a value in any row: a target gets a column with its first value."""
-        if not columns:
-            return ()
-        names = [f"n{number}" for number in range(len(columns))]
-        answer = self.snapshot.answer(
-            self._queries.values_of(columns, names), ", ".join(f"{one} BIGINT" for one in names)
-        )
-        return tuple(column for column, count in zip(columns, answer.collect()[0], strict=True) if count)

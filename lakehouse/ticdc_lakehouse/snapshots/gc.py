@@ -31,7 +31,6 @@ class GCState:
         now: the TSO of TiDB's clock when it was asked.
         life_time: for how many seconds TiDB keeps a row version that was replaced (`tidb_gc_life_time`).
         safe_point: the TSO below which row versions may be gone; None if the user may not read `mysql.tidb`.
-        enabled: whether garbage collection runs at all.
     """
 
     at: int
@@ -53,11 +52,7 @@ class GCState:
         return self.life_time - (physical_ms(self.now) - physical_ms(self.at)) / 1000
 
     def check(self) -> None:
-        """Refuse a snapshot that cannot be read.
-
-        Raises:
-            TiCDCSourceError: it is so; the text has the command that raises the life time.
-        """
+        """Refuse a snapshot that cannot be read; the error has the command that raises the life time."""
         if not self.is_inside:
             msg = (
                 f"TSO {self.at} ({utc(self.at)}) is older than TiDB's GC safe point, {utc(self.safe_point)}: row "

@@ -69,7 +69,7 @@ def current_tso(
     Raises:
         TiCDCSourceError: TiDB cannot be read.
     """
-    row = _Jdbc(spark, TiDBAddress(jdbc_url, user, password, properties or {}), None).row(
+    row = _Jdbc(spark, TiDBAddress(url=jdbc_url, user=user, password=password, properties=properties or {}), None).row(
         CURRENT_TSO_SQL, sessionInitStatement="BEGIN"
     )
     return int(row["tso"])
@@ -126,7 +126,7 @@ def snapshot(
     Raises:
         TiCDCSourceError: an argument is wrong, or TiDB cannot be read; its text says what to do.
     """
-    tidb = TiDBAddress(jdbc_url, user, password, properties or {})
+    tidb = TiDBAddress(url=jdbc_url, user=user, password=password, properties=properties or {})
     rows = SnapshotRows.of(
         spark, tidb, table, at=at, zero_date=zero_date, metadata_column_prefix=metadata_column_prefix
     )
@@ -215,14 +215,9 @@ class SnapshotRows:
         return self.as_changes(self._jdbc.ranges(sql, clauses, customSchema=", ".join(columns)))
 
     def with_text(self, text: str, alias: str, where: str, *, rank: int, index: int) -> DataFrame:
-        """Return the rows that meet a condition, with one more column.
+        """Return the rows that meet a condition of TiDB's SQL ("" for none), with a column more, a text in TiDB's SQL.
 
-        Args:
-            text: the column, as TiDB's SQL for a text.
-            alias: its name.
-            where: the condition, as TiDB's SQL; "" for none.
-            rank: the rank of the rows in `_sequence`.
-            index: their index in it.
+        `rank` and `index` are those of the rows in `_sequence`.
         """
         sql = self.table.select_sql(f"{text} AS {alias}", where=where)
         read = self._jdbc.frame(sql, customSchema=f"{self._read_as()}, {alias} STRING")
@@ -247,11 +242,7 @@ class SnapshotRows:
         return read.select(*metadata, *data, *kept)
 
     def answer(self, dbtable: str, read_as: str) -> DataFrame:
-        """Return TiDB's answer to a question about the same moment; it is asked once.
-
-        Raises:
-            TiCDCSourceError: TiDB cannot be read.
-        """
+        """Return TiDB's answer to a question about the same moment; it is asked once."""
         return self._jdbc.computed(dbtable, customSchema=read_as)
 
     def by_column(

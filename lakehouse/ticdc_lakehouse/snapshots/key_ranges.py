@@ -29,12 +29,7 @@ _HEX = re.compile(r"([0-9A-Fa-f]{2})*")
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column of the key.
-
-    Attributes:
-        sql: the column as SQL.
-        type: its MySQL type.
-    """
+    """A column of the key."""
 
     sql: str
     type: ColumnType
@@ -88,10 +83,7 @@ def _is_moment(text: str) -> bool:
 class RowKey:
     """The key by which TiDB stores the rows of a table, and the questions that find bounds of its ranges.
 
-    Attributes:
-        table: the table, as SQL.
-        columns: the columns of the key, in its order.
-        rows: how many rows the table has, by TiDB's statistics.
+    `rows` is how many the table has, by TiDB's statistics.
     """
 
     table: str
@@ -187,11 +179,7 @@ def key_question(table: TableName) -> str:
 
 
 def key_of(table: SnapshotTable, rows: Sequence[Mapping[str, Fact]]) -> RowKey:
-    """Return what the answer to `key_question` says.
-
-    Raises:
-        OptionError: it is a view, which has no key.
-    """
+    """Return what the answer to `key_question` says; a view is an error, because it has no key."""
     if not rows or rows[0]["table_type"] != "BASE TABLE":
         msg = (
             f"{table.name} is a view, whose rows have no key to split them by: give partition_column, an integer "

@@ -63,7 +63,7 @@ _SPARKS = (
 _STREAM_ROWS = str(-(2**31))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TiDBAddress:
     """Where TiDB is, and who reads it; its `repr` shows nothing of that, because an address may hold a password.
 
@@ -86,13 +86,7 @@ class TiDBAddress:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotColumn:
-    """A column: how JDBC reads it, and what `snapshots/jdbc.py` makes of that.
-
-    Attributes:
-        type: its MySQL type, of which everything is known.
-        alias: its name in the SQL, which needs no quotes.
-        facts: what else is known of it.
-    """
+    """A column: how JDBC reads it, and what `snapshots/jdbc.py` makes of that. The alias needs no quotes."""
 
     name: str
     type: ColumnType
@@ -172,9 +166,7 @@ class SnapshotTable:
     def keys_condition(self, names: Sequence[str], keys: Iterable[Sequence[KeyValue]]) -> str:
         """Return the condition, as TiDB's SQL, of the rows that have one of some keys.
 
-        Args:
-            names: the key columns, of which `can_be_literal` is true.
-            keys: the values of each key, in the order of the names.
+        `can_be_literal` is true of the named columns, and each key has its values in the order of the names.
         """
         types = [column.type for name in names for column in self.columns if column.name.lower() == name.lower()]
         values = (", ".join(map(_literal, types, key)) for key in keys)
@@ -186,11 +178,7 @@ class SnapshotTable:
         return f"{quote(self.name.database)}.{quote(self.name.table)}"
 
     def column_to_split(self, name: str) -> SnapshotColumn:
-        """Return the column whose ranges are the JDBC partitions.
-
-        Raises:
-            OptionError: there is no such column, or it is not an integer.
-        """
+        """Return the column whose ranges are the JDBC partitions."""
         column = next((column for column in self.columns if column.name.lower() == name.lower()), None)
         if column is not None and column.splits:
             return column
@@ -238,11 +226,7 @@ def _literal(type_: ColumnType, value: KeyValue) -> str:
 
 
 def check_tso(at: int) -> None:
-    """Refuse what is not a TSO.
-
-    Raises:
-        OptionError: `at` is not a number, or one that is too small.
-    """
+    """Refuse what is not a TSO."""
     if isinstance(at, bool) or not isinstance(at, int):
         msg = f"at={at!r}: a TSO is an int; ticdc_lakehouse.current_tso(…) returns that of this moment"
         raise OptionError(msg)
@@ -257,11 +241,7 @@ def check_tso(at: int) -> None:
 
 
 def check_url(url: str, properties: Mapping[str, str]) -> None:
-    """Refuse an address that is not MySQL's, or a setting that would change values. The address is never shown.
-
-    Raises:
-        OptionError: one of these.
-    """
+    """Refuse an address that is not MySQL's, or a setting that would change values. The address is never shown."""
     if not url.startswith("jdbc:mysql"):
         msg = (
             "The JDBC URL must begin with jdbc:mysql: (jdbc:mysql://host:4000/). Spark quotes names in the way of "
@@ -296,11 +276,7 @@ def connection_properties(given: Mapping[str, str], at: int | None = None) -> di
 
 
 def table_of(text: str) -> tuple[TableName, str]:
-    """Return the table that a user names, and the `dbtable` that asks TiDB for its columns and keys.
-
-    Raises:
-        OptionError: the text is not `database.table`.
-    """
+    """Return the table that a user names, and the `dbtable` that asks TiDB for its columns and keys."""
     try:
         table = parse_table(text)
     except ValueError:
@@ -344,10 +320,6 @@ def described(table: TableName, rows: Sequence[Mapping[str, Fact]], at: int) -> 
     """Return what the answer to `table_of`'s question says: a row for each column and index that it is part of.
 
     Virtual generated columns are left out, because TiCDC does not send them.
-
-    Raises:
-        SchemaError: there is no such table.
-        UnsupportedTypeError: a column has a type that the package does not know.
     """
     if not rows:
         msg = (

@@ -14,8 +14,8 @@ from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
+from ticdc_lakehouse.syncs.time_travel import selected
 from ticdc_lakehouse.targets.merge_sessions import in_thread
-from ticdc_source.developer_api import TableFilter, parse_table, table_patterns
 from ticdc_source.errors import OptionError
 
 __all__ = ["audit", "audit_sync"]
@@ -63,7 +63,7 @@ def audit(
     Raises:
         OptionError: `at` is no TSO.
     """
-    found = audit_table(spark, target, tidb=tidb.address, at=at, complete=complete, repair=repair, sample=sample)
+    found = audit_table(spark, target, tidb=tidb, at=at, complete=complete, repair=repair, sample=sample)
     return AuditReport(tables=(found,))
 
 
@@ -80,27 +80,14 @@ def audit_sync(
 ) -> AuditReport:
     """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
 
-    Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
-        config: the settings of the sync, with `tidb`.
-        tables: patterns of the tables, such as `shop.*`; empty for all.
-        at: one TSO for all tables.
-        repair: as in `audit`.
-        sample: as in `audit`.
-        on_table: what is called after each table.
-
-    Raises:
-        OptionError: `tidb` is missing, or the sync has no such table.
+    The session needs MySQL's JDBC driver. `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for
+    all of them. `on_table` is called after each table.
     """
     if config.tidb is None:
         msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"
         raise OptionError(msg)
-    selected = TableFilter(table_patterns(",".join(tables)) if tables else ())
-    chosen = [one for one in statuses_of(spark, config) if selected.matches(parse_table(one.table_name))]
-    if not chosen:
-        msg = f"The sync has no table {', '.join(tables)}" if tables else "The sync has no tables yet: run it first"
-        raise OptionError(msg)
-    tidb = config.tidb.address
+    chosen = selected(statuses_of(spark, config), tables, with_left_out=True)
+    tidb = config.tidb
     redaction = Redaction(config.source, {**config.spark, **tidb.given()}, config.secret_spark)
 
     def one(status: TableStatus) -> TableAudit:

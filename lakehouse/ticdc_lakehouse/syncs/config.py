@@ -67,7 +67,7 @@ TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options tha
 
 
 @dataclass(frozen=True, kw_only=True)
-class TiDBConfig:
+class TiDBConfig(TiDBAddress):
     """Where a sync reads the rows that were there before the first change in the topics; its `repr` shows no secret.
 
     Attributes:
@@ -78,11 +78,7 @@ class TiDBConfig:
         properties: other settings of MySQL's JDBC driver, such as `sslMode`, and of TiDB (`sessionVariables`).
     """
 
-    url: str = field(repr=False)
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
     rows_per_range: int = 200_000
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Check all that can be checked without TiDB.
@@ -90,15 +86,10 @@ class TiDBConfig:
         Raises:
             OptionError: the address is none of MySQL's, a setting would change values, or a number is too small.
         """
-        check_url(self.url, self.address.given())
+        check_url(self.url, self.given())
         if self.rows_per_range < 1:
             msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
             raise OptionError(msg)
-
-    @property
-    def address(self) -> TiDBAddress:
-        """The address and who reads it."""
-        return TiDBAddress(self.url, self.user, self.password, self.properties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,10 +354,14 @@ class SyncConfig:
             as_log=own.log,
         )
 
+    @property
+    def table_filter(self) -> TableFilter:
+        """The tables that `tables` selects."""
+        return TableFilter(table_patterns(",".join(self.tables)) if self.tables else ())
+
     def selects(self, table: TableName) -> bool:
         """Return whether a table is copied."""
-        patterns = table_patterns(",".join(self.tables)) if self.tables else ()
-        return TableFilter(patterns).matches(table) and not self.of_table(table).skip
+        return self.table_filter.matches(table) and not self.of_table(table).skip
 
     def of_table(self, table: TableName) -> TableConfig:
         """Return the settings of a table."""
@@ -377,11 +372,7 @@ _DEFAULT = TableConfig()
 
 
 def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str) -> None:
-    """Refuse keys that a section does not have.
-
-    Raises:
-        OptionError: a key is unknown; the message has the nearest one.
-    """
+    """Refuse keys that a section does not have; the error names the nearest one."""
     for key in given:
         if key not in names:
             near = nearest(key, names)

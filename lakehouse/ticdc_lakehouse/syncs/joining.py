@@ -23,7 +23,7 @@ from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, 
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
-from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, table_patterns, warn
+from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, warn
 from ticdc_source.errors import TiCDCSourceError
 
 __all__ = ["Joining", "LoadEvents"]
@@ -71,7 +71,7 @@ class Joining:
 
     @property
     def _tidb(self) -> TiDBAddress | None:
-        return None if self._config.tidb is None else self._config.tidb.address
+        return self._config.tidb
 
     # Before the first micro-batch
 
@@ -101,7 +101,8 @@ class Joining:
         self, tidb: TiDBAddress, statuses: Statuses, asked: Mapping[str, int | None], *, is_new: bool
     ) -> dict[str, TableStatus]:
         at = self._now(tidb)
-        names = [name for name in tables_at(self._spark, tidb, self._filter, at=at) if self._config.selects(name)]
+        listed = tables_at(self._spark, tidb, self._config.table_filter, at=at)
+        names = [name for name in listed if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
         moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(asked.values())}
         begins = {name: moments[old] for name, old in asked.items()}
@@ -299,10 +300,6 @@ class Joining:
 
     def _folder(self, at: int) -> str:
         return f"{self._config.checkpoint}/load/{at}"
-
-    @property
-    def _filter(self) -> TableFilter:
-        return TableFilter(table_patterns(",".join(self._config.tables)) if self._config.tables else ())
 
     def _now(self, tidb: TiDBAddress) -> int:
         return current_tso(self._spark, tidb.url, user=tidb.user, password=tidb.password, properties=tidb.properties)

@@ -266,7 +266,7 @@ class MicroBatch:
         rows = rows_of_keys(
             key_only,
             target,
-            config.tidb.address,
+            config.tidb,
             name,
             at,
             prefix=prefix,

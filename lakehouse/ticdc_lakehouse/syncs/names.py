@@ -3,6 +3,7 @@
 Names of ASCII letters, digits and `_` stay as they are. Every other run of characters becomes `_x…_`, with its UTF-8
 bytes in hex: `my-table` is `my_x2d_table`. So whatever the name, its place has no other characters, and every file
 system, catalog and SQL parser takes it: none hides a leading `_` or `.`, decodes a `%`, or has a second form of an `é`.
+A name that would be too long for a file becomes a hash.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -33,8 +35,8 @@ CATALOG_OF_A_FOLDER = "lake"
 _LONGEST = 255 - max(map(len, SUFFIXES))
 _FLAGS = re.ASCII | re.IGNORECASE  # catalogs and file systems may ignore case
 _PLAIN = re.compile("[a-z0-9_]", _FLAGS)
-_NUMBER = "xx_"  # begins a name that is written as one number
-# Harmless characters that would mean something where they stand: a hidden file, an escape, a number, a suffix, or
+_HASHED = "xx_"  # begins the hash of a name
+# Harmless characters that would mean something where they stand: a hidden file, an escape, a hash, a suffix, or
 # Spark's namespace of global temporary views.
 _SPECIAL = tuple(
     re.compile(pattern, _FLAGS)
@@ -46,8 +48,6 @@ _SPECIAL = tuple(
         r"^g(?=lobal_temp\Z)",
     )
 )
-_CHARACTERS = 1 << 18  # of Unicode; those above are tags and private ones
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NEEDS_NO_QUOTES = re.compile("[a-z_][a-z0-9_]*", _FLAGS)
 _SCHEME = re.compile("[a-z][a-z0-9+.-]*:", _FLAGS)
 
@@ -68,11 +68,7 @@ class Layout:
     catalog: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments.
-
-        Raises:
-            OptionError: the engine is unknown, or there is no place, or there are two.
-        """
+        """Check the arguments."""
         if self.engine not in ENGINES:
             msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
             raise OptionError(msg)
@@ -81,14 +77,10 @@ class Layout:
             raise OptionError(msg)
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
-        """Return the name in SQL of the target of a table, as `merge_into` takes it.
-
-        Args:
-            table: the table.
-            suffix: what the target is, if it is not the table itself: `__log` for the log of its changes.
+        """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it.
 
         Raises:
-            TargetError: the table has no name, or one that is too long.
+            TargetError: the table has no name.
         """
         return self._in_sql(_encoded(table.database), _encoded(table.table), suffix)
 
@@ -146,11 +138,7 @@ class Layout:
 
 @lru_cache(maxsize=1 << 14)  # each micro-batch asks for all tables
 def _encoded(name: str) -> str:
-    """Return a name as a part of a place.
-
-    Raises:
-        TargetError: the name is empty, or too long.
-    """
+    """Return a name as a part of a place."""
     if not name:
         msg = "A table without a name, or without a database, has no target"
         raise TargetError(msg)
@@ -160,25 +148,9 @@ def _encoded(name: str) -> str:
             for is_escaped, numbers in groupby(range(len(name)), escaped.__contains__))  # fmt: skip
     text = "".join(f"_x{run.encode('utf-8', 'surrogatepass').hex()}_" if escape else run for escape, run in runs)
     text = text[1:] if 0 in escaped else text
-    text = text if len(text) <= _LONGEST else _as_number(name)
-    if len(text) > _LONGEST:
-        msg = f"The name {name!r} is too long for a file or a catalog: its target would have {len(text)} characters"
-        raise TargetError(msg)
-    return text
-
-
-def _as_number(name: str) -> str:
-    """Return a name as one number with 36 digits: 64 characters, the longest names of MySQL, are 224 digits at most."""
-    number, digits = 1, ""
-    for character in name:
-        if ord(character) >= _CHARACTERS:
-            msg = f"The name {name!r} is too long for a file or a catalog once {character!r} in it is encoded"
-            raise TargetError(msg)
-        number = number * _CHARACTERS + ord(character)
-    while number:
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
-    return f"{_NUMBER}{digits}"
+    if len(text) <= _LONGEST:
+        return text
+    return f"{_HASHED}{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=20).hexdigest()}"
 
 
 def _bare(target: str) -> str:

@@ -68,23 +68,13 @@ _NO_CONNECT = (
 
 
 def refuse_connect(spark: SparkSession) -> None:
-    """Refuse a session of Spark Connect, before anything is written.
-
-    Raises:
-        OptionError: it is one.
-    """
+    """Refuse a session of Spark Connect, before anything is written."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise OptionError(_NO_CONNECT)
 
 
 def session_of(config: SyncConfig) -> SparkSession:
-    """Return a session that writes the tables of a sync.
-
-    Raises:
-        OptionError: the engine has no release for this PySpark, the session lacks its jars or the catalog, or it would
-            be one of Spark Connect.
-        TargetError: Spark does not start.
-    """
+    """Return a session that writes the tables of a sync."""
     if "spark.remote" in config.spark or any(os.environ.get(name) for name in _REMOTE):
         raise OptionError(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
@@ -114,11 +104,7 @@ def session_of(config: SyncConfig) -> SparkSession:
 
 
 def _expanded(jars: str) -> str:
-    """Return the list of jars with the files for its patterns: Spark expands those of `--jars`, and not these.
-
-    Raises:
-        OptionError: a pattern of local files has none.
-    """
+    """Return the list of jars with the files for its patterns: Spark expands those of `--jars`, and not these."""
     names: list[str] = []
     for jar in jars.split(","):
         local = jar.strip().removeprefix("file://")
@@ -133,11 +119,7 @@ def _expanded(jars: str) -> str:
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
-    """Return the session of a builder.
-
-    Raises:
-        TargetError: Spark does not start.
-    """
+    """Return the session of a builder."""
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
@@ -154,11 +136,7 @@ def _quiet(spark: SparkSession) -> None:
 
 
 def _set_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> None:
-    """Set secret settings of a session that runs.
-
-    Raises:
-        OptionError: Spark takes one of them only when it starts.
-    """
+    """Set secret settings of a session that runs; one that Spark takes only when it starts is an error."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 (no other way)
     for name, value in secrets.items():
         if name.startswith(_HADOOP):
@@ -203,11 +181,7 @@ def start_workers(spark: SparkSession) -> None:
 
 
 def _check_jars(spark: SparkSession, engine: str) -> None:
-    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension.
-
-    Raises:
-        OptionError: the jars of the engine are missing.
-    """
+    """Refuse a session without the engine; Spark only logs that it lacks the class of an extension."""
     utils: Any = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # noqa: SLF001
     name = ENGINES[engine].session["spark.sql.extensions"].replace(".", "/")
     if utils.getContextOrSparkClassLoader().getResource(f"{name}.class") is not None:
@@ -220,11 +194,7 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
 
 
 def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
-    """Refuse a catalog that the session does not have.
-
-    Raises:
-        OptionError: it has no settings.
-    """
+    """Refuse a catalog that the session does not have."""
     name = "" if catalog is None else catalog.partition(".")[0].strip("`")
     if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
         return
@@ -236,11 +206,7 @@ def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
 
 
 def package_of(engine: str) -> str:
-    """Return the Maven coordinates of an engine for this PySpark.
-
-    Raises:
-        OptionError: there is no release.
-    """
+    """Return the Maven coordinates of an engine for this PySpark."""
     release = ".".join(pyspark.__version__.split(".")[:2])
     package = ENGINES[engine].packages.get(release)
     if package is not None:

@@ -85,11 +85,7 @@ class _Reader:
     from_elsewhere: set[str] = field(default_factory=set)
 
     def config(self, document: Mapping[str, object]) -> SyncConfig:
-        """Return the configuration.
-
-        Raises:
-            OptionError: a key is unknown or missing, or a value is wrong.
-        """
+        """Return the configuration."""
         refuse_unknown_keys(document, _TOP, "")
         given = dict(document)
         source, target, tables = (dict(_section(given.pop(name, {}), name)) for name in ("source", "target", "table"))

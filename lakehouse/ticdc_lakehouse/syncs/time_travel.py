@@ -27,7 +27,7 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
-__all__ = ["DatabaseState", "as_of"]
+__all__ = ["DatabaseState", "as_of", "selected"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def as_of(
     moment = _last_tso(at)
     # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
     committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
-    statuses = _selected(statuses_of(spark, config), tables)
+    statuses = selected(statuses_of(spark, config), tables)
     identity = status_table(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
@@ -110,11 +110,7 @@ def as_of(
 
 
 def _last_tso(moment: int | datetime.datetime) -> int:
-    """Return the last TSO of a moment.
-
-    Raises:
-        OptionError: it is no TSO and no time with a zone.
-    """
+    """Return the last TSO of a moment."""
     if not isinstance(moment, datetime.datetime):
         check_tso(moment)
         return moment
@@ -124,27 +120,28 @@ def _last_tso(moment: int | datetime.datetime) -> int:
     return of_time(moment) + of_ms(1) - 1
 
 
-def _selected(statuses: Sequence[TableStatus], tables: Sequence[str]) -> list[TableStatus]:
-    """Return the statuses of the tables that patterns match; of all that are copied, without patterns.
+def selected(
+    statuses: Sequence[TableStatus], tables: Sequence[str], *, with_left_out: bool = False
+) -> list[TableStatus]:
+    """Return the statuses of the tables that patterns match, in their order; of all tables, without patterns.
 
-    Raises:
-        OptionError: a pattern is none, or matches no table of the sync.
+    Tables that are left out count only if that is said.
     """
-    copied = [one for one in statuses if one.state != "left out"]
-    found: dict[str, TableStatus] = {}
+    known = [one for one in statuses if with_left_out or one.state != "left out"]
+    found: set[str] = set()
     for pattern in [tables] if isinstance(tables, str) else tables or ["*.*"]:
         try:
             wanted = TableFilter(table_patterns(pattern))
         except ValueError:
             msg = f"{pattern!r} is no name of a table: write it as shop.orders, or shop.*"
             raise OptionError(msg) from None
-        matches = {one.table_name: one for one in copied if wanted.matches(parse_table(one.table_name))}
+        matches = {one.table_name for one in known if wanted.matches(parse_table(one.table_name))}
         if not matches:
-            has = ", ".join(one.table_name for one in copied) or "none yet: run it first"
+            has = ", ".join(one.table_name for one in known) or "none yet: run it first"
             msg = f"The sync has no table {pattern}. It has {has}"
             raise OptionError(msg)
         found |= matches
-    return [*found.values()]
+    return [one for one in known if one.table_name in found]
 
 
 def _newest(histories: Sequence[_History], writer: str, committed: int, moment: int) -> int | None:
@@ -169,7 +166,7 @@ class _History:
     """What a target was at which commit-ts.
 
     Attributes:
-        target: the target; None if the table has had no rows.
+        target: None if the table has had no rows.
         points: its commits that are the table at a commit-ts, by it.
     """
 
@@ -179,11 +176,7 @@ class _History:
 
     @classmethod
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
-        """Read the commits of a target.
-
-        Raises:
-            TargetError: the table has had rows, and somebody has dropped its target.
-        """
+        """Read the commits of a target."""
         target = existing_target(spark, status.target)
         if target is None and status.kind is not None:
             msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
@@ -201,11 +194,7 @@ class _History:
         return self._was_created_in_stream and commit_ts < created_ts and all(ts > commit_ts for ts in self.points)
 
     def at(self, commit_ts: int) -> DataFrame | None:
-        """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows.
-
-        Raises:
-            TargetError: they are not known.
-        """
+        """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows."""
         if self.is_created_after(commit_ts):
             return None
         name, followed_from = self.status.table_name, _followed_from(self.status, commit_ts)
@@ -231,11 +220,7 @@ class _History:
 
 
 def _followed_from(status: TableStatus, commit_ts: int) -> int:
-    """Return the commit-ts from which a table followed, complete and without a pause, up to another one.
-
-    Raises:
-        TargetError: it did not follow then, or was not complete.
-    """
+    """Return the commit-ts from which a table followed, complete and without a pause, up to another one."""
     name, when = status.table_name, utc(commit_ts)
     followed_from, complete_since = 0, status.complete_since
     for pause in status.pauses:

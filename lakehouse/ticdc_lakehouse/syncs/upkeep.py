@@ -30,11 +30,6 @@ def due(statuses: Iterable[TableStatus], config: MaintainConfig, now_ms: int) ->
 
     A table is due `every` so often. If no micro-batch has changed it since its last round, all that is left to do is to
     remove versions that have become too old: it is due once they have.
-
-    Args:
-        statuses: the statuses of the tables.
-        config: when they are due.
-        now_ms: now, in milliseconds since the epoch.
     """
     found = []
     for each in statuses:
@@ -51,12 +46,8 @@ class Upkeep:
     """The rounds of the tables of a sync.
 
     They run between the merges of two micro-batches, so no commit of theirs meets a merge. Each micro-batch waits for
-    few of them: as many as are written side by side.
-
-    Args:
-        spark: the session.
-        config: what is copied, and when it is maintained.
-        redact: returns a text without secrets: errors of stores may have them.
+    few of them: as many as are written side by side. `redact` returns a text without secrets: errors of stores may have
+    them.
     """
 
     def __init__(
@@ -70,11 +61,8 @@ class Upkeep:
     def after_batch(self, statuses: Mapping[str, TableStatus], *, is_last: bool = False) -> dict[str, TableStatus]:
         """Maintain tables that are due; return the statuses that have changed.
 
-        The time of a table that has none starts now.
-
-        Args:
-            statuses: the statuses of the tables.
-            is_last: whether no micro-batch will wait: all tables that are due are maintained.
+        The time of a table that has none starts now. After the last micro-batch, all tables that are due are
+        maintained: none will wait for them.
         """
         config = self._config.maintain
         if config is None:

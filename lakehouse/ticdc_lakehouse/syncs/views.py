@@ -37,11 +37,7 @@ class Views:
         self._lock = threading.Lock()
 
     def check(self, spark: SparkSession) -> None:
-        """Find out whether the catalog has views, before anything is copied.
-
-        Raises:
-            OptionError: it has none.
-        """
+        """Find out whether the catalog has views, before anything is copied."""
         if not self._config.views:
             return
         probe = self._layout.own("_ticdc_view")
@@ -59,11 +55,7 @@ class Views:
     ) -> None:
         """Create the views of a table, or replace those of which the columns have changed since.
 
-        Args:
-            spark: the session.
-            table: the table.
-            has_history: whether its log is kept too.
-            keys: the columns that identify a row, if the log does not remember them.
+        `keys` identify a row, if the log does not remember them.
         """
         target = self._layout.target(table)
         existing = existing_target(spark, target) if self._config.views else None

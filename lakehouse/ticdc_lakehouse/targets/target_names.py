@@ -44,11 +44,7 @@ def bare(part: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse.
-
-    Raises:
-        TargetError: the name is so.
-    """
+    """Refuse a name that SQL would read as something else, and one whose table would be outside its warehouse."""
     if not _NAME.fullmatch(name):
         msg = (
             f"The target {name!r} is not a name as SQL has it: dots separate its parts, and a part with other than "
@@ -78,11 +74,7 @@ def catalog_of(spark: SparkSession, name: str) -> str:
 
 
 def check_session_catalog(spark: SparkSession, name: str) -> None:
-    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created.
-
-    Raises:
-        TargetError: the catalog does not take it.
-    """
+    """Refuse a name of a new table that Spark's own catalog does not take, before its namespace is created."""
     parts = [bare(part) for part in parts_of(name)]
     if is_path(name) or all(re.fullmatch(r"\w+", part, re.ASCII) for part in parts):
         return
