@@ -15,7 +15,6 @@ from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_url
 from ticdc_lakehouse.syncs.names import Layout
 from ticdc_lakehouse.syncs.redaction import SECRET_NAME
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
-from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import (
     Options,
     ParseError,
@@ -259,7 +258,7 @@ class SyncConfig:
         refuse_unknown(self.source)
         for table, each in self.table_configs.items():
             _check_name(table)
-            each.layout.check(ENGINES[self.layout.engine], f'[table."{table}"]')
+            each.layout.check(self.layout.engine, f'[table."{table}"]')
             refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
             if each.log and each.history:
                 msg = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict
+from typing import Literal, TypedDict
 
 from ticdc_lakehouse.errors import TargetError
 from ticdc_lakehouse.targets.target_names import quoted
@@ -18,11 +18,6 @@ LAYOUT = "ticdc.layout"  # the property of a target with the layout for which it
 _TRANSFORM = re.compile(
     r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\( *([1-9][0-9]*) *, *(.+)\)", re.IGNORECASE
 )
-
-
-class _Engine(Protocol):
-    @property
-    def engine(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,7 @@ class DataLayout:
         """Return whether there is a layout at all."""
         return bool(self.partition_by or self.cluster_by)
 
-    def check(self, engine: _Engine, what: str) -> None:
+    def check(self, engine: str, what: str) -> None:
         """Refuse what an engine cannot do.
 
         Raises:
@@ -51,11 +46,11 @@ class DataLayout:
         if self.partition_by and self.cluster_by:
             msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
             raise OptionError(msg)
-        if self.cluster_by and engine.engine == "iceberg":
+        if self.cluster_by and engine == "iceberg":
             msg = f"{what}: cluster_by is Delta's liquid clustering, which Iceberg lacks. Give partition_by"
             raise OptionError(msg)
         transform = next((one for one in self.partition_by if _TRANSFORM.fullmatch(one)), None)
-        if transform is not None and engine.engine == "delta":
+        if transform is not None and engine == "delta":
             msg = f"{what}: Delta partitions by columns alone, and not by {transform}. Give columns, or cluster_by"
             raise OptionError(msg)
 

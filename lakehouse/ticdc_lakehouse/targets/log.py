@@ -161,7 +161,7 @@ def _append(
 ) -> LogReport:
     exists, last = log.exists(), None
     remembered = log.properties() if exists else {}
-    layout.check(log, log.name)
+    layout.check(log.engine, log.name)
     if exists:
         layout.check_target(log.name, remembered)
     if exists and LOG not in remembered:

@@ -381,7 +381,7 @@ class _Merge:
 
     def run(self) -> MergeReport:
         exists, remembered = self._exists, self._remembered
-        self.layout.check(self.target, self.target.name)
+        self.layout.check(self.target.engine, self.target.name)
         if exists and not self._only_had_ddl:
             self.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
