@@ -323,10 +323,11 @@ class Loads:
                 self._bars = self._screen.bars("rows")
             if self._bars is not None:
                 self._show_bar(self._bars, progress)
-            elif self._is_due(progress) and self._json:
-                print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
-            elif self._is_due(progress):
-                self._screen.print(visible(as_line(progress)))
+            elif self._is_due(progress):  # which notes that it is told now
+                if self._json:
+                    print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
+                else:
+                    self._screen.print(visible(as_line(progress)))
 
     def close(self) -> None:
         """Take the bars away: the command ends."""
