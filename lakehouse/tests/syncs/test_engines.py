@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.long("a JVM for each engine; in memory, test_loading.py"),
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.spark,
     pytest.mark.versions,
     pytest.mark.timeout(1800),  # the first time pip and Maven fetch the engine

@@ -53,7 +53,7 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.slow("a broker, and a JVM for each command")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions

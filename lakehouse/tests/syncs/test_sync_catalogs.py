@@ -55,7 +55,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.versions,
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.timeout(1800),
 ]
 

@@ -23,7 +23,7 @@ from ticdc_source.schema.table_name import TableName
 
 pytestmark = [
     pytest.mark.slow("a JVM for each engine"),
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.versions,

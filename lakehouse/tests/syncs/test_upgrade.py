@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.slow("a JVM for the command"),
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.timeout(SECONDS * 2),
 ]
 

@@ -19,7 +19,7 @@ NONE_YET = (4, 3)  # the first Spark without any of them
 
 
 @pytest.mark.slow("a JVM for each engine")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)  # the first time pip and Maven fetch the engine
@@ -39,7 +39,7 @@ def test_merge_into(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.long("a cluster of JVMs for each engine")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)
