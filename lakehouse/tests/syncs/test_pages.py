@@ -52,7 +52,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow("a broker, and a JVM for each command")
+@pytest.mark.long("a broker, and a JVM for each command")
 @pytest.mark.xdist_group("engines")
 @pytest.mark.broker
 @pytest.mark.spark
