@@ -71,8 +71,9 @@ def copied(
     request: pytest.FixtureRequest, quick: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, list[Lake]]:
     """A wire, and the lake after a sync of its tables `a0`, `a1` and so on, and after all messages came again."""
-    wire, lake = request.param, Lake(quick)
-    messages, configs = [], {}
+    wire, lake = str(request.param), Lake(quick)
+    messages: list[list[Message]] = []
+    configs: dict[str, TableConfig] = {}
     for number, (scenario, kind, _) in enumerate(TABLES[wire]):
         messages.append([WIRES[wire](f"a{number}", *change) for change in SCENARIOS[scenario][0]])
         configs[f"shop.a{number}"] = TableConfig(log=kind == "log", history=kind == "history")
