@@ -39,8 +39,8 @@ def _cargo() -> str | None:
 
 
 CARGO = _cargo()
-# In the order in which they start: `versions` takes the longest, one JVM after another.
-GROUPS = ("versions", "spark", "lakehouse", "broker", "")
+# In the order in which they start: those that take the longest first. `engines` is one JVM after another.
+GROUPS = ("engines", "spark", "lakehouse-syncs", "broker", "versions", "lakehouse", "")
 # Spark's default runs `readlink` or `chmod` for each file of a checkpoint: 150 processes for three micro-batches.
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -90,9 +90,9 @@ def _closing_at_once(close: Callable[[Any], None]) -> Callable[[Any], None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with what it needs, and long ones as slow; put each into its group for pytest-xdist.
 
-    One process runs all tests of a group: those that use the Spark session, the slow ones of the lakehouse that do, the
-    others that need a broker, and the rest file by file, in this order. The marker `xdist_group` puts tests into a
-    group of their own.
+    One process runs all tests of a group: those that use the Spark session, the slow ones of the lakehouse that do
+    (those of syncs apart), the others that need a broker, and the rest file by file. The marker `xdist_group` puts
+    tests into a group of their own. The groups start in the order of `GROUPS`.
     """
     for item in items:
         for name in set(MARKED_FIXTURES).intersection(getattr(item, "fixturenames", ())):
@@ -117,8 +117,9 @@ def _group(item: pytest.Item) -> str:
         return str(marker.args[0])
     if "spark" in getattr(item, "fixturenames", ()):
         # A session of their own would take longer to start than the few that `make test` has of them run.
-        apart = LAKEHOUSE in item.path.parents and item.get_closest_marker("slow")
-        return "lakehouse" if apart else "spark"
+        if LAKEHOUSE not in item.path.parents or not item.get_closest_marker("slow"):
+            return "spark"
+        return "lakehouse-syncs" if LAKEHOUSE / "syncs" in item.path.parents else "lakehouse"
     return "broker" if item.get_closest_marker("broker") or item.get_closest_marker("spark") else ""
 
 

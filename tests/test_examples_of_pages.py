@@ -149,7 +149,7 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
         assert block.language not in RUN or block.comment in {"", "end"} or re.match(rf"{PARSED}\w+ ", block.comment)
 
 
-@pytest.mark.slow("another Spark, with the jars of its Kafka sink")
+@pytest.mark.long("another Spark, with the jars of its Kafka sink")
 def test_kept_records_are_written_again(spark: SparkSession, broker: Kafka, tmp_path: Path) -> None:
     """The page's last block writes records as they were: key, value, headers, partition and order."""
     written, again = (f"records-{uuid.uuid4().hex[:12]}" for _ in range(2))

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TABLE = "shop.orders"
 KEYS = ["order_id"]
-COPIES = pytest.mark.slow("reads a whole stream several times")
 SECONDS = 300  # for a script; it takes 12 on two idle cores
 
 
@@ -120,7 +119,7 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     changes.check(current_rows(log))
 
 
-@COPIES
+@pytest.mark.long("a stream that is killed twice")
 def test_a_copy_whose_stream_is_killed(
     spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +145,7 @@ def test_a_copy_whose_stream_is_killed(
     assert len(list((tmp_path / "output").glob("version-*"))) == 2
 
 
-@COPIES
+@pytest.mark.slow("reads a whole stream, and merges it several times")
 def test_a_copy_in_any_order(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Micro-batches that are merged in reverse order, and twice, give the rows of SQL."""
     changes = feed("canal-json")

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.spark.standalone import HOST, SECONDS, SPARK, WORKERS, Cluster, clust
 from tests.support.messages import TSO, canal
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a wheel, and a cluster of five JVMs")]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long("a wheel, and a cluster of five JVMs")]
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +91,3 @@ def test_a_job_brings_the_package_along(
     assert {parts[-3:] for parts in found} == {(package.name, "ticdc_source", "__init__.py")}
     assert [process.poll() is not None for process in running.processes] == [True] * 3
     assert not started & processes().keys()
-
-
-def test_the_wheel_is_whole(package: Path) -> None:
-    """The wheel has both packages, with `py.typed`, and nothing else but its metadata."""
-    names = zipfile.ZipFile(package).namelist()
-
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "ticdc_source").rglob("*.py")}
-    assert sources <= set(names)
-    assert {"pyspark_ticdc/__init__.py", "ticdc_source/py.typed"} <= set(names)
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"ticdc_source", "pyspark_ticdc"}

@@ -12,7 +12,7 @@ from tests.spark.conftest import MakeTopic
 from tests.spark.streams import write_rows
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow("a JVM of its own")]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long("a JVM of its own")]
 
 
 def test_a_broken_sibling_and_a_missing_package(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:

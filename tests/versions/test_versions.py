@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
@@ -20,17 +19,11 @@ CONNECT_NEEDS = ("grpcio>=1.67", "grpcio-status>=1.67", "googleapis-common-proto
 SECONDS = 580  # 40 on two idle cores
 
 
-def long_but(first: str, versions: tuple[str, ...]) -> list[Any]:
-    """Return versions as parameters: all are long but the first named."""
-    long = pytest.mark.long("a JVM for each version")
-    return [pytest.param(each, marks=() if each == first else long) for each in versions]
-
-
-@pytest.mark.slow("a JVM for each version")
+@pytest.mark.long("a JVM for each version")
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", long_but(VERSIONS[-1], VERSIONS))
+@pytest.mark.parametrize("version", VERSIONS)
 def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
     """Every row comes exactly once, also from restarted and failed streams; limits work, also if Spark has none."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable
@@ -48,7 +41,9 @@ def test_batch_and_stream(broker: Kafka, tmp_path: Path, version: str) -> None:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("version", long_but(OLDEST, (OLDEST, *VERSIONS)))
+@pytest.mark.parametrize("version", [
+    OLDEST, *(pytest.param(each, marks=pytest.mark.long("a JVM for each version")) for each in VERSIONS)
+])  # fmt: skip
 def test_decode(tmp_path: Path, version: str) -> None:
     """Rows of a DataFrame are decoded as those of a topic; PySpark 3.5 has no data source."""
     python = interpreter(version) if version != pyspark.__version__ else sys.executable

@@ -42,7 +42,7 @@ def test_the_page_lists_every_release() -> None:
 
 
 @pytest.mark.long("Spark fetches jars")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.parametrize(("engine", "release"), ALL)

@@ -78,7 +78,7 @@ def dbt(folder: Path, *arguments: str, file: str) -> tuple[int, list[dict[str, A
 
 
 @pytest.mark.long("dbt, which pip installs the first time, and a JVM for each command")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions

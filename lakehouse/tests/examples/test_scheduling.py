@@ -117,7 +117,7 @@ def test_logs_get_the_error_of_a_run(machine: Path, logged: Path) -> None:
 
 
 @pytest.mark.long("Airflow, which pip installs the first time, and a JVM for each DAG")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions

@@ -19,7 +19,7 @@ CONFIG = SyncConfig(
 
 
 @pytest.mark.long("a JVM for each engine")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions

@@ -11,8 +11,13 @@ from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.syncs.config import TiDBConfig
 from ticdc_lakehouse.syncs.status import Healing
+from ticdc_source.schema.table_name import TableName
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
+TABLES = {  # by what sets it aside
+    "table_of_bad": "a bad record", "history_of_bad": "a bad record",
+    "table_of_verdict": "a verdict", "history_of_verdict": "a verdict",
+}  # fmt: skip
 
 
 def started(sync: MemorySync) -> None:
@@ -22,30 +27,29 @@ def started(sync: MemorySync) -> None:
     sync._running.load(QUERY)
 
 
-@pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("cause", ["a bad record", "a verdict"])
-def test_a_table_is_as_in_tidb_again(
-    lake: Lake, tmp_path: Path, tidb: TiDB, cause: str, killed: bool, history: bool
-) -> None:
+def test_a_table_is_as_in_tidb_again(lake: Lake, tmp_path: Path, tidb: TiDB, *, killed: bool) -> None:
     """It is healing by the end of its micro-batch, follows after its load, and its pause says what it had before."""
-    rows, tidb.rows = tidb.rows, {}
-    settings = {"shop.orders": TableConfig(history=history)}
+    rows, tidb.rows = tidb.rows[ORDERS], {}
+    settings = {f"shop.{name}": TableConfig(history=name.startswith("history")) for name in TABLES}
     sync = MemorySync(lake, tmp_path, heal=True, tidb=TiDBConfig(url="jdbc:mysql://h/"), table_configs=settings)
     started(sync)
-    sync.batch(0, ddl("orders", CREATE.format("orders"), 10, "CREATE"), insert("orders", 50, 11), watermark(15))
-    tidb.rows = {ORDERS: rows[ORDERS]}
+    first = [(ddl(name, CREATE.format(name), 10, "CREATE"), insert(name, 50, 11)) for name in TABLES]
+    sync.batch(0, *(message for both in first for message in both), watermark(15))
+    tidb.rows = {TableName("shop", name): rows for name in TABLES}
 
-    lake.blocked = {target("orders")} if cause == "a verdict" else set()
-    last = [insert("orders", 2, 20), watermark(25)] if lake.blocked else [bad("orders"), watermark(30)]
-    report = sync.batch(1, insert("other", 1, 21), *last)
+    lake.blocked = {target(name) for name, cause in TABLES.items() if cause == "a verdict"}
+    last = [bad(name) if cause == "a bad record" else insert(name, 2, 20) for name, cause in TABLES.items()]
+    report = sync.batch(1, insert("other", 1, 21), *last, watermark(30))
     lake.blocked = set()
 
-    healing = sync.status("orders")
-    assert isinstance(healing.phase, Healing)
-    assert (healing.phase.at, healing.phase.kept_from) == (AT, 1 if history and cause == "a verdict" else None)
-    assert (healing.complete_since, healing.resolved_ts, report.set_aside) == (10, 15, {})
-    assert sync.ids("other") == [1]
+    assert (report.set_aside, sync.ids("other")) == ({}, [1])
+    for name, cause in TABLES.items():
+        healing = sync.status(name)
+        assert isinstance(healing.phase, Healing), name
+        keeps = name.startswith("history") and cause == "a verdict"
+        assert (healing.phase.at, healing.phase.kept_from) == (AT, 1 if keeps else None), name
+        assert (healing.complete_since, healing.resolved_ts) == (10, 15), name
     if killed:
         sync.kill()
         started(sync)
@@ -53,12 +57,14 @@ def test_a_table_is_as_in_tidb_again(
         assert sync._running is not None
         sync._running.load_the_rest()
 
-    healed = sync.status("orders")
-    assert (healed.state, healed.complete_since, healed.bad_records) == ("following", AT, 0)
-    assert [(one.complete_since, one.from_ts, one.rows is not None) for one in healed.pauses] == [(10, 15, True)]
-    assert lake.rows(target("orders"), "id") == [(number,) for number in range(10)]
-    sync.batch(2, insert("orders", 30, AT + 1))
-    assert lake.rows(target("orders"), "id")[-1] == (30,)
-    if history:
-        assert sync.ids("orders__log") == ([2, 30, 50] if cause == "a verdict" else [30, 50])
+    for name in TABLES:
+        healed = sync.status(name)
+        assert (healed.state, healed.complete_since, healed.bad_records) == ("following", AT, 0), name
+        assert [(one.complete_since, one.from_ts, one.rows is not None) for one in healed.pauses] == [(10, 15, True)]
+        assert lake.rows(target(name), "id") == [(number,) for number in range(10)], name
+    sync.batch(2, *(insert(name, 30, AT + 1) for name in TABLES))
+    for name, cause in TABLES.items():
+        assert lake.rows(target(name), "id")[-1] == (30,), name
+        if name.startswith("history"):
+            assert sync.ids(f"{name}__log") == ([2, 30, 50] if cause == "a verdict" else [30, 50])
     assert not list(tmp_path.glob("aside/*/batch*"))

@@ -15,38 +15,37 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some
 NO_TABLE: Message = (None, b"{")
 
 
-@pytest.mark.parametrize("others", [(), (insert("n", 1, 12),), (ddl("n", CREATE.format("n"), 10, "CREATE"),)])
-@pytest.mark.parametrize("kind", ["table", "log", "history"])
-def test_a_new_table_with_a_bad_value_is_created(
-    lake: Lake, tmp_path: Path, kind: str, others: tuple[Message, ...]
-) -> None:
-    """Whatever else its first micro-batch has: nothing, a row, or its CREATE TABLE; later changes follow."""
-    settings = TableConfig(log=kind == "log", history=kind == "history")
-    sync = MemorySync(lake, tmp_path, table_configs={"shop.n": settings})
+def test_a_new_table_with_a_bad_value_is_created(lake: Lake, tmp_path: Path) -> None:
+    """Whatever else its first micro-batch has: nothing, a row, or its CREATE TABLE; later changes follow.
+
+    A record whose table nobody can tell goes into quarantine, and every table goes on.
+    """
+    kinds = ("table", "log", "history")
+    tables = {(with_, kind): f"{with_}_{kind}" for with_ in ("alone", "row", "ddl") for kind in kinds}
+    messages: list[Message] = []
+    for (with_, _), name in tables.items():
+        first = {"row": [insert(name, 1, 12)], "ddl": [ddl(name, CREATE.format(name), 10, "CREATE")]}
+        messages += [*first.get(with_, []), bad(name)]
+    configs = {
+        f"shop.{name}": TableConfig(log=kind == "log", history=kind == "history") for (_, kind), name in tables.items()
+    }
+    sync = MemorySync(lake, tmp_path, table_configs=configs)
     sync.start()
 
-    report = sync.batch(0, *others, bad("n"), insert("other", 1, 13))
-    later = sync.batch(1, insert("n", 2, 20))
+    report = sync.batch(0, *messages)
+    statuses = sync.statuses()
+    later = sync.batch(1, *(insert(name, 2, 20) for name in tables.values()), insert("other", 1, 20), NO_TABLE)
 
-    assert (report.set_aside, report.bad_records, later.set_aside) == ({}, 1, {})
-    status = sync.status("n")
-    assert (status.state, status.bad_records, status.complete_since) == ("following", 1, None)
-    suffix = "__log" if kind == "log" else ""
-    had = [1] if others == (insert("n", 1, 12),) else []
-    assert sync.ids(f"n{suffix}") == [*had, 2]
-    assert "ticdc.complete" not in lake.tables[target(f"n{suffix}")].properties
-    assert len(lake.tables[QUARANTINE].rows) == 1
-
-
-def test_a_new_table_beside_a_record_of_no_table_is_created(lake: Lake, tmp_path: Path) -> None:
-    """A record whose table nobody can tell goes into quarantine, and every table goes on."""
-    sync = MemorySync(lake, tmp_path)
-    sync.start()
-
-    report = sync.batch(0, insert("n", 1, 12), NO_TABLE)
-
-    assert (report.set_aside, report.bad_records) == ({}, 1)
-    assert sync.ids("n") == [1]
+    assert (report.set_aside, report.bad_records) == ({}, len(tables))
+    assert (later.set_aside, later.bad_records) == ({}, 1)
+    for (with_, kind), name in tables.items():
+        status = statuses[f"shop.{name}"]
+        assert (status.state, status.bad_records, status.complete_since) == ("following", 1, None), name
+        suffix = "__log" if kind == "log" else ""
+        assert sync.ids(f"{name}{suffix}") == [*([1] if with_ == "row" else []), 2], name
+        assert "ticdc.complete" not in lake.tables[target(f"{name}{suffix}")].properties, name
+    assert sync.ids("other") == [1]
+    assert len(lake.tables[QUARANTINE].rows) == len(tables) + 1
 
 
 def test_a_new_table_goes_on_once_bad_records_may_be_left_out(lake: Lake, tmp_path: Path) -> None:

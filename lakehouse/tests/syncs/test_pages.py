@@ -52,8 +52,8 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow("a broker, and a JVM for each command")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.long("a broker, and a JVM for each command")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions

@@ -2,13 +2,17 @@
 
 import os
 import random
+import shutil
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target, watermark
 from lakehouse.tests.syncs.stories import Backup, Story
-from lakehouse.tests.targets.memory import Lake
+from lakehouse.tests.targets.memory import Lake, Table
 from ticdc_source.errors import CheckpointError
 
 pytestmark = pytest.mark.slow("some starts of a sync")
@@ -16,24 +20,49 @@ pytestmark = pytest.mark.slow("some starts of a sync")
 CREATE = "CREATE TABLE `a` (`id` int PRIMARY KEY)"
 
 
-def written(lake: Lake, path: Path, **more: str) -> tuple[MemorySync, Backup]:
-    """Return a sync with four micro-batches that has ended, and a backup of the second; later rows may have more."""
-    sync = MemorySync(lake, path / "checkpoint")
-    sync.start()
-    sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10))
-    sync.batch(1, insert("a", 2, 20))
-    sync.end()
-    backup = Backup(sync, path / "backup")
-    sync.start()
-    sync.batch(2, insert("a", 3, 30, key=True, **more))
-    sync.batch(3, insert("a", 4, 40))
-    sync.end()
-    return sync, backup
+@dataclass(frozen=True)
+class Written:
+    """A sync with four micro-batches that has ended, as a test gets it: the checkpoint, the tables, and a backup.
+
+    Attributes:
+        checkpoint: the folder of the checkpoint.
+        tables: the tables.
+        backup: the checkpoint and the tables of the second micro-batch.
+    """
+
+    checkpoint: Path
+    tables: dict[str, Table]
+    backup: Backup
+
+    def for_test(self, lake: Lake, path: Path) -> tuple[MemorySync, Backup]:
+        """Return the sync with a copy of all, and the backup."""
+        shutil.copytree(self.checkpoint, path / "checkpoint")
+        lake.tables = deepcopy(self.tables)
+        return MemorySync(lake, path / "checkpoint"), self.backup
 
 
-def test_a_checkpoint_that_was_put_back_reads_again(lake: Lake, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def written(quick: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A sync with four micro-batches, and a backup of the second; later rows have a new column."""
+    lake, path = Lake(quick), tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patch:
+        lake.serve(patch)
+        sync = MemorySync(lake, path / "checkpoint")
+        sync.start()
+        sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10))
+        sync.batch(1, insert("a", 2, 20))
+        sync.end()
+        backup = Backup(sync, path / "backup")
+        sync.start()
+        sync.batch(2, insert("a", 3, 30, v="of a new column"))
+        sync.batch(3, insert("a", 4, 40))
+        sync.end()
+    return Written(path / "checkpoint", lake.tables, backup)
+
+
+def test_a_checkpoint_that_was_put_back_reads_again(lake: Lake, tmp_path: Path, written: Written) -> None:
     """Its micro-batches have other ends than before: no row is lost, and later restores are still noticed."""
-    sync, backup = written(lake, tmp_path)
+    sync, backup = written.for_test(lake, tmp_path)
     backup.checkpoint(sync)
 
     sync.start()
@@ -67,9 +96,9 @@ def test_a_killed_sync_may_have_written_more_than_it_says(lake: Lake, tmp_path: 
     assert "it is an older version" in str(sync.status("a").reason)
 
 
-def test_the_last_micro_batch_may_come_with_more(lake: Lake, tmp_path: Path) -> None:
+def test_the_last_micro_batch_may_come_with_more(lake: Lake, tmp_path: Path, written: Written) -> None:
     """A checkpoint one micro-batch old plans the same number up to another end."""
-    sync, _ = written(lake, tmp_path)
+    sync, _ = written.for_test(lake, tmp_path)
     (sync.folder / "stream" / "commits" / "3").unlink()
 
     sync.start()
@@ -78,9 +107,9 @@ def test_the_last_micro_batch_may_come_with_more(lake: Lake, tmp_path: Path) -> 
     assert sync.ids("a") == [1, 2, 3, 4, 5]
 
 
-def test_a_lake_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: Path) -> None:
+def test_a_lake_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: Path, written: Written) -> None:
     """The checkpoint is newer, so nothing is written; with the checkpoint of the same time nothing is lost."""
-    sync, backup = written(lake, tmp_path)
+    sync, backup = written.for_test(lake, tmp_path)
     backup.tables_of(sync, target("a"), STATUS)
     before = len(lake.writes)
 
@@ -94,9 +123,9 @@ def test_a_lake_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: 
     assert sync.ids("a") == [1, 2, 3, 4, 5]
 
 
-def test_a_status_table_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: Path) -> None:
+def test_a_status_table_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: Path, written: Written) -> None:
     """What it says of the tables is not known to be true; its newest version lets the sync go on."""
-    sync, backup = written(lake, tmp_path)
+    sync, backup = written.for_test(lake, tmp_path)
     newest = Backup(sync, tmp_path / "newest")
     backup.tables_of(sync, STATUS)
 
@@ -109,9 +138,11 @@ def test_a_status_table_that_was_put_back_is_an_error_with_advice(lake: Lake, tm
 
 
 @pytest.mark.parametrize("remedy", ["the target", "the checkpoint"])
-def test_a_target_that_was_put_back_is_set_aside_at_the_start(lake: Lake, tmp_path: Path, remedy: str) -> None:
+def test_a_target_that_was_put_back_is_set_aside_at_the_start(
+    lake: Lake, tmp_path: Path, written: Written, remedy: str
+) -> None:
     """It is told before a change of the table comes, and each thing that the reason advises completes the table."""
-    sync, backup = written(lake, tmp_path, v="of a new column")
+    sync, backup = written.for_test(lake, tmp_path)
     newest = Backup(sync, tmp_path / "newest")
     backup.tables_of(sync, target("a"))
 
@@ -131,9 +162,9 @@ def test_a_target_that_was_put_back_is_set_aside_at_the_start(lake: Lake, tmp_pa
     assert (sync.ids("a"), sync.status("a").state) == ([1, 2, 3, 4, 5], "following")
 
 
-def test_a_resume_with_an_older_backup_waits_for_the_newest(lake: Lake, tmp_path: Path) -> None:
+def test_a_resume_with_an_older_backup_waits_for_the_newest(lake: Lake, tmp_path: Path, written: Written) -> None:
     """A target that was lost, and put back as it was long before, has not what it had: it stays set aside."""
-    sync, backup = written(lake, tmp_path)
+    sync, backup = written.for_test(lake, tmp_path)
     newest = Backup(sync, tmp_path / "newest")
     lost = lake.tables.pop(target("a"))
     sync.start()
@@ -169,18 +200,27 @@ def test_a_lake_is_compared_with_each_micro_batch_that_has_ended(lake: Lake, tmp
     assert "ends with micro-batch 0 now" in str(sync.status("a").reason)
 
 
-def test_a_target_of_before_a_truncate_is_set_aside(lake: Lake, tmp_path: Path) -> None:
-    """A micro-batch that has DDL alone counts too: its rows are back, and the start tells it."""
-    sync, backup = written(lake, tmp_path)
+def test_a_target_of_before_ddl_is_set_aside(lake: Lake, tmp_path: Path, written: Written) -> None:
+    """A micro-batch that has DDL alone counts too: the start tells a target of before it, also of one without rows."""
+    sync, backup = written.for_test(lake, tmp_path)
     sync.start()
-    sync.batch(4, ddl("a", "TRUNCATE TABLE `a`", 50, "TRUNCATE"))
+    sync.batch(
+        4,
+        ddl("a", "TRUNCATE TABLE `a`", 50, "TRUNCATE"),
+        ddl("b", "CREATE TABLE `b` (`id` int PRIMARY KEY)", 51, "CREATE"),
+        ddl("b", "ALTER TABLE `b` RENAME COLUMN `v` TO `w`", 52, "ALTER"),
+    )
+    before = lake.state(target("b"))
     assert sync.lake.rows(target("a"), "id") == []
+    sync.batch(5, ddl("b", "ALTER TABLE `b` RENAME COLUMN `w` TO `x`", 53, "ALTER"))
     sync.end()
     lake.put_back(target("a"), backup.tables[target("a")])
+    lake.put_back(target("b"), before[target("b")])
 
     sync.start()
 
     assert "ends with micro-batch 1 now" in str(sync.status("a").reason)
+    assert "has had micro-batch 5" in str(sync.status("b").reason)
 
 
 def test_a_checkpoint_of_another_past_is_noticed(lake: Lake, tmp_path: Path) -> None:
@@ -215,9 +255,9 @@ def test_a_checkpoint_of_another_past_is_noticed(lake: Lake, tmp_path: Path) -> 
     assert sync.ids("a") == [1, 2, 3]
 
 
-def test_a_table_is_resumed_after_numbers_were_given_again(lake: Lake, tmp_path: Path) -> None:
+def test_a_table_is_resumed_after_numbers_were_given_again(lake: Lake, tmp_path: Path, written: Written) -> None:
     """The lake's numbers of micro-batches are larger than Spark's then; what was kept is read with Spark's."""
-    sync, backup = written(lake, tmp_path)
+    sync, backup = written.for_test(lake, tmp_path)
     backup.checkpoint(sync)
     sync.start()
     sync.batch(2, insert("a", 3, 30), insert("a", 4, 40))
@@ -264,21 +304,6 @@ def test_a_micro_batch_without_tables_is_no_state(lake: Lake, tmp_path: Path) ->
     sync.batch(2, insert("a", 2, 20))
 
     assert sync.ids("a") == [2]
-
-
-def test_a_target_that_had_only_ddl_is_noticed_too(lake: Lake, tmp_path: Path) -> None:
-    """Of a table without rows so far, the start tells that its target is older."""
-    sync = MemorySync(lake, tmp_path / "checkpoint")
-    sync.start()
-    sync.batch(0, ddl("a", CREATE, 5, "CREATE"), ddl("a", "ALTER TABLE `a` RENAME COLUMN `v` TO `w`", 7, "ALTER"))
-    backup = Backup(sync, tmp_path / "backup")
-    sync.batch(1, ddl("a", "ALTER TABLE `a` RENAME COLUMN `w` TO `x`", 9, "ALTER"))
-    sync.end()
-    backup.tables_of(sync, target("a"))
-
-    sync.start()
-
-    assert sync.status("a").state == "set aside"
 
 
 @pytest.mark.parametrize("rows_only", [False, True])

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.long("minutes, in a JVM for each run of the command"),
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.timeout(SECONDS * 2),
 ]
 

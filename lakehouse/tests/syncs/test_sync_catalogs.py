@@ -1,9 +1,6 @@
-"""`ticdc-lakehouse sync` into catalogs of Iceberg: a REST catalog, and a JDBC catalog in SQLite."""
+"""`ticdc-lakehouse sync` into a catalog of Iceberg: a JDBC catalog in SQLite."""
 
 import json
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,20 +9,17 @@ from examples.local_kafka import produce
 from lakehouse.tests.engines import engines
 from lakehouse.tests.syncs.test_sync_database import (
     LOG,
-    NEWEST,
     SECONDS,
     SEED,
     TABLES,
     Sync,
     differences,
-    python_of,
     rows_in,
 )
 from lakehouse.tests.targets.feed import DatabaseFeed
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
-from tests.support.paths import ROOT
 from ticdc_source.schema.table_name import TableName
 
 TRANSACTIONS = 150
@@ -45,60 +39,28 @@ protocol = "canal-json"
 
 [target]
 format = "iceberg"
-catalog = "{catalog}"
+catalog = "lake.raw"
 
 [spark]
 "spark.sql.catalog.lake" = "org.apache.iceberg.spark.SparkCatalog"
+"spark.sql.catalog.lake.type" = "jdbc"
+"spark.sql.catalog.lake.uri" = "jdbc:sqlite:{folder}/warehouse/catalog.db"
+"spark.sql.catalog.lake.jdbc.schema-version" = "V1"
+"spark.sql.catalog.lake.token" = {{ env = "CATALOG_TOKEN" }}
+"spark.sql.catalog.lake.warehouse" = "{folder}/warehouse"
 """
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.versions,
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.timeout(1800),
 ]
 
 
-@contextmanager
-def rest_catalog(folder: Path) -> Iterator[str]:
-    """Run a REST catalog; yield its settings of Spark, as sync.toml has them."""
-    jars = map(str, (*NEWEST["iceberg"].jars, *engines.sqlite()))
-    folder.mkdir()
-    with subprocess.Popen(
-        [python_of("iceberg"), "-m", "lakehouse.tests.syncs.rest_catalog", str(folder), TOKEN, *jars],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as server:  # fmt: skip
-        assert server.stdin is not None
-        assert server.stdout is not None
-        try:
-            url = server.stdout.readline().strip()
-            assert url.startswith("http://127.0.0.1:")
-            yield f"""
-"spark.sql.catalog.lake.type" = "rest"
-"spark.sql.catalog.lake.uri" = "{url}"
-"spark.sql.catalog.lake.token" = {{ env = "CATALOG_TOKEN" }}
-"""
-        finally:
-            server.stdin.close()
-            server.wait(60)
-
-
-@contextmanager
-def jdbc_catalog(folder: Path) -> Iterator[str]:
-    """Yield the settings of a JDBC catalog."""
-    folder.mkdir()
-    yield f"""
-"spark.sql.catalog.lake.type" = "jdbc"
-"spark.sql.catalog.lake.uri" = "jdbc:sqlite:{folder}/catalog.db"
-"spark.sql.catalog.lake.jdbc.schema-version" = "V1"
-"spark.sql.catalog.lake.warehouse" = "{folder}"
-"""
-
-
 @pytest.mark.long("a JVM for each run of the command")
-@pytest.mark.parametrize(("kind", "catalog"), [("rest", "lake"), ("jdbc", "lake.raw")])
-def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path, kind: str, catalog: str) -> None:
+def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
     """The sync creates namespaces, hostile names too; the rows are TiDB's, a second run finds nothing new."""
     feed = DatabaseFeed(SEED, "canal-json", tmp_path)
     feed.run(TRANSACTIONS)
@@ -112,19 +74,17 @@ def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
         for number, table in enumerate(HOSTILE)
     ]  # fmt: skip
     produce(broker.bootstrap_servers, sync.topic, [(0, *message, [], None) for message in rows])
-    settings = {"rest": rest_catalog, "jdbc": jdbc_catalog}[kind]
+    (tmp_path / "warehouse").mkdir()
+    sync.config.write_text(CONFIG.format(folder=tmp_path, topic=sync.topic, servers=sync.servers))
     try:
-        with settings(tmp_path / "warehouse") as spark:
-            given = CONFIG.format(folder=tmp_path, topic=sync.topic, servers=sync.servers, catalog=catalog)
-            sync.config.write_text(given + spark)
-            first = sync.start()
-            assert first.end(SECONDS) == 0, first.log
-            assert TOKEN not in first.log
-            again = sync.start("--json")
-            assert again.end(SECONDS) == 0, again.log
-            status = sync.start("--status", "--json")
-            assert status.end(SECONDS) == 0, status.log
-            versions = sync.versions([*TABLES, LOG, *map(str, HOSTILE)], all_versions=False)
+        first = sync.start()
+        assert first.end(SECONDS) == 0, first.log
+        assert TOKEN not in first.log
+        again = sync.start("--json")
+        assert again.end(SECONDS) == 0, again.log
+        status = sync.start("--status", "--json")
+        assert status.end(SECONDS) == 0, status.log
+        versions = sync.versions([*TABLES, LOG, *map(str, HOSTILE)], all_versions=False)
     finally:
         sync.kill_all()
         feed.close()
@@ -133,12 +93,12 @@ def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
     report, _ = json.JSONDecoder().raw_decode(status.log, f"\n{status.log}".index("\n[\n"))
     targets = {each["table_name"]: each["target"] for each in report}
     assert len(targets) == len(TABLES) + 1 + len(HOSTILE)
-    assert all(target.startswith(f"{catalog}.") for target in targets.values()), targets
+    assert all(target.startswith("lake.raw.") for target in targets.values()), targets
     for table in [*TABLES, LOG]:
         stored = rows_in(versions[table][-1]["file"])
         wrong = list(differences(feed, table, stored, feed.truth.at()))
         assert not wrong, f"{table}: {len(wrong)} differences, {wrong[:5]}"
-        print(kind, table, len(stored), "rows")  # noqa: T201 (what was compared)
+        print(table, len(stored), "rows")  # noqa: T201 (what was compared)
     for number, name in enumerate(HOSTILE):
         stored = rows_in(versions[str(name)][-1]["file"])
         assert [(row["id"], row["v"]) for row in stored] == [(number, name.table)], name

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.versions,
-    pytest.mark.xdist_group("versions"),
+    pytest.mark.xdist_group("engines"),
     pytest.mark.long("a cluster of five JVMs, and three runs of the command"),
     pytest.mark.timeout(1800),
 ]

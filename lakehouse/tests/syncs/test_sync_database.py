@@ -261,7 +261,7 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
 
 
 @pytest.mark.long("minutes, in a JVM for each run of the command")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.timeout(SECONDS * 4)
 @pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_what_stops_one_table_stops_no_other(sync: Callable[..., Sync], engine: str) -> None:
@@ -323,7 +323,7 @@ def check_states(example: Sync) -> None:
 
 
 @pytest.mark.long("a JVM for each run of the command, and each version of a database")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.timeout(SECONDS * 4)
 def test_as_of_is_the_database_at_one_commit_ts(sync: Callable[..., Sync]) -> None:
     """With consistency = "resolved", all tables together are TiDB's at a commit-ts; a time of a pause is an error."""

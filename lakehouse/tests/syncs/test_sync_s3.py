@@ -47,7 +47,7 @@ def hadoop_aws() -> list[Path]:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.long("a JVM for each run of the command, and a store in Python")
 @pytest.mark.timeout(1800)
 def test_tables_and_checkpoint_in_s3(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:

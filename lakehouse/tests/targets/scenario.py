@@ -523,7 +523,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lakehouse.tests.targets.scenario")
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("folder", type=Path, help="where the tables are")
-    parser.add_argument("--only", nargs="*", help="the names of some parts")
     arguments = parser.parse_args()
     engine = ENGINES[arguments.engine]
     seconds: dict[str, float] = {}
@@ -541,11 +540,10 @@ def main() -> None:
             *DDLScenario(engine.name, spark, scenario._name, equal, refused).parts(),
         ]  # fmt: skip
         for part in parts:
-            if not arguments.only or part.__name__ in arguments.only:
-                began = time.monotonic()
-                part()
-                seconds[part.__name__] = round(time.monotonic() - began, 1)
-                print(part.__name__, seconds[part.__name__], flush=True)  # noqa: T201
+            began = time.monotonic()
+            part()
+            seconds[part.__name__] = round(time.monotonic() - began, 1)
+            print(part.__name__, seconds[part.__name__], flush=True)  # noqa: T201
     print(json.dumps({"pyspark": pyspark.__version__, "engine": arguments.engine, "seconds": seconds}))  # noqa: T201
 
 

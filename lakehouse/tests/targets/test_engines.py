@@ -1,7 +1,6 @@
 """merge_into with real Delta and Iceberg, each on its newest PySpark; and whether Spark 4.3 has one of them."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,33 +12,27 @@ from lakehouse.tests.engines.engines import ENGINES
 from tests.versions.environments import interpreter, run_module
 
 SECONDS = 900
-# Of the older Delta, what differs between releases; TICDC_KILLS, as with make test-sync, runs all parts.
-PARTS = {"delta-4.0": ("soft_deletes", "repeated_batches", "new_columns")}
 NONE_YET = (4, 3)  # the first Spark without any of them
 
 
-@pytest.mark.slow("a JVM for each engine")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.long("a JVM for each engine")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)  # the first time pip and Maven fetch the engine
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in PARTS else pytest.mark.long("all parts of the scenario")) for name in ENGINES
-])  # fmt: skip
+@pytest.mark.parametrize("name", ENGINES)
 def test_merge_into(tmp_path: Path, name: str) -> None:
     """Rows, columns, types, commits and errors are the same with each engine; repeats do nothing."""
     engine = ENGINES[name]
-    parts = () if "TICDC_KILLS" in os.environ else PARTS.get(name, ())
     python = interpreter(engine.pyspark)
 
-    only = ("--only", *parts) if parts else ()
-    report, _ = run_module(python, tmp_path, SECONDS, "lakehouse.tests.targets.scenario", name, str(tmp_path), *only)
+    report, _ = run_module(python, tmp_path, SECONDS, "lakehouse.tests.targets.scenario", name, str(tmp_path))
 
     assert (report["pyspark"], report["engine"]) == (engine.pyspark, name)
 
 
 @pytest.mark.long("a cluster of JVMs for each engine")
-@pytest.mark.xdist_group("versions")
+@pytest.mark.xdist_group("engines")
 @pytest.mark.spark
 @pytest.mark.versions
 @pytest.mark.timeout(SECONDS + 600)
