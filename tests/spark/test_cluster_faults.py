@@ -6,11 +6,13 @@ One stream, started once, runs through all faults of this file; meanwhile a prod
 import json
 import os
 import re
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -349,6 +351,46 @@ def test_a_stream_outlives_the_absence_of_all_brokers(running: Running) -> None:
     assert re.search("answers after", log)
     assert "Traceback" not in log
     assert log.count("\n") < 20 + seconds
+
+
+def use(child: Child) -> dict[str, Counter[str]]:
+    """Return how many processes of Java and of Python a stream has, and the most KiB, files and threads of one."""
+    found = {"java": Counter[str](), "python": Counter[str]()}
+    for pid in (child.pid, *child.family()):
+        process = Path("/proc") / str(pid)
+        with suppress(OSError):  # it has ended
+            status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+            files = len(list((process / "fd").iterdir()))
+            name = "java" if status["Name"].strip() == "java" else "python"
+            memory = int(status.get("VmRSS", "0").split()[0])
+            most = found[name] | Counter(memory=memory, files=files, threads=int(status["Threads"]))
+            found[name] = Counter(most, processes=found[name]["processes"] + 1)
+    return found
+
+
+# How much more may be used by chance; two pools of Spark's block manager have up to 100 threads, now and then.
+SLACK = {
+    "java": {"memory": 150_000, "files": 32, "threads": 200, "processes": 0},
+    "python": {"memory": 32_000, "files": 16, "threads": 16, "processes": 3},
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_files_and_threads_stay_flat(running: Running) -> None:
+    """What the processes of a stream use does not rise with its micro-batches and with brokers that come and go."""
+    used = []
+    for _ in range(3):  # the first turn is the start
+        for broker in running.cluster.brokers[1:]:
+            with killed(broker):
+                running.go_on()
+            for _ in range(10 * KILLS):
+                running.go_on()
+        used.append(use(running.child))
+    say(f"Java and Python after three turns of kills: {used}")
+    for name, slack in SLACK.items():
+        _, before, after = (turn[name] for turn in used)
+        assert before["processes"] > 0
+        assert not {what: after[what] for what in slack if after[what] > 1.2 * before[what] + slack[what]}, before
 
 
 @contextmanager
