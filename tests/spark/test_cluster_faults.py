@@ -1,4 +1,4 @@
-"""A stream goes on while brokers of its cluster die, restart, hand over partitions, slow it down, or are all away.
+"""A stream goes on while brokers of its cluster die, restart, or are all away.
 
 One stream, started once, runs through all faults of this file; meanwhile a producer goes on writing.
 """
@@ -21,9 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as KafkaTopicPartition
-from kafka.protocol.admin import AlterClientQuotasRequest
+from kafka import KafkaAdminClient, KafkaProducer
 from pyspark.sql import SparkSession
 
 from examples.local_kafka import LocalKafkaCluster, create_topic
@@ -47,9 +45,6 @@ LONGEST = 240.0  # seconds until something has happened that takes less than 10 
 # All brokers are away for longer than a batch read would wait, and a broker is frozen for longer than a request would:
 # with TICDC_AWAY_SECONDS=120 with the options' defaults.
 PATIENCE = {} if AWAY_SECONDS > 30 else {"kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "5000"}
-
-# Bytes a second of each broker (on average over ten seconds), and records a partition that take longer.
-QUOTA, THROTTLED = 100_000.0, 150
 
 CAPTURE = "stream.canal-json.tidb-extension"
 PARTITIONS = 3
@@ -175,15 +170,6 @@ class Running:
                 time.sleep(0.2)
 
     @contextmanager
-    def throttled(self, bytes_a_second: float) -> Iterator[None]:
-        """Each broker sends a client only so much while the block runs."""
-        self._set_quota(bytes_a_second)
-        try:
-            yield
-        finally:
-            self._set_quota(None)
-
-    @contextmanager
     def all_away(self) -> Iterator[None]:
         """No broker runs while the block runs."""
         self.cluster.halt()
@@ -191,20 +177,6 @@ class Running:
             yield
         finally:
             self.cluster.start()
-
-    def _set_quota(self, bytes_a_second: float | None) -> None:
-        """Let each broker send a client only so much; None for any amount."""
-        entry = AlterClientQuotasRequest.EntryData
-        clients = entry.EntityData(entity_type="client-id", entity_name=None)  # each of them
-        quota = entry.OpData(key="consumer_byte_rate", value=bytes_a_second or 0.0, remove=bytes_a_second is None)
-        request = AlterClientQuotasRequest(entries=[entry(entity=[clients], ops=[quota])], validate_only=False)
-        with self.admin() as admin:  # which has no method for it
-
-            async def answered() -> Any:
-                return await admin._manager.send(request)
-
-            answer = admin._manager.run(answered)
-        assert [entry.error_code for entry in answer.entries] == [0], answer
 
 
 def in_order(table: pa.Table) -> list[dict[str, Any]]:
@@ -304,36 +276,6 @@ def test_a_rolling_restart_ends_no_stream(running: Running) -> None:
         broker.restart()
         running.go_on()
     say(f"rolling restart: {running.check()} rows are the truth")
-
-
-def test_elections_end_no_stream(running: Running) -> None:
-    """A stream goes on while partitions change their preferred leaders, and those are elected."""
-    for turn in (1, 2, 3):
-        order = [1 + (turn + place) % 3 for place in range(3)]
-        moved = {
-            KafkaTopicPartition(running.topic, partition): [*order[partition:], *order[:partition]]
-            for partition in range(PARTITIONS)
-        }
-        with running.admin() as admin:
-            assert not any(admin.alter_partition_reassignments(moved).values())
-        leaders = running.elect_preferred()
-        assert leaders == {key.partition: replicas[0] for key, replicas in moved.items()}
-        running.go_on()
-    say(f"leaders moved three times: {running.check()} rows are the truth")
-
-
-def test_a_throttled_stream_is_complete(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """Brokers whose quota for consumers is used up answer late (throttle_time_ms): a stream is slower, and complete."""
-    began = time.monotonic()
-    with running.throttled(QUOTA):
-        running.writer.send(THROTTLED)
-        with closing(KafkaConsumer(bootstrap_servers=running.cluster.bootstrap_servers)) as beside:
-            beside.assign([KafkaTopicPartition(running.topic, partition) for partition in range(PARTITIONS)])
-            beside.seek_to_beginning()
-            while "throttled by broker" not in caplog.text:  # kafka-python's line for throttle_time_ms
-                beside.poll(100)
-        rows = running.check()
-    say(f"{QUOTA / 1000:.0f} KB/s from each broker: {rows} rows are the truth after {time.monotonic() - began:.1f} s")
 
 
 def test_a_stream_outlives_the_absence_of_all_brokers(running: Running) -> None:
