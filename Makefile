@@ -116,7 +116,9 @@ sbom: $(VENV)/.wheels  ## Write what the wheel of this machine in dist depends o
 	cd native && $(CARGO) tree --locked --edges normal --prefix none --format "{p} {l}" | sed 's| (/.*)||' | sort -u > ../dist/crates.txt
 
 version: $(READY)  ## Fail unless TAG=v… is the version of the package, and the changelog has a section for it
-	$(RUN) $(PY) -m tests.release $(TAG)
+	@version=$$($(PY) -c "import ticdc_source; print(ticdc_source.__version__)"); \
+	test "$(TAG)" = "v$$version" || { echo "the tag is $(TAG), and ticdc_source/__init__.py says $$version" >&2; exit 1; }; \
+	grep -qF "## [$$version]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$$version]" >&2; exit 1; }
 
 docs: $(READY)  ## Write the generated parts of the documentation
 	$(RUN) $(PY) -m tests.generate_docs
