@@ -39,6 +39,7 @@ pytestmark = [
 ]
 
 KILLS = int(os.environ.get("TICDC_KILLS", "2"))
+BATCHES = 20  # micro-batches between two kills, where what a stream uses is measured
 AWAY_SECONDS = float(os.environ.get("TICDC_AWAY_SECONDS", "6"))
 SESSION_SECONDS = 3.0
 LONGEST = 240.0  # seconds until something has happened that takes less than 10 on two idle cores
@@ -325,7 +326,7 @@ def test_memory_files_and_threads_stay_flat(running: Running) -> None:
         for broker in running.cluster.brokers[1:]:
             with killed(broker):
                 running.go_on()
-            for _ in range(10 * KILLS):
+            for _ in range(BATCHES):
                 running.go_on()
         used.append(use(running.child))
     say(f"Java and Python after three turns of kills: {used}")
