@@ -11,7 +11,7 @@ import pytest
 from benchmarks.results import FOLDER, caption
 from tests.generate_docs import DOCS as ALL_DOCS
 from tests.generate_docs import PARTS, documents, generated, parts_of
-from tests.support.pages import README, anchors, code_of, design, without_code
+from tests.support.pages import README, anchors, code_of, without_code
 from tests.support.paths import ROOT
 from tests.versions.environments import dependencies, extras
 from ticdc_source.protocols import PROTOCOLS
@@ -50,19 +50,6 @@ def test_generated_parts_are_what_the_code_generates(path: Path) -> None:
 def test_every_generated_part_stands_in_one_place() -> None:
     """Each table that the code can generate is on one page."""
     assert sorted(part for path in documents() for part in parts_of(read(path))) == sorted(PARTS)
-
-
-@pytest.mark.parametrize("part", sorted(set(PARTS) - {"speed", "tree"}))
-def test_a_generated_part_is_a_table(part: str) -> None:
-    """Every line of it has as many cells as the head, and no type name can be taken for a tag."""
-    text = PARTS[part]()
-    if text.startswith("*Not measured yet"):
-        pytest.skip(f"benchmarks/results has no figures of {part}")
-    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-
-    assert len(lines) > 2
-    assert {len(line) for line in lines} == {len(lines[0])}
-    assert "<" not in without_code(PARTS[part]())
 
 
 def test_every_protocol_has_its_page() -> None:
@@ -109,16 +96,6 @@ def test_links_lead_somewhere(path: Path) -> None:
 
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
-
-
-def test_every_page_is_in_the_navigation() -> None:
-    """`nav` of mkdocs.yml has each page of both packages once; the design notes come by themselves."""
-    nav = read(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
-    listed = re.findall(r"- (?:[^:\n]+: )?(?!repository/)(\S+\.md)$", nav, re.MULTILINE)
-
-    there = [path.relative_to(DOCS) for path in DOCS.rglob("*.md") if not design(path)]
-    there += [Path("lakehouse") / path.relative_to(LAKEHOUSE) for path in LAKEHOUSE.rglob("*.md") if not design(path)]
-    assert sorted(listed) == sorted(map(str, there))
 
 
 def texts() -> Iterator[tuple[Path, str]]:

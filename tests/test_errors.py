@@ -21,8 +21,6 @@ from ticdc_source.errors import (
     StorageUnavailableError,
     TiCDCSourceError,
     UnsupportedTypeError,
-    counted,
-    nearest,
 )
 
 ADDRESS = Address(topic="tidb-orders", partition=2, offset=42, table="shop.orders", column="total")
@@ -79,30 +77,6 @@ def test_an_error_survives_pickling(error: TiCDCSourceError) -> None:
     assert (str(arrived), arrived.args, vars(arrived)) == (str(error), error.args, vars(error))
 
 
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        (Address(), ""),
-        (Address(topic="t"), "topic=t"),
-        (Address(topic="t", partition=0, offset=0), "topic=t partition=0 offset=0"),
-        (Address(column="total"), "column=total"),
-        (ADDRESS, "topic=tidb-orders partition=2 offset=42 table=shop.orders column=total"),
-    ],
-)
-def test_an_address_prints_what_is_known(address: Address, text: str) -> None:
-    """An address prints its known parts, partition 0 and offset 0 included."""
-    assert str(address) == text
-
-
-def test_a_decode_error_says_what_and_where() -> None:
-    """The text of a decode error is its reason, followed by its address if it has one."""
-    assert (
-        str(DecodeError("cut short", Address(topic="t", partition=1, offset=2)))
-        == "cut short (topic=t partition=1 offset=2)"
-    )
-    assert str(DecodeError("cut short")) == "cut short"
-
-
 def test_an_address_is_completed_and_never_overwritten() -> None:
     """`at` fills the gaps of an error's address, and keeps its known parts, its reason and its class."""
     error = FramingError("cut short", Address(topic="t", column="a"))
@@ -113,31 +87,3 @@ def test_an_address_is_completed_and_never_overwritten() -> None:
     assert completed.reason == "cut short"
     assert completed.address == Address(topic="t", partition=1, offset=0, table="d.t", column="a")
     assert error.address == Address(topic="t", column="a")
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 records"), (1, "1 record"), (2, "2 records"), (12_345, "12,345 records")]
-)
-def test_what_is_counted_has_its_plural(number: int, text: str) -> None:
-    """One of something is singular, and large numbers are readable."""
-    assert counted(number, "record") == text
-
-
-@pytest.mark.parametrize(
-    ("name", "among", "meant"),
-    [
-        ("ordres", ("orders", "users"), ["orders"]),
-        (" Orders", ("orders", "orders_v2"), ["orders", "orders_v2"]),
-        ("FAILFASTT", ("FAILFAST", "PERMISSIVE"), ["FAILFAST"]),
-        ("canaljson", ("open-protocol", "canal-json"), ["canal-json"]),
-        ("earlest", ("earliest", "latest"), ["earliest"]),
-        ("refunds", ("orders",), []),
-        ("row", ("record", "event"), []),
-        ("ddl", ("delete", "update"), []),
-        ("first", ("earliest", "latest"), []),
-        ("json", ("canal-json", "debezium"), []),
-    ],
-)
-def test_only_near_names_are_suggested(name: str, among: tuple[str, ...], meant: list[str]) -> None:
-    """A name is suggested for another one if it is a misspelling, and not for some letters in common."""
-    assert nearest(name, among, 3) == meant

@@ -58,13 +58,6 @@ def test_the_package_that_spark_looks_for_says_it_too(python_without: Python) ->
     assert "During handling" not in done.stderr
 
 
-def test_another_missing_package_is_named_itself(python_without: Python) -> None:
-    """If what is missing is not PySpark, the error is Python's."""
-    done = python_without(("pyarrow",), "-c", "import pyspark_ticdc")
-
-    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'pyarrow'"
-
-
 def test_commands_need_neither_spark_nor_rich(python_without: Python) -> None:
     """Without them a command prints the same text as with rich, in no colours; errors too."""
     arguments = ("-m", "ticdc_source", "options", "kafka.s")

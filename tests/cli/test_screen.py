@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import pytest
 
-from ticdc_source.cli import screen
 from ticdc_source.cli.screen import (
     LogFormat,
     Screen,
@@ -21,7 +20,6 @@ from ticdc_source.cli.screen import (
     literal,
     output,
     print_json,
-    progress_bar,
     visible,
 )
 
@@ -117,94 +115,6 @@ def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: 
         shown = file.getvalue()
         assert ("\x1b[" in shown) == is_terminal
         assert OF_RICH.sub("", shown).replace("\n", "").isprintable()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rich_adds_colours_and_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rich, without it and in a pipe, lines and tables have the same text."""
-    generator = random.Random(seed)
-    rows = [tuple(generator.choices(texts(seed), k=3)) for _ in range(20)]
-
-    def shown(*, is_terminal: bool) -> str:
-        screen = Screen(file := io.StringIO(), 30, is_terminal=is_terminal)
-        table = Table("one", "two", "three", right=("two",), title="a title that is longer than the screen is wide")
-        for one, *others in rows:
-            screen.print((one, "bold red"), *others)
-            table.add_row((one, "cyan"), *others)
-        screen.show(table, [("x " * 40, "yellow")])
-        return file.getvalue()
-
-    coloured, plain = shown(is_terminal=True), shown(is_terminal=False)
-    monkeypatch.setattr(screen, "_HAS_RICH", False)
-
-    assert COLOURS.search(coloured)
-    assert COLOURS.sub("", coloured) == plain == shown(is_terminal=True), f"seed {seed}"
-
-
-def test_without_rich_a_terminal_has_no_bars(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where rich is not installed, there are neither bars nor colours, and each look is below the one before."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(screen, "_HAS_RICH", False)
-
-    with progress_bar() as bar, errors().waiting("looking") as waiting, output().in_place() as show:
-        bar("read", 1, 2)
-        waiting("after")
-        show([("first", "bold")])
-        show(["second"])
-
-    assert errors().bars("rows") is None
-    assert capsys.readouterr() == ("first\nsecond\n", "")
-
-
-def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
-    """A column is as wide as its widest cell, in columns of a terminal; no line ends with blanks."""
-    table = Table("name", "rows", "", right=("rows",), title="Tables")
-    table.add_row("orders", "1,000", "")
-    table.add_row(("注文", "cyan"), "7", "key")
-    table.add_row("e\u0301", "12", "")
-
-    output().show(table)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "Tables",
-        "name     rows",
-        "orders  1,000",
-        "注文        7  key",
-        "e\u0301          12",
-    ]
-
-
-def test_a_table_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    """The widest columns give way: texts are broken at blanks, and long words anywhere."""
-    table = Table("n", "statement", "why")
-    table.add_row("1", "create table t", "x" * 12)
-
-    Screen(sys.stdout, 20).show(table)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "n  stateme  why",
-        "   nt",
-        "1  create   xxxxxxx",
-        "   table t  xxxxx",
-    ]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_line_of_a_table_is_wider_than_the_screen(seed: int) -> None:
-    """Whatever the cells are, lines have at most the columns of the screen, and no character is lost."""
-    generator = random.Random(seed)
-    for width in (12, 40, 80):
-        table = Table("a", "b", "c")
-        row = ["".join(generator.choices("ab \n注é", k=generator.randrange(60))) for _ in range(3)]
-        table.add_row(*row)
-
-        lines = list(table.lines(width))[1:]
-
-        texts = ["".join(part if isinstance(part, str) else part[0] for part in line) for line in lines]
-        assert all(sum(1 + (character == "注") for character in text) <= width for text in texts), f"seed {seed}"
-        assert sorted("".join(texts).replace(" ", "")) == sorted(visible("".join(row)).replace(" ", "")), f"seed {seed}"
 
 
 def test_verbose_logs_the_kafka_client_alone() -> None:

@@ -61,3 +61,11 @@ def test_every_door_refuses_a_near_miss(door: Callable[[dict[str, str]], object]
 
     with pytest.raises(OptionError, match="Unknown option 'startoffsets'; did you mean 'startingOffsets'"):
         door(given)
+
+
+def test_a_stream_has_no_end() -> None:
+    """A stream refuses `endingCommitTs=resolved`."""
+    given = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "endingCommitTs": "resolved"}
+
+    with pytest.raises(OptionError, match="a stream has no end"):
+        stream_options(given)

@@ -827,10 +827,8 @@ def test_small_ranges_share_a_task() -> None:
 @pytest.mark.parametrize(
     "offset",
     [
-        {"t": {"0": -5}}, {"t": {"0": 1.5}}, {"t": {"0": "5"}}, {"t": {"0": None}}, {"t": {"0": True}},
-        {"t": {"0": 1 << 63}}, {"t": {"zero": 5}}, {"t": 5}, {"t": [5]}, [5], 5, None,
-        {INITIAL: True, "t": {"0": -5}}, {IDS: 5, "t": {"0": 5}}, {IDS: {"t": 5}, "t": {"0": 5}},
-        {EPOCHS: 5, "t": {"0": 5}}, {EPOCHS: {"t": {"0": -1}}, "t": {"0": 5}},
+        {"t": {"0": -5}}, {"t": {"0": True}}, {"t": {"0": 1 << 63}}, {"t": {"zero": 5}}, {"t": 5}, None,
+        {INITIAL: True, "t": {"0": -5}}, {IDS: {"t": 5}, "t": {"0": 5}}, {EPOCHS: {"t": {"0": -1}}, "t": {"0": 5}},
     ],
 )  # fmt: skip
 def test_an_edited_checkpoint_is_an_error_that_names_it(offset: Any) -> None:

@@ -1,13 +1,9 @@
-"""What Python hands to native code is checked there: anything else is an exception, and the next call works."""
+"""Native code knows all that templates are made of, and reads no bytes but those that it was given."""
 
 import random
 import struct
-from collections.abc import Callable
-from enum import Enum
 from types import ModuleType
-from typing import Any, NamedTuple, get_args
-
-import pytest
+from typing import Any, get_args
 
 from ticdc_source.kernels.contract import (
     CHANGE_TYPES,
@@ -55,25 +51,10 @@ NUMBERS = ColumnCast(0, IntegerCast(text=False, bytes=8))
 REFUSED = (ValueError, TypeError, OverflowError, IndexError, AttributeError)
 
 
-class Skip(NamedTuple):
-    """Neither a step nor a cast."""
-
-    content: bytes
-
-
-class More(Enum):
-    """An operation that there is not."""
-
-    TRUNCATE = 1
-
-
-More.__name__ = "Operation"
-
-
-def scanner(module: ModuleType, steps: Any = STEPS, columns: Any = (NUMBERS,), operations: Any = Operation) -> Any:
+def scanner(module: ModuleType, steps: Any = STEPS, columns: Any = (NUMBERS,)) -> Any:
     """Make a scanner of messages with one column."""
     program = Program(steps, [b'"id":'], tail=b"", partial=False)
-    wanted = Wanted(columns, list(operations), preimages=True, after=-1, last=(1 << 63) - 1)
+    wanted = Wanted(columns, list(Operation), preimages=True, after=-1, last=(1 << 63) - 1)
     return module.Scanner(program, wanted, CHANGE_TYPES)
 
 
@@ -126,46 +107,6 @@ def test_messages_beyond_their_bytes_are_errors(native_path: ModuleType) -> None
     assert ROUNDS // 4 < refused < ROUNDS
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [None, 7, "text", [1], [None], ["text"], [bytearray(b"{}")], (b"data", "bounds"), PackedMessages(b"data", [0, 4]),  # type: ignore[arg-type]
-     [b"{}", None]],
-    ids=repr,
-)  # fmt: skip
-def test_what_are_no_messages_is_refused(native_path: ModuleType, messages: object) -> None:
-    """Messages are bytes, or lie in bytes with their bounds."""
-    scan = scanner(native_path)
-
-    with pytest.raises(REFUSED):
-        scan.scan(messages)
-
-    assert len(scan.scan(MESSAGES).accepted) == 4 * len(MESSAGES)
-
-
-WRONG: dict[str, Callable[[ModuleType], object]] = {
-    "no step": lambda module: scanner(module, [()]),
-    "an unknown step": lambda module: scanner(module, [Skip(b"x")]),
-    "a constant that is no bytes": lambda module: scanner(module, [Const(7)]),  # type: ignore[arg-type]
-    "an unknown slot": lambda module: scanner(module, [Number(9, 1)]),  # type: ignore[arg-type]
-    "a slot that is an image": lambda module: scanner(module, [Number(Image.MAIN, 1)]),  # type: ignore[arg-type]
-    "a number beyond 64 bits": lambda module: scanner(module, [Number(Slot.IGNORED, 1 << 63)]),
-    "an unknown image": lambda module: scanner(module, [Row(Slot.IGNORED)]),  # type: ignore[arg-type]
-    "an unknown operation": lambda module: scanner(module, [SetOperation(More.TRUNCATE)]),  # type: ignore[arg-type]
-    "equal members": lambda module: scanner(module, [Members([b'"a":"b"', b'"a":"b"'])]),
-    "an unknown cast": lambda module: scanner(module, columns=[ColumnCast(0, Skip(b""))]),  # type: ignore[arg-type]
-    "a precision beyond 38": lambda module: scanner(module, columns=[ColumnCast(0, DecimalCast(False, 39, 0))]),
-    "operations that are none": lambda module: scanner(module, operations=[True, False]),
-    "a negative column": lambda module: scanner(module, columns=[ColumnCast(-1, PlainCast.TEXT)]),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_what_is_no_template_is_refused(native_path: ModuleType, wrong: Callable[[ModuleType], object]) -> None:
-    """A step, a cast or a choice that native code does not know is an exception."""
-    with pytest.raises(REFUSED):
-        wrong(native_path)
-
-
 EVERY_STEP: list[Step] = [
     Const(b"{"),
     Choice([b"12", b"1"]),
@@ -202,34 +143,3 @@ def test_native_code_knows_all_steps_and_casts(native_path: ModuleType) -> None:
     scanned = scanner(native_path, EVERY_STEP, [ColumnCast(0, cast) for cast in EVERY_CAST]).scan(MESSAGES)
 
     assert len(scanned.columns) == len(EVERY_CAST)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [ColumnCast(5, PlainCast.TEXT), ColumnCast(0, IntegerCast(text=False, bytes=3))],
-    ids=["beyond the last", "of three bytes"],
-)
-def test_a_column_that_no_message_has_declines_all(native_path: ModuleType, column: ColumnCast) -> None:
-    """A cast of a column that the program lacks, or to integers that Arrow lacks, declines every message."""
-    scanned = scanner(native_path, columns=[column]).scan(MESSAGES)
-
-    assert (len(scanned.accepted), len(scanned.declined)) == (0, 4 * len(MESSAGES))
-
-
-def test_wrong_bounds_of_prefixes_are_errors(native_path: ModuleType) -> None:
-    """Telling tables apart refuses wrong bounds, too, and goes on with the prefixes that it has learned."""
-    chooser, prefixes = random.Random(SEED), native_path.Prefixes(b'"op":"')
-    message = b'{"t":"a","op":"c","x":1}'
-    data, bounds = spans([message] * 8)
-    assert prefixes.learn(message, message.index(b'"x"'), 7)
-    assert prefixes.tables(PackedMessages(data, packed(bounds))) == packed([7] * 8)
-    refused = 0
-
-    for number in range(ROUNDS):
-        try:
-            prefixes.tables(changed(chooser, data, bounds))
-        except REFUSED:
-            refused += 1
-        assert prefixes.tables([message]) == packed([7]), (SEED, number)
-
-    assert ROUNDS // 4 < refused < ROUNDS

@@ -84,6 +84,26 @@ def test_ddl_and_rows_may_share_a_message() -> None:
     assert [row["_sequence"]["index"] for row in rows(message)] == [2]
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_ddl_code_is_its_type(as_text: bool) -> None:
+    """A DDL code has the name and the kind that TiCDC's documentation says, as a number and as the text it prints."""
+    found = {}
+    for code in (1, 3, 6, 11, 16, 20, 23, 26, 27, 36):
+        message = open_message(
+            ({"ts": TSO, "scm": "test", "tbl": "t", "t": 2}, {"q": "…", "t": f"{code}" if as_text else code})
+        )
+        (row,) = rows(message, outputFormat="event")
+        assert row["ddl_type_code"] == code
+        found[row["ddl_type"]] = row["ddl_kind"]
+
+    assert found == {
+        "create schema": "create_database", "create table": "create_table", "drop column": "alter_table",
+        "truncate table": "truncate_table", "shard row ID": "alter_table", "drop partition": "drop_partition",
+        "truncate partition": "truncate_partition", "modify schema charset and collate": "alter_database",
+        "lock table": "other", "drop sequence": "drop_sequence",
+    }  # fmt: skip
+
+
 def test_a_row_without_flags_is_a_bad_record() -> None:
     """A row of TiCDC up to v4.0.4, which wrote no flags, is refused with its reason; later releases are read."""
     old = {"id": {"t": INT, "h": True, "v": 1}, "c": {"t": VARCHAR, "v": "a"}}

@@ -215,6 +215,10 @@ class Program:
         """The output of the child and its JVM."""
         return self.log_file.read_text(errors="replace")
 
+    def family(self) -> set[int]:
+        """Return the ids of the JVM and of all Python workers."""
+        return _descendants(self._process.pid)
+
     def freeze(self) -> set[int]:
         """Stop the driver, the JVM and all Python workers where they are; return the ids of all but the driver."""
         os.killpg(self._process.pid, signal.SIGSTOP)

@@ -163,7 +163,7 @@ def test_executors_killed_one_by_one(spark: SparkSession, counted: Counted, job:
     assert ids(spark, folder) == list(ROWS)
 
 
-@pytest.mark.parametrize("how", ["batch", "stream"])
+@pytest.mark.parametrize("how", [pytest.param("batch", marks=pytest.mark.long("as in a stream")), "stream"])
 def test_a_task_that_runs_twice(spark: SparkSession, counted: Counted, job: Job, how: str) -> None:
     """If a copy of a slow task overtakes it, each row is there once, and the connection of the slow task is closed."""
     _, proxy = counted

@@ -174,29 +174,6 @@ def test_login_with_scram(spark: SparkSession, broker: Kafka, write: Callable[..
     assert "wrong-password-0815" not in str(raised.value)
 
 
-BAD_OPTIONS = [
-    ({"subscrib": "x"}, None, "Unknown option 'subscrib'; did you mean 'subscribe'"),
-    ({"mode": "FAILFASTT"}, "x", "Option 'mode'.*did you mean FAILFAST"),
-    ({}, None, "One of the following options must be specified"),
-    ({"subscribePattern": "y"}, "x", "Only one of the following options can be specified"),
-]
-
-
-FAILED_LOAD = pytest.mark.slow("Spark starts a worker for each failed load")
-
-
-@pytest.mark.parametrize(
-    ("options", "subscribed", "expected"),
-    [*BAD_OPTIONS[:2], *(pytest.param(*each, marks=FAILED_LOAD) for each in BAD_OPTIONS[2:])],
-)
-def test_options_that_are_wrong(
-    load: Callable[..., DataFrame], options: dict[str, str], subscribed: str | None, expected: str
-) -> None:
-    """A wrong option fails at load() with an error that names it and says what to do."""
-    with pytest.raises(PySparkException, match=f"(?s){expected}"):
-        load(subscribed, **{"strictOptions": "true", **options})
-
-
 def test_a_batch_cannot_start_at_latest(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:
     """Options that only a stream supports fail at the action: at load(), Spark does not say that it is a batch."""
     frame = load(write(row(1)), startingOffsets="latest")
@@ -228,31 +205,6 @@ def test_a_mixed_topic_is_refused(load: Callable[..., DataFrame], write: Callabl
         load(name)
     with pytest.raises(PySparkException, match=r"(?s)DecodeError.*offset=1"):
         load(name, protocol="canal-json").collect()
-
-
-@pytest.mark.slow("Spark starts a worker for each failed load")
-@pytest.mark.parametrize(("message", "expected"), [
-    ((None, b"id,name\n"), "the value begins"),
-    ((None, b"\x0c\x01\x02 garbage"), "the value begins"),
-])  # fmt: skip
-def test_an_unknown_protocol_is_described(
-    load: Callable[..., DataFrame], write: Callable[..., str], message: Message, expected: str
-) -> None:
-    """The error for an unknown protocol says what the messages look like."""
-    with pytest.raises(PySparkException, match=f"(?s){expected}.* this version reads open-protocol"):
-        load(write(message))
-
-
-@pytest.mark.slow("Spark starts a worker for each failed load")
-def test_a_colliding_column_is_an_error_that_names_the_option(
-    load: Callable[..., DataFrame], write: Callable[..., str]
-) -> None:
-    """A table column with the name of a metadata column, in any case, fails at load(); the error names the option."""
-    name = write(row(1, _SEQUENCE="x"))
-
-    with pytest.raises(PySparkException, match=r"(?s)_SEQUENCE.*metadataColumnPrefix"):
-        load(name)
-    assert "_SEQUENCE" in load(name, metadataColumnPrefix="m_").columns
 
 
 def test_bad_records_in_the_three_modes(load: Callable[..., DataFrame], write: Callable[..., str]) -> None:

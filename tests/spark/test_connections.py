@@ -2,13 +2,11 @@
 
 import json
 import pickle
-import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pyspark import TaskContext
@@ -131,51 +129,6 @@ def test_a_task_that_is_tried_again_connects_anew(
 
     assert offset != end
     assert seen == [([0, 1], 1), ([0, 1], 1), ([0, 1], 2), ([0, 1], 2)]
-
-
-@pytest.mark.slow("a broker of its own")
-@needs_admission_control
-def test_a_read_that_ends_early_closes_its_connection(
-    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven]
-) -> None:
-    """After an early stop, as by a LIMIT, the next read does not see records that were still on their way."""
-    kafka, proxy = counted
-    create_topic(kafka.bootstrap_servers, "ends-early")
-    write_rows(kafka.bootstrap_servers, "ends-early", *range(3000))
-    one = driven("ends-early", startingOffsets="earliest", maxRowsPerBatch="500")
-    begun = proxy.connections.count(EXECUTOR)
-    end = one.next(start := one.reader.initialOffset())
-    tasks = one.reader.partitions(start, end)
-
-    with closing(cast("Generator[Any, None, None]", one.reader.read(tasks[0]))) as reading:
-        assert len(next(reading)) < 3000
-
-    assert one.read(start, end) == list(range(3000))
-    assert proxy.connections.count(EXECUTOR) - begun == 2
-
-
-@pytest.mark.slow("a broker of its own")
-@needs_admission_control
-def test_a_clock_that_jumps_changes_nothing(
-    counted: tuple[LocalKafka, CountingProxy], driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the wall clock jumps by hours, forward and backward, no row and no connection is lost, and nothing waits."""
-    kafka, proxy = counted
-    create_topic(kafka.bootstrap_servers, "jumps")
-    one = driven("jumps", startingOffsets="earliest", **{"fetchOffset.minIntervalMs": "0"})
-    begun = proxy.connections.count(EXECUTOR)
-    real, chooser = time.time, random.Random(20261122)
-    offset, rows = one.reader.initialOffset(), list[int]()
-
-    monkeypatch.setattr(time, "time", lambda: real() + chooser.uniform(-12, 12) * 3600)
-    for number in range(5):
-        write_rows(kafka.bootstrap_servers, "jumps", *range(10 * number, 10 * number + 10))
-        end = one.next(offset)
-        rows += one.read(offset, end)
-        offset = end
-
-    assert rows == list(range(50))
-    assert proxy.connections.count(EXECUTOR) - begun == 1
 
 
 @pytest.mark.slow("a broker of its own")

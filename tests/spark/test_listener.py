@@ -107,7 +107,7 @@ def test_only_new_files_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert caplog.text.count("The metric files cannot be read") == 1
 
 
-@pytest.mark.slow("a server for S3")
+@pytest.mark.long("a server for S3")
 def test_metrics_in_s3_reach_prometheus(
     stream: MakeStream, listener: MakeListener, servers: str, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:

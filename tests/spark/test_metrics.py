@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from tests.pipeline.test_metrics import assert_documented
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import write_rows
-from tests.support.messages import TSO
 
 
 def lines_in(folder: Path) -> list[dict[str, Any]]:
@@ -31,16 +30,13 @@ def test_lines_have_the_documented_members(
     spark.read.format("ticdc").options(**given).load().collect()
     one = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger=4, metricsPath=tmp_path / "stream")
     query = one.finish()
-    records = stream(name, outputFormat="record", startingOffsets="earliest", metricsPath=tmp_path / "record")
-    records.finish()
 
-    batch, streamed, record = (lines_in(tmp_path / folder) for folder in ("batch", "stream", "record"))
-    for line in (*batch, *streamed, *record):
+    batch, streamed = (lines_in(tmp_path / folder) for folder in ("batch", "stream"))
+    for line in (*batch, *streamed):
         assert_documented(line)
     assert [(line["query"], line["batch"], line["table"]) for line in batch] == [(None, None, "test.t")] * 2
     assert sorted((line["batch"], line["end"], line["lag"]) for line in streamed) == [(0, 2, 1)] * 2 + [(1, 3, 0)] * 2
     assert {line["query"] for line in streamed} == {query.id}
     assert sum(line["rows"] for line in streamed) == 6
-    assert {(line["table"], line["max_commit_ts"]) for line in record} == {(None, TSO + 4), (None, TSO + 5)}
     for path in (tmp_path / "stream").iterdir():
         assert re.fullmatch(rf"{query.id}-00000000[01]-[0-9a-f]{{32}}\.jsonl", path.name)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from examples.local_kafka import Record, produce
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.support.captured import Captured, events_of, load
-from tests.support.messages import TSO, canal, debezium_ddl, dump, open_message
+from tests.support.messages import TSO, canal, dump, open_message
 
 Read = Callable[..., DataFrame]
 OPS = {"insert": "c", "update": "u", "delete": "d"}
@@ -60,21 +60,10 @@ def summary_of(row: Row) -> tuple[Any, ...]:
     return partition, row["_op"], f"{row['_database']}.{row['_table']}"
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        "open-protocol.default",
-        pytest.param(
-            "debezium.tidb-extension.disable-schema", marks=pytest.mark.slow("the same with another protocol")
-        ),
-    ],
-)
-def test_a_mixed_topic_has_exactly_the_events_that_were_written(
-    batch: Read, servers: str, topic: MakeTopic, protocol: str
-) -> None:
+def test_a_mixed_topic_has_exactly_the_events_that_were_written(batch: Read, servers: str, topic: MakeTopic) -> None:
     """Rows of more than twenty tables, DDL (once) and watermarks come in the order of each partition."""
     name = topic(3)
-    types, ops = (load(f"{protocol}.{matrix}") for matrix in ("types", "ops"))
+    types, ops = (load(f"open-protocol.default.{matrix}") for matrix in ("types", "ops"))
     written = write(servers, name, types, ops)
 
     rows = batch(name, outputFormat="event").orderBy(*ORDER).collect()
@@ -105,16 +94,13 @@ NEW_RECORD_STATE = """
 FILTER = "SELECT after FROM {envelope} WHERE op = 'u' AND before.id = 2"
 
 
-@pytest.mark.slow("three protocols; docs/guides/debezium.md has the query for one")
-@pytest.mark.parametrize(
-    "scenario", ["open-protocol.default.ops", "canal-json.tidb-extension.ops", "debezium.default.ops"]
-)
+@pytest.mark.slow("two Spark queries")
 def test_queries_that_were_written_for_debezium_run(
-    spark: SparkSession, batch: Read, servers: str, topic: MakeTopic, scenario: str
+    spark: SparkSession, batch: Read, servers: str, topic: MakeTopic
 ) -> None:
-    """Two transformations of Debezium's documentation, as queries, return what SQL did, whatever the protocol."""
+    """Two transformations of Debezium's documentation, as queries, return what SQL did."""
     name = topic(3)
-    captured = load(scenario).only("ops", "acct")
+    captured = load("canal-json.tidb-extension.ops").only("ops", "acct")
     write(servers, name, captured)
     envelope = batch(name, tables="ops.acct", outputFormat="envelope")
 
@@ -159,19 +145,6 @@ def test_a_batch_ends_at_the_resolved_commit(batch: Read, servers: str, topic: M
     assert [row["id"] for row in rest] == [3, 4, 5]
 
 
-@pytest.mark.slow("failing Spark queries")
-def test_resolved_needs_watermarks_and_an_end(spark: SparkSession, batch: Read, servers: str, topic: MakeTopic) -> None:
-    """The error for a missing watermark names the partition; a stream refuses `endingCommitTs=resolved`."""
-    name = topic()
-    produce(servers, name, [(0, *canal("INSERT", [{"id": "1"}], None, {"id": "int"}), [], None)])
-
-    with pytest.raises(PySparkException, match=f"no watermark in the range of {name}-0"):
-        batch(name, endingCommitTs="resolved").collect()
-    stream = spark.readStream.format("ticdc").option("kafka.bootstrap.servers", servers).option("subscribe", name)
-    with pytest.raises(PySparkException, match="a stream has no end"):
-        stream.option("endingCommitTs", "resolved").load().writeStream.format("noop").start().awaitTermination(60)
-
-
 @pytest.mark.slow("some Spark queries")
 def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: MakeTopic) -> None:
     """With `onDestructiveDDL=fail`, TRUNCATE fails the read with the statement."""
@@ -186,9 +159,8 @@ def test_a_destructive_ddl_fails_the_query(batch: Read, servers: str, topic: Mak
 
 
 @pytest.mark.slow("a batch and a stream, each from many offsets")
-@pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
 def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
-    batch: Read, stream: MakeStream, servers: str, topic: MakeTopic, protocol: str
+    batch: Read, stream: MakeStream, servers: str, topic: MakeTopic
 ) -> None:
     """A TRUNCATE that only partition 1 has behind its start is a row, and after restarts no DDL event comes twice."""
     name = topic(2)
@@ -196,7 +168,6 @@ def test_each_ddl_of_which_a_read_has_a_copy_comes_once(
     def write_ddl(commit_ts: int, query: str, *partitions: int) -> None:
         head = {"ts": commit_ts, "scm": "test", "tbl": "t", "t": 2}
         message = open_message((head, {"q": query, "t": 11}))
-        message = debezium_ddl(commit_ts, query, []) if protocol == "debezium" else message
         produce(servers, name, [(partition, *message, [], None) for partition in partitions])
 
     def queries(frame: DataFrame) -> list[str]:

@@ -1,7 +1,6 @@
 """Losses: what a protocol changes or leaves out before anyone reads it. The pages of the protocols list them.
 
 Each loss says which true values it changes, and what messages have instead; the tests accept nothing else.
-`test_losses.py` shows with parsers of its own that this is what messages have.
 """
 
 import re

@@ -20,7 +20,7 @@ from tests.encoders.random_tables import _Column, _quoted
 from tests.encoders.random_values import ColumnType
 from tests.encoders.simple import Simple
 from tests.encoders.tables import Event
-from tests.soak.changes import DATABASE, PARTITIONS, Feed, Message, TableChanges, Truths
+from tests.support.changes import DATABASE, PARTITIONS, Feed, Message, TableChanges, Truths
 
 __all__ = ["DATABASE", "KEYED", "KEYLESS", "DatabaseFeed", "Tables"]
 
@@ -211,7 +211,7 @@ class DatabaseFeed:
         }
         encoder, batch, ddl_partitions = encoders[protocol]
         truths = Truths(folder / f"{protocol}.truths")
-        self._feed = Feed("", protocol, encoder, batch, ddl_partitions, truths, list(self.tables.values()))
+        self._feed = Feed(encoder, batch, ddl_partitions, truths, list(self.tables.values()))
         self.records: list[list[tuple[bytes | None, bytes]]] = [[] for _ in range(PARTITIONS)]
         self.log: list[bytes] = []  # all messages, in the order of all partitions
         self._sent: list[Message] = []

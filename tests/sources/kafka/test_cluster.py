@@ -1,7 +1,6 @@
 """Three brokers, of which some die, freeze or start again while they are read."""
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -11,7 +10,6 @@ import pytest
 from examples.local_kafka import LocalKafka, LocalKafkaCluster, create_topic, produce
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.options.options import Options
-from ticdc_source.planning.load import stream_options
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
@@ -125,28 +123,3 @@ def test_a_look_up_survives_the_death_of_the_broker_it_talked_to(cluster: LocalK
             with killed(broker):
                 for _ in range(LOOK_UPS):
                     assert sum(lookup.latest(partitions).values()) == RECORDS
-
-
-def test_a_stream_outlives_the_restart_of_all_brokers(
-    cluster: LocalKafkaCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Longer than a batch would wait: the log says what is tried, and the look-up answers in the end."""
-    options = stream_options(
-        {
-            "kafka.bootstrap.servers": cluster.bootstrap_servers,
-            "subscribe": "t",
-            "protocol": "canal-json",
-            "kafka.default.api.timeout.ms": "2000",
-        }
-    )
-    with KafkaCluster(options) as lookup:
-        partitions = lookup.partitions()
-        cluster.halt()
-        starting = threading.Timer(6.0, cluster.start)
-        starting.start()
-        try:
-            assert sum(lookup.latest(partitions).values()) == RECORDS
-        finally:
-            starting.join()
-    assert any("ECONNREFUSED" in message for message in caplog.messages)
-    assert any("answers after" in message for message in caplog.messages)

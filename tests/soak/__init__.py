@@ -1,1 +1,0 @@
-"""A long run on this machine: a producer, three brokers, a Spark program, and faults. `make soak` runs it."""
