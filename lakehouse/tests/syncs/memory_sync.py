@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,9 +119,11 @@ class MemorySync:
 
     def kill(self) -> None:
         """End it at once; its lease is free, because its process is dead."""
-        if self._running is not None:
-            self._running._lease._released.set()  # nothing renews it
-        self.lake.release(self.status_table)
+        lease = None if self._running is None else self._running._lease
+        if lease is not None:
+            lease._released.set()  # nothing renews it
+        with nullcontext() if lease is None else lease.lock:  # no renewal has begun
+            self.lake.release(self.status_table)
         self._running = None
 
     def end(self) -> None:
