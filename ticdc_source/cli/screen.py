@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -129,42 +129,20 @@ def _with_style(part: Part) -> tuple[str, str]:
 
 
 def _columns_of(text: str) -> int:
-    """Return how many columns a terminal needs for printable characters."""
-    return len(text) if text.isascii() else sum(map(_columns_of_character, text))
-
-
-def _columns_of_character(character: str) -> int:
-    if unicodedata.category(character) in {"Me", "Mn"}:  # an accent of the character before
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in {"F", "W"} else 1
+    """Return how many columns a terminal needs for printable characters: 2 for a wide one, none for an accent."""
+    if text.isascii():
+        return len(text)
+    shown = (each for each in text if unicodedata.category(each) not in {"Me", "Mn"})
+    return sum(2 if unicodedata.east_asian_width(each) in {"F", "W"} else 1 for each in shown)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Return the lines of a text, broken at blanks, and within words that are longer than a line."""
-    lines, line, used = [], "", 0
-    for word in re.findall(r"\S+\s*|\s+", text):
-        bare = word.rstrip()
-        needed = _columns_of(bare)
-        if line and used + needed > width:
-            lines.append(line.rstrip())
-            line, used = "", 0
-        *full, rest = _pieces(bare, width) if needed > width else [bare]
-        lines += full
-        line += rest + word[len(bare) :]
-        used += _columns_of(rest) + len(word) - len(bare)
-    return [*lines, line.rstrip()]
-
-
-def _pieces(word: str, width: int) -> Iterator[str]:
-    """Yield the parts of a word that is longer than a line."""
-    start = used = 0
-    for place, character in enumerate(word):
-        needed = _columns_of_character(character)
-        if used + needed > width and place > start:
-            yield word[start:place]
-            start, used = place, 0
-        used += needed
-    yield word[start:]
+    text = text.rstrip()
+    if _columns_of(text) <= width:
+        return [text]
+    widest = 1 if text.isascii() else max(map(_columns_of, text))  # lines with wide characters are broken early
+    return textwrap.wrap(text, max(1, width // widest), break_on_hyphens=False)
 
 
 class Screen:

@@ -188,11 +188,7 @@ def _may_concern(event: DDLEvent, table: TableName | None) -> bool:
 
 
 def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> list[Corrupt]:
-    """Apply the option `mode` to bad records; return those that become rows.
-
-    Raises:
-        DecodeError: there is one, and the mode is FAILFAST.
-    """
+    """Apply the option `mode` to bad records; return those that become rows."""
     corrupt.sort(key=lambda item: (item.position, item.index))
     state.counters.decode_errors += len(corrupt)
     if not corrupt or spec.mode == "PERMISSIVE":

@@ -501,11 +501,7 @@ def _is_defined(schema: TableSchema) -> bool:
 
 
 def _check_definitions(sample: Sample, schemas: Iterable[TableSchema]) -> None:
-    """Refuse a table if no message defines a version that its rows name.
-
-    Raises:
-        DecodeError: the first row with such a version says what to do.
-    """
+    """Refuse a table if no message defines a version that its rows name."""
     if sample.decoder.facts.definitions is None:
         return
     for schema in schemas:

@@ -316,11 +316,7 @@ def _own_options(
 
 
 def _protocol_of(records: DataFrame, options: Options) -> str | None:
-    """Return the protocol of records; None if all are bad. A task with nothing but bad records could not tell it.
-
-    Raises:
-        OptionError: they have several.
-    """
+    """Return the protocol of records; None if all are bad. A task with nothing but bad records could not tell it."""
     if options.protocol != "auto":
         return options.protocol
     undecoded, _ = records_of(records, options)

@@ -18,7 +18,7 @@ from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
 from ticdc_source.planning.resolved_ts import holds_no_larger_watermark, windows_from_end
-from ticdc_source.protocols import decoder_of, recognized
+from ticdc_source.protocols import decoder_of, with_likely_protocol
 from ticdc_source.protocols.base import Decoder, commit_versions_of, splits_of
 from ticdc_source.protocols.events import Split
 from ticdc_source.schema.json_text import loads
@@ -106,8 +106,8 @@ class LagReport:
     """One look.
 
     Attributes:
-        other_protocol: which protocol messages seem to have that the one of the options cannot read; None if there are
-            none.
+        other_protocol: why the first message cannot be read that looks like another protocol, which it names; None if
+            there is none.
         no_position: why no topic partition has a position of the reader that was asked for; None if one has.
     """
 
@@ -186,11 +186,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             if key in positions:
                 self._add_reader(lag, offset_range, positions[key], now)
             report.partitions.append(lag)
-        if self._other_protocol is not None and report.protocol is not None:
-            report.other_protocol = (
-                f"There are messages that look like {self._other_protocol}, and not like {report.protocol}: is the "
-                "option 'protocol' right? Without it, the protocol is detected"
-            )
+        report.other_protocol = self._other_protocol
         if not any(each.topic_partition in positions for each in ranges):
             report.no_position = self._reader.why_unknown(sorted({each.topic for each in ranges}))
         return report
@@ -225,7 +221,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             for chunk in window:
                 for split in splits_of(decoder, chunk):
                     read.add(_newest_of(split, decoder))
-                    self._other_protocol = self._other_protocol or _protocol_of_corrupt(split, chunk, decoder)
+                    self._other_protocol = self._other_protocol or _of_other_protocol(split, chunk, decoder)
                 scanned += len(chunk)
                 oldest = chunk.timestamps[0] if oldest is None and chunk.timestamps else oldest
             has_both = read.commit_ts is not None and read.watermark is not None
@@ -272,13 +268,10 @@ def _commits_of(chunk: Chunk, decoder: Decoder) -> list[int]:
     return [commit_ts for commit_ts in commits if commit_ts is not None]
 
 
-def _protocol_of_corrupt(split: Split, chunk: Chunk, decoder: Decoder) -> str | None:
-    """Return the other protocol that records seem to have which the decoder cannot read; None if they have none."""
-    for each in split.corrupt:
-        protocol = recognized(chunk.keys[each.position], chunk.values[each.position])
-        if protocol not in (None, decoder.facts.name):
-            return protocol
-    return None
+def _of_other_protocol(split: Split, chunk: Chunk, decoder: Decoder) -> str | None:
+    """Return the error of the first bad record that looks like one of another protocol; None if none does."""
+    likely = ((each, with_likely_protocol(each, chunk, decoder)) for each in split.corrupt)
+    return next((str(named.error) for each, named in likely if named is not each), None)
 
 
 def _newest_of(split: Split, decoder: Decoder) -> _Newest:

@@ -301,13 +301,7 @@ def _filled(
     A delete without a value has none. TiCDC writes the changes of a table in the order of their commit-ts within a
     topic partition, so the delete gets that of the row before it, and the offset orders the two (`Decoded.placed`). If
     there is no row before it, it gets that of the next row, or else the time of its Kafka record. Without the TiDB
-    extension, every row gets the time of its record.
-
-    Args:
-        stated: the commit-ts that events have.
-        events: the events.
-        failures: the events that cannot be read.
-        before: the commit-ts of the last row before these events.
+    extension, every row gets the time of its record. `before` is the commit-ts of the last row before these.
     """
     filled, timestamps = list(stated), events.chunk.timestamps
     following = next((ts for ts in stated if ts is not None), None)

@@ -62,11 +62,7 @@ from ticdc_source.sources.storage.file_format import FileFormat, LineCutter
 
 
 def _latin1(cell: str) -> bytes:
-    """Return the bytes that canal-json writes as the text they are in ISO-8859-1 (docs/wire.md, item 16).
-
-    Raises:
-        ValueError: a character is not one of ISO-8859-1.
-    """
+    """Return the bytes that canal-json writes as the text they are in ISO-8859-1 (docs/wire.md, item 16)."""
     try:
         return cell.encode("latin-1")
     except UnicodeEncodeError:

@@ -277,12 +277,7 @@ def _classify(split: Split, position: int, value: bytes) -> None:
 
 
 def _columns(table: TableName, key: Key, settings: FileSettings, learned: LearnedTable) -> tuple[Column, ...]:
-    """Return the columns of rows, in their order.
-
-    Raises:
-        DecodeError: nobody knows the version of the table.
-        ValueError: a header names another column.
-    """
+    """Return the columns of rows, in their order."""
     defined = learned.definition(table, key.version)
     if defined is None:
         msg = (

@@ -125,11 +125,7 @@ def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
 
 
 def _names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
-    """Return the names of the columns in a Kafka key; none if there is no key.
-
-    Raises:
-        ValueError, DecodeError, SchemaRegistryUnavailableError: as `_message_of`.
-    """
+    """Return the names of the columns in a Kafka key; none if there is no key."""
     if not key:
         return frozenset()
     fields = schema_of(registry, body_of(key).schema_id).declared["fields"]

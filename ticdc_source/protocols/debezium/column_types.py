@@ -327,9 +327,6 @@ def _declared_labels(declared: object) -> tuple[str, ...]:
 
     Quotes within a label are doubled in that text, or as they are. As they are, a label cannot have a comma between
     two quotes: that is where the next label begins.
-
-    Raises:
-        ValueError, TypeError: it is neither.
     """
     if not declared:
         return ()

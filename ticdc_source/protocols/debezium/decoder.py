@@ -304,11 +304,7 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
 
 
 def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObject] | None]:
-    """Return the type of a DDL event, its SQL text, and its `tableChanges`.
-
-    Raises:
-        ValueError: it is no DDL event.
-    """
+    """Return the type of a DDL event, its SQL text, and its `tableChanges`."""
     if op == _TRUNCATE:
         return "TRUNCATE", "", None
     if op is not None or "ddl" not in payload:

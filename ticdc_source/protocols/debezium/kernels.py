@@ -60,11 +60,7 @@ def _decimals_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
 
 
 def _at_scale(text: str, scale: int) -> str:
-    """Write a decimal with so many digits of fraction.
-
-    Raises:
-        ValueError: it has more.
-    """
+    """Write a decimal with so many digits of fraction; refuse one with more."""
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0").ljust(scale, "0")
     if len(fraction) > scale:
@@ -104,11 +100,7 @@ def _bit_number(cell: bool | str) -> int:  # noqa: FBT001 (a value of the messag
 
 
 def _within(values: pa.Array, first: int, last: int) -> pa.Array:
-    """Return the values unless one lies outside the years 1 to 9999: it is no date, or one in another unit.
-
-    Raises:
-        ValueError: a value lies outside.
-    """
+    """Return the values; refuse them if one lies outside the years 1 to 9999: it is no date, or one in another unit."""
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
     if low is not None and (low < first or high > last):
         msg = "outside the years 1 to 9999: has the precision of the DATETIME been changed, from ms to µs?"

@@ -220,11 +220,7 @@ def _whole_events(events: TableEvents) -> pa.Int32Array | None:
 
 
 def _claimed(key: bytes | None, value: bytes, expected: JSONObject) -> bytes:
-    """Return the value frame in a claim-check file, which is a whole record with one event.
-
-    Raises:
-        DecodeError, ValueError: the file does not hold that event.
-    """
+    """Return the value frame in a claim-check file, which is a whole record with one event."""
     events = events_of(key, value)
     if len(events) != 1:
         msg = f"it holds {len(events)} events"

@@ -198,11 +198,7 @@ class Simple(JSONDecoder):
         parsed: Parsed,
         plan: Plan,
     ) -> None:
-        """Verify the checksums of a row.
-
-        Raises:
-            DecodeError: one is wrong, and `verifyChecksum` is `fail`.
-        """
+        """Verify the checksums of a row."""
         parsed.verified += 1
         try:
             wrong = wrong_checksum(message, images, columns, plan.settings)
