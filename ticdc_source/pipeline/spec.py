@@ -19,7 +19,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
-from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ColumnContext, ReadContext
+from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.protocols import decoder_of
@@ -145,11 +145,7 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
     names = frozenset(item.name.lower() for item in fields)
     if rescues and options.columns is None:  # every column that the schema lacks is unknown, whatever inference saw
         expected = names
-    others = [
-        _read_field(name, pa.string(), column)
-        for name, column in context.columns.items()
-        if rescues and name not in names
-    ]
+    others = [column for name, column in context.columns.items() if rescues and name not in names]
     return Plan(
         tuple(_field_of_schema(item, context) for item in fields),
         settings=_settings(options),
@@ -164,10 +160,10 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
     )
 
 
-def _document_plan(columns: Iterable[ColumnContext], options: Options) -> Plan:
+def _document_plan(columns: Iterable[ReadField], options: Options) -> Plan:
     """Return the plan with which `outputFormat=event` reads a table: whole rows as JSON documents."""
     return Plan(
-        tuple(_read_field(column.name, pa.string(), column) for column in columns),
+        tuple(columns),
         settings=_settings(options),
         operations=options.operations,
         preimages=options.preimages,
@@ -181,13 +177,9 @@ def _settings(options: Options) -> Settings:
 
 
 def _field_of_schema(item: pa.Field, context: ReadContext) -> ReadField:
-    column = context.columns.get(item.name.lower(), ColumnContext(name=item.name))
+    column = context.columns.get(item.name.lower()) or ReadField(item.name, item.type)
     is_inferred = item.metadata is not None and TABLE.encode() in item.metadata
-    return replace(_read_field(item.name, item.type, column), key=column.key, user_schema=not is_inferred)
-
-
-def _read_field(name: str, arrow: pa.DataType, column: ColumnContext) -> ReadField:
-    return ReadField(name, arrow, type=column.type, versions=column.versions)
+    return replace(column, name=item.name, arrow=item.type, user_schema=not is_inferred)
 
 
 def events_of_one_table(
