@@ -18,7 +18,7 @@ from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
+from ticdc_source.pipeline.assemble import Rows, row_facts
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
@@ -240,20 +240,21 @@ def decode_events(
 def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: ReadState) -> Rows:
     """Return one row per row image."""
     events, positions = decoded.events, table_events.positions
-    facts = [
-        events if isinstance(positions, range) else taken(as_indices(positions), events),
-        decoded.indexes,
-        decoded.change_types,
-        taken(decoded.commit_ts, events),
-        taken(decoded.start_ts, events),
-        taken(decoded.build_ts, events),
-        taken(decoded.cluster_id, events),
-        taken(decoded.placed, events),
-    ]
+    facts = row_facts(
+        len(events),
+        position=events if isinstance(positions, range) else taken(as_indices(positions), events),
+        index=decoded.indexes,
+        change_type=decoded.change_types,
+        commit_ts=taken(decoded.commit_ts, events),
+        start_ts=taken(decoded.start_ts, events),
+        build_ts=taken(decoded.build_ts, events),
+        cluster_id=taken(decoded.cluster_id, events),
+        placed=taken(decoded.placed, events),
+    )
     return Rows(
         chunk=table_events.chunk,
         protocol=spec.decoder.facts.name,
         table=state.table or table_events.table,  # one spelling, even if the letter case varies
-        facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
+        facts=facts,
         columns=decoded.columns,
     )
