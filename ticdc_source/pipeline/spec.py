@@ -23,7 +23,8 @@ from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadCon
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.protocols import decoder_of
-from ticdc_source.protocols.base import Decoded, Decoder, Learned
+from ticdc_source.protocols.base import Decoded, Learned
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Corrupt, TableEvents, merged
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_event import DDLEvent
