@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ticdc_source.protocols import DECODERS
-from ticdc_source.protocols.decoding import RowDecoder
+from ticdc_source.protocols.decoding import Decoder
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, COPY = "ticdc_source", "ticdc_lakehouse"
@@ -104,7 +104,7 @@ APART = {"protocols": frozenset(decoder.__module__.split(".")[2] for decoder in 
 _WORDS = frozenset({"simple", "avro", "csv"})
 
 
-def names_of(decoder: type[RowDecoder]) -> tuple[str, re.RegexFlag]:
+def names_of(decoder: type[Decoder]) -> tuple[str, re.RegexFlag]:
     """Return the pattern of the name of a wire format, and how case counts in it."""
     name = decoder.facts.name
     if name in _WORDS:

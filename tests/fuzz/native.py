@@ -25,7 +25,8 @@ from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.wire import Settings
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.planning.read_context import context_of_schema
-from ticdc_source.protocols.base import Decoded, Decoder, Learned, LearnedTable
+from ticdc_source.protocols.base import Decoded, Learned, LearnedTable
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import EventKey, TableEvents
 from ticdc_source.protocols.plan import Plan, WireOf
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates

@@ -15,7 +15,7 @@ from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
 from ticdc_source.planning.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.schema.model import TableSchema, merge_schemas
 

@@ -5,7 +5,7 @@ import random
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from ticdc_source.options.offsets import OffsetRange, pack
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCoverage
 from ticdc_source.planning.ddl_copies import StreamCoverage, coverage_of
+from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
 from ticdc_source.sources.stream_offsets import EPOCHS, IDS, INITIAL, Offsets, StreamLimits, offsets_of
 from ticdc_source.spark.stream import RememberingStreamReader
@@ -95,7 +96,8 @@ def planner(cluster: FakeCluster, clock: Clock | None = None, *, fail: bool = Tr
     """Return a planner."""
     report = strict if fail else lambda reason: warnings.warn(reason, stacklevel=2)
     clock = clock or Clock()
-    return TopicPlanner(cluster, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock, clock.sleep)
+    lookup = cast("KafkaCluster", cluster)
+    return TopicPlanner(lookup, StreamLimits(**{"min_interval": 0.0, **limits}), report, clock, clock.sleep)
 
 
 def via_json(offset: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from tests.support.mutations import MUTATIONS
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.protocols import decoder_of
-from ticdc_source.protocols.base import Decoded, Decoder, Learned
+from ticdc_source.protocols.base import Decoded, Learned
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.model import ReadField
 

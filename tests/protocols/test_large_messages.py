@@ -23,7 +23,7 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS, large_messages
-from ticdc_source.protocols.large_messages import small_portions
+from ticdc_source.protocols.decoding import small_portions
 from ticdc_source.sources.locations import redacted
 
 CLAIMED = [scenario for scenario in LARGE if "claim-check" in scenario]

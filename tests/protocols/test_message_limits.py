@@ -14,8 +14,8 @@ from tests.support.captured import Captured, load, make_options
 from tests.support.messages import Message, canal, cell, debezium, open_message, open_row
 from ticdc_source.errors import DecodeError
 from ticdc_source.protocols import decoder_of
-from ticdc_source.protocols.base import splits_of
 from ticdc_source.protocols.compression import Compression
+from ticdc_source.protocols.decoding import splits_of
 
 LIMIT = 64 << 10
 PACK: dict[str, Callable[[bytes], bytes]] = {

@@ -12,7 +12,8 @@ from tests.support.mutations import mangled
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.native import messages_of, native
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.protocols.base import Learned, splits_of
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.decoding import splits_of
 from ticdc_source.protocols.events import Split
 from ticdc_source.schema.table_name import TableName, every_table
 from ticdc_source.sources.chunk import Chunk

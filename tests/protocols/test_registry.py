@@ -19,10 +19,9 @@ from ticdc_source.options.parsers import Secret
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import DECODERS, PROTOCOLS, checked_protocol, decoder_of
-from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import DecoderSettings
+from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.schema.types import TYPES
 from ticdc_source.spark.source import TiCDCDataSource

@@ -306,8 +306,8 @@ def use(child: Child) -> dict[str, Counter[str]]:
             files = len(list((process / "fd").iterdir()))
             name = "java" if status["Name"].strip() == "java" else "python"
             memory = int(status.get("VmRSS", "0").split()[0])
-            most = found[name] | Counter(memory=memory, files=files, threads=int(status["Threads"]))
-            found[name] = Counter(most, processes=found[name]["processes"] + 1)
+            count = found[name]["processes"] + 1
+            found[name] |= Counter(memory=memory, files=files, threads=int(status["Threads"]), processes=count)
     return found
 
 

@@ -29,7 +29,7 @@ from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import Fetch, Sample, Sampler
 from ticdc_source.planning.load import batch_options
 from ticdc_source.protocols import FORMATS, decoder_of, describe_unknown, recognized
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.schema.ddl import ddl_types_of_tables
 from ticdc_source.schema.ddl_event import DDLEvent

@@ -20,7 +20,8 @@ from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.planning.inference import Sample
 from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.planning.read_schema import read_schema
-from ticdc_source.protocols.base import Decoder, Learned
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.change_order import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE

@@ -19,7 +19,8 @@ from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, previous_rows
 from ticdc_source.planning.load import batch_options, infer_schema
 from ticdc_source.planning.read_context import ContextFinder
-from ticdc_source.protocols.base import Decoder, Learned, splits_of
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk

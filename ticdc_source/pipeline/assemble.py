@@ -51,6 +51,14 @@ ROW_FACTS = pa.schema(
         pa.field("placed", pa.bool_()),  # as in `Decoded`
     ]
 )
+_FACT_TYPES = {field.name: field.type for field in ROW_FACTS}
+
+
+def row_facts(count: int, **given: pa.Array) -> pa.RecordBatch:
+    """Return the facts of so many rows, by their names in `ROW_FACTS`; those that are not given are NULL."""
+    arrays = [given.pop(name) if name in given else pa.nulls(count, type_) for name, type_ in _FACT_TYPES.items()]
+    assert not given, f"{[*given]} are no facts of rows"  # noqa: S101 (a misspelt name)
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_FACTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,10 +311,11 @@ def assemble(rows: Rows, corrupt: Sequence[Corrupt], layout: Layout) -> pa.Recor
 
 
 def _rows_of_corrupt(corrupt: Sequence[Corrupt], rows: Rows) -> Rows:
-    positions = pa.array([item.position for item in corrupt], pa.int32())
-    indexes = pa.array([item.index for item in corrupt], pa.int32())
-    unknown = [pa.nulls(len(corrupt), field.type) for field in list(ROW_FACTS)[2:]]
-    facts = pa.RecordBatch.from_arrays([positions, indexes, *unknown], schema=ROW_FACTS)
+    facts = row_facts(
+        len(corrupt),
+        position=pa.array([item.position for item in corrupt], pa.int32()),
+        index=pa.array([item.index for item in corrupt], pa.int32()),
+    )
     return replace(rows, table=None, facts=facts, columns={})
 
 

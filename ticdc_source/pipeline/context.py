@@ -6,33 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Definitions, TypeVersions
+from ticdc_source.schema.model import Definitions, ReadField
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import ColumnType
 
 UNKNOWN_PARTITION = -1  # of the rows of a DataFrame that has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnContext:
-    """What the driver knows of a column beside single messages.
-
-    Attributes:
-        name: the name in lower case.
-        type: the MySQL type; None if it is unknown.
-        versions: the types that DDL events declared for it over time, if they changed.
-        key: whether it is part of the handle key; the protocol may not carry all of its columns.
-    """
-
-    name: str
-    type: ColumnType | None = None
-    versions: TypeVersions = ()
-    key: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadContext:
     """What the driver knows about the messages of a read. It is pickled and sent to the workers.
+
+    Columns are fields that are read as string, as in documents, with their names in lower case.
 
     Attributes:
         protocol: the protocol; None if there was no record to detect it from.
@@ -47,13 +31,13 @@ class ReadContext:
 
     protocol: str | None = None
     table: TableName | None = None
-    columns: Mapping[str, ColumnContext] = field(default_factory=dict)
+    columns: Mapping[str, ReadField] = field(default_factory=dict)
     expected: frozenset[str] | None = None
-    tables: Mapping[TableName, Sequence[ColumnContext]] = field(default_factory=dict)
+    tables: Mapping[TableName, Sequence[ReadField]] = field(default_factory=dict)
     definitions: Definitions = field(default_factory=dict)
     provisional: bool = False
 
-    def columns_of(self, table: TableName) -> Sequence[ColumnContext]:
+    def columns_of(self, table: TableName) -> Sequence[ReadField]:
         """Return what is known of a table's columns with `outputFormat=event`; nothing if only messages tell."""
         name = table.folded
         columns = self.tables.get(name)

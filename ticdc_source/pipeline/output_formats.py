@@ -14,7 +14,7 @@ from ticdc_source.kernels.arrays import as_indices, repeated, row_indices, taken
 from ticdc_source.kernels.json_documents import json_object, member_name
 from ticdc_source.kernels.variants import variants
 from ticdc_source.kernels.wire import json_text
-from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, ROW_FACTS, Rows, concatenated, in_order
+from ticdc_source.pipeline.assemble import ORIGIN_COLUMN, Rows, concatenated, in_order, row_facts
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, NAMES
 from ticdc_source.pipeline.spec import ReadSpec, ReadState, decode_events, events_of_one_table, rows_of
 from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
@@ -198,23 +198,17 @@ def _rows_of_events(
     spec: ReadSpec,
 ) -> Rows:
     count = len(events)
-    facts = [
-        pa.array([event.position for event in events], pa.int32()),
-        pa.array([event.index for event in events], pa.int32()),
-        repeated(change_type, pa.int8(), count),
-        pa.array(commit_ts, pa.int64()),
-        repeated(None, pa.int64(), count),  # TiCDC writes it for rows only
-        pa.array([event.build_ts for event in events], pa.int64()),
-        pa.array([event.cluster_id for event in events], pa.string()),
-        pa.array([isinstance(event, DDLEvent) and event.place is not None for event in events], pa.bool_()),
-    ]
-    return Rows(
-        chunk=chunk,
-        protocol=spec.decoder.facts.name,
-        table=None,
-        facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
-        columns={},
+    facts = row_facts(  # TiCDC writes a start-ts for rows only
+        count,
+        position=pa.array([event.position for event in events], pa.int32()),
+        index=pa.array([event.index for event in events], pa.int32()),
+        change_type=repeated(change_type, pa.int8(), count),
+        commit_ts=pa.array(commit_ts, pa.int64()),
+        build_ts=pa.array([event.build_ts for event in events], pa.int64()),
+        cluster_id=pa.array([event.cluster_id for event in events], pa.string()),
+        placed=pa.array([isinstance(event, DDLEvent) and event.place is not None for event in events], pa.bool_()),
     )
+    return Rows(chunk=chunk, protocol=spec.decoder.facts.name, table=None, facts=facts, columns={})
 
 
 def _in_written_order(chunk: Chunk, parts: Sequence[Rows], spec: ReadSpec) -> Rows:
@@ -325,21 +319,19 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         "watermark_ts": marks,
         "partitions": partitions,
     }
-    facts = [
-        row_indices(count),
-        repeated(0, pa.int32(), count),
-        repeated(INSERT, pa.int8(), count),
-        commit_ts.array(),
-        pa.nulls(count, pa.int64()),
-        pa.nulls(count, pa.int64()),
-        pa.nulls(count, pa.string()),
-        repeated(False, pa.bool_(), count),  # noqa: FBT003 (a value)
-    ]
+    facts = row_facts(
+        count,
+        position=row_indices(count),
+        index=repeated(0, pa.int32(), count),
+        change_type=repeated(INSERT, pa.int8(), count),
+        commit_ts=commit_ts.array(),
+        placed=repeated(False, pa.bool_(), count),  # noqa: FBT003 (a value)
+    )
     rows = Rows(
         chunk=chunk,
         protocol=spec.decoder.facts.name,
         table=None,
-        facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
+        facts=facts,
         columns={spec.layout.own[name]: array for name, array in columns.items() if name in spec.layout.own},
     )
     if spec.tables.patterns:

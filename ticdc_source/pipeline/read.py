@@ -18,9 +18,8 @@ from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
-from ticdc_source.protocols.base import definitions_in, splits_of
+from ticdc_source.protocols.decoding import definitions_in, small_portions, splits_of
 from ticdc_source.protocols.events import Corrupt, Split
-from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.change_order import BOOTSTRAP
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of

@@ -18,9 +18,9 @@ from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
 from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, recognized
-from ticdc_source.protocols.base import Decoder, Learned, commit_versions_of, splits_of
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.decoding import Decoder, commit_versions_of, small_portions, splits_of
 from ticdc_source.protocols.events import Split, TableEvents
-from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.schema.model import TableSchema, merge_schemas
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import TIMESTAMP

@@ -18,12 +18,13 @@ from ticdc_source.kernels.wire import Settings
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import CommitRange
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.pipeline.assemble import ROW_FACTS, Rows
-from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ColumnContext, ReadContext
+from ticdc_source.pipeline.assemble import Rows, row_facts
+from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.pipeline.metrics import Counters
 from ticdc_source.protocols import decoder_of
-from ticdc_source.protocols.base import Decoded, Decoder, Learned
+from ticdc_source.protocols.base import Decoded, Learned
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Corrupt, TableEvents, merged
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -145,11 +146,7 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
     names = frozenset(item.name.lower() for item in fields)
     if rescues and options.columns is None:  # every column that the schema lacks is unknown, whatever inference saw
         expected = names
-    others = [
-        _read_field(name, pa.string(), column)
-        for name, column in context.columns.items()
-        if rescues and name not in names
-    ]
+    others = [column for name, column in context.columns.items() if rescues and name not in names]
     return Plan(
         tuple(_field_of_schema(item, context) for item in fields),
         settings=_settings(options),
@@ -164,10 +161,10 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
     )
 
 
-def _document_plan(columns: Iterable[ColumnContext], options: Options) -> Plan:
+def _document_plan(columns: Iterable[ReadField], options: Options) -> Plan:
     """Return the plan with which `outputFormat=event` reads a table: whole rows as JSON documents."""
     return Plan(
-        tuple(_read_field(column.name, pa.string(), column) for column in columns),
+        tuple(columns),
         settings=_settings(options),
         operations=options.operations,
         preimages=options.preimages,
@@ -181,13 +178,9 @@ def _settings(options: Options) -> Settings:
 
 
 def _field_of_schema(item: pa.Field, context: ReadContext) -> ReadField:
-    column = context.columns.get(item.name.lower(), ColumnContext(name=item.name))
+    column = context.columns.get(item.name.lower()) or ReadField(item.name, item.type)
     is_inferred = item.metadata is not None and TABLE.encode() in item.metadata
-    return replace(_read_field(item.name, item.type, column), key=column.key, user_schema=not is_inferred)
-
-
-def _read_field(name: str, arrow: pa.DataType, column: ColumnContext) -> ReadField:
-    return ReadField(name, arrow, type=column.type, versions=column.versions)
+    return replace(column, name=item.name, arrow=item.type, user_schema=not is_inferred)
 
 
 def events_of_one_table(
@@ -248,20 +241,21 @@ def decode_events(
 def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: ReadState) -> Rows:
     """Return one row per row image."""
     events, positions = decoded.events, table_events.positions
-    facts = [
-        events if isinstance(positions, range) else taken(as_indices(positions), events),
-        decoded.indexes,
-        decoded.change_types,
-        taken(decoded.commit_ts, events),
-        taken(decoded.start_ts, events),
-        taken(decoded.build_ts, events),
-        taken(decoded.cluster_id, events),
-        taken(decoded.placed, events),
-    ]
+    facts = row_facts(
+        len(events),
+        position=events if isinstance(positions, range) else taken(as_indices(positions), events),
+        index=decoded.indexes,
+        change_type=decoded.change_types,
+        commit_ts=taken(decoded.commit_ts, events),
+        start_ts=taken(decoded.start_ts, events),
+        build_ts=taken(decoded.build_ts, events),
+        cluster_id=taken(decoded.cluster_id, events),
+        placed=taken(decoded.placed, events),
+    )
     return Rows(
         chunk=table_events.chunk,
         protocol=spec.decoder.facts.name,
         table=state.table or table_events.table,  # one spelling, even if the letter case varies
-        facts=pa.RecordBatch.from_arrays(facts, schema=ROW_FACTS),
+        facts=facts,
         columns=decoded.columns,
     )

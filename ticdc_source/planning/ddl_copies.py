@@ -31,7 +31,7 @@ from ticdc_source.planning.fetchers import driver_fetcher, has_ddl_copies
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.resolved_ts import CLOCKS_DIFFER_MS, Fetch, windows_from_end, windows_from_start
 from ticdc_source.protocols import decoder_of
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.schema.tso import of_ms, physical_ms
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.record_source import RecordSource

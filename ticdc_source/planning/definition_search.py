@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.resolved_ts import Fetch, scanned, windows_from_end, windows_from_start
-from ticdc_source.protocols.base import Decoder, definitions_in, splits_of
+from ticdc_source.protocols.decoding import Decoder, definitions_in, splits_of
 from ticdc_source.schema.model import Definitions
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk

@@ -12,7 +12,7 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.definition_search import Bounds, DefinitionSearch, last_commit_ts
 from ticdc_source.planning.resolved_ts import Fetch
 from ticdc_source.protocols import FORMATS, PROTOCOLS
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.choose import source_of
 from ticdc_source.sources.chunk import Chunk, FetchSettings

@@ -19,9 +19,9 @@ from ticdc_source.options.topics import TableFilter
 from ticdc_source.planning.definition_search import DefinitionSearch
 from ticdc_source.planning.fetchers import record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
-from ticdc_source.protocols.base import Decoder, Learned, definitions_in, splits_of
+from ticdc_source.protocols.base import Learned
+from ticdc_source.protocols.decoding import Decoder, definitions_in, small_portions, splits_of
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
-from ticdc_source.protocols.large_messages import small_portions
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.schema.ddl import (
     ddl_types,

@@ -13,7 +13,7 @@ from ticdc_source.errors import OptionError, TiCDCSourceError, nearest, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition, parse_table
-from ticdc_source.pipeline.context import BatchScope, ColumnContext, ReadContext
+from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import (
@@ -37,6 +37,7 @@ from ticdc_source.schema.model import (
     TABLE,
     VERSIONS,
     Column,
+    ReadField,
     TableSchema,
     TypeVersions,
     definitions_of_json,
@@ -48,6 +49,7 @@ from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.record_source import Fetcher
 
 _WINDOW = 4096  # records to scan for DDL events at a time
+_TEXT = pa.string()  # one object for all columns of a context: it is pickled once
 
 
 def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None:
@@ -69,9 +71,10 @@ def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None
     )
 
 
-def _column_of_metadata(name: str, metadata: Mapping[str, str]) -> ColumnContext:
-    return ColumnContext(
-        name=name,
+def _column_of_metadata(name: str, metadata: Mapping[str, str]) -> ReadField:
+    return ReadField(
+        name,
+        _TEXT,
         type=parse_type(metadata[MYSQL_TYPE]) if MYSQL_TYPE in metadata else None,
         versions=versions_of_json(metadata.get(VERSIONS, "[]")),
         key=KEY in metadata,
@@ -98,8 +101,8 @@ def context_of_sample(sample: Sample) -> ReadContext:
     for table in sorted({*sample.rows, *(event.table for event in sample.ddl if event.table.table), *in_texts}):
         if sample.tables.matches(table):
             spellings.setdefault(table.folded, []).append(table)
-    tables: dict[TableName, Sequence[ColumnContext]] = {
-        name: [ColumnContext(name=column, type=type_) for column, type_ in columns.items()]
+    tables: dict[TableName, Sequence[ReadField]] = {
+        name: [ReadField(column, _TEXT, type=type_) for column, type_ in columns.items()]
         for name, columns in table_ddl_types(sample.table_ddl).items()
     }
     for name, spelled in spellings.items():
@@ -111,7 +114,7 @@ def context_of_sample(sample: Sample) -> ReadContext:
         declared = facts.types_in_ddl(spelled[0], sample.ddl) if facts.types_in_ddl else in_texts.get(name, {})
         given = {column.name for column in tables.get(name) or tables.get(TableName("", name.table), ())}
         rest = [
-            ColumnContext(name=column, type=_supported(versions[-1][1]), versions=_if_several(versions))
+            ReadField(column, _TEXT, type=_supported(versions[-1][1]), versions=_if_several(versions))
             for column, versions in declared.items()
             if column not in given
         ]
@@ -123,9 +126,10 @@ def context_of_sample(sample: Sample) -> ReadContext:
     )
 
 
-def _column(column: Column) -> ColumnContext:
-    return ColumnContext(
-        name=column.name.lower(),
+def _column(column: Column) -> ReadField:
+    return ReadField(
+        column.name.lower(),
+        _TEXT,
         type=None if column.is_open else _supported(column.type),
         versions=_if_several(column.versions),
         key=column.key,

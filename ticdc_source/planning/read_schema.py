@@ -13,7 +13,7 @@ from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError, 
 from ticdc_source.options.hints import hint_of, parse_hint_type, parse_hints, spark_name, string_hint
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.metadata import CORRUPT_RECORD, FORMAT_COLUMNS, JSON_COLUMNS, RESCUED_DATA, metadata_columns
-from ticdc_source.protocols.base import Decoder
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.schema.ddl import check_table_ddl, seen_type
 from ticdc_source.schema.model import (
     DEFINITIONS,

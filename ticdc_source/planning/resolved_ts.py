@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ticdc_source.errors import DataLossError, DecodeError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition, listed
-from ticdc_source.protocols.base import Decoder, splits_of
+from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.protocols.events import Split
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.tso import of_ms, physical_ms

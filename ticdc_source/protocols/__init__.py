@@ -11,13 +11,12 @@ from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.decoder import Avro
 from ticdc_source.protocols.avro.row_schema import renamed_tables
-from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
 from ticdc_source.protocols.csv.decoder import CSV
 from ticdc_source.protocols.debezium.avro import DebeziumAvro
 from ticdc_source.protocols.debezium.decoder import Debezium
-from ticdc_source.protocols.decoding import DecoderSettings, RowDecoder
+from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
@@ -42,7 +41,7 @@ __all__ = [
 
 # A record is taken for the first that recognizes it: what looks at the first bytes comes before what looks for members,
 # which may be names of columns too.
-DECODERS: tuple[type[RowDecoder], ...] = (OpenProtocol, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV)
+DECODERS: tuple[type[Decoder], ...] = (OpenProtocol, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV)
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}

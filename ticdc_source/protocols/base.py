@@ -1,16 +1,13 @@
-"""The contracts of a wire format: its facts, and its decoder. A new one is a folder here, and a row of `DECODERS`.
+"""The facts of a wire format, what a read learns of its messages (`Learned`), and what decoding returns (`Decoded`).
 
-Facts hold whatever the options say. A decoder has six verbs, of which `split`, `describe` and `decode` are stages of
-docs/design/0001. It keeps no state: what a read learns of its messages is in one object, `Learned`, which the reader
-creates and hands to each call.
+Facts hold whatever the options say. `decoding.Decoder` has the verbs.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -18,12 +15,10 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.native import native
 from ticdc_source.kernels.wire import Wire
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.plan import Plan, PlannedVersion, WireOf
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Column, Definitions, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName, Wants, every_table
-from ticdc_source.sources.chunk import Chunk
+from ticdc_source.schema.model import Column, Definitions, TypeVersions
+from ticdc_source.schema.table_name import TableName
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import Prefixes
@@ -246,94 +241,3 @@ class ProtocolFacts:
     @property
     def _named(self) -> str:
         return f"an {self.name}" if self.name[0] in "aeiou" else f"a {self.name}"
-
-
-class Decoder(ABC):
-    """A wire format. Its class is in a folder of this package and has a row in `protocols.DECODERS`."""
-
-    facts: ClassVar[ProtocolFacts]
-
-    @abstractmethod
-    def claim_checks(self, key: bytes | None, value: bytes | None) -> int:
-        """Return how many files of claim-check storage a record names, without parsing it."""
-
-    @abstractmethod
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
-
-        If messages are compressed, the events may be too large together: `Split.rest` then has the later ones. Call
-        `splits_of`, which returns all.
-
-        Args:
-            chunk: the records.
-            wants: which tables are wanted. Row events of the others are only counted.
-            learned: what the read has learned so far.
-        """
-
-    @abstractmethod
-    def describe(
-        self,
-        events: TableEvents,
-        ddl: Sequence[DDLEvent] = (),
-        declared: Mapping[str, TypeVersions] | None = None,
-        learned: Learned | None = None,
-    ) -> list[TableSchema]:
-        """Return the versions of a table that events show, oldest first. Events that cannot be read are left out.
-
-        Args:
-            events: row events of the table.
-            ddl: DDL events of any table; those of this one say more about its columns.
-            declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
-            learned: what the read has learned so far. With it, events may be left out that say nothing beside the
-                others: the versions, merged, are the same.
-        """
-
-    @abstractmethod
-    def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Turn a table's events into columns.
-
-        Args:
-            events: row events of the table.
-            plan: what is wanted of it.
-            learned: what the read has learned so far.
-
-        Raises:
-            SchemaError: the messages do not fit the plan's fields.
-        """
-
-    @abstractmethod
-    def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it."""
-
-    @abstractmethod
-    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Return each event's commit-ts where it can be found without parsing the message, else NULL."""
-
-
-def splits_of(
-    decoder: Decoder, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None
-) -> Iterator[Split]:
-    """Yield all events of a chunk, in one piece if they are not too large together; see `Decoder.split`."""
-    if chunk.failure is not None:
-        yield Split(corrupt=[Corrupt(0, 0, DecodeError(chunk.failure, chunk.address(0)))])
-        return
-    split = decoder.split(chunk, wants, learned)
-    rest = split.rest
-    yield split
-    del split
-    yield from rest
-
-
-def definitions_in(split: Split, decoder: Decoder) -> Definitions:
-    """Return the versions of tables that the events of a split define; none if rows of the protocol name none."""
-    definitions = decoder.facts.definitions
-    return {} if definitions is None else definitions([*split.ddl, *split.bootstraps])
-
-
-_NO_COLUMNS = Plan(())  # decoding with it finds only what is known of each event
-
-
-def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
-    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
-    versions = decoder.commit_versions(events)
-    return decoder.decode(events, _NO_COLUMNS).commit_ts if versions.null_count else versions

@@ -1,22 +1,24 @@
-"""Decoding, as all protocols share it: events are parsed one by one, or read by templates, and become columns.
+"""The contract of a wire format's decoder, and decoding as all share it. A new one is a folder, a row of `DECODERS`.
 
-A sample of events becomes the description of a table: what declarations leave out, values show.
+Events are parsed one by one, or read by templates, and become columns. A sample of events becomes the description of a
+table: what declarations leave out, values show.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells, Wire
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.base import ORIGIN, Decoded, Decoder, Learned, LearnedTable
+from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
@@ -27,8 +29,8 @@ from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import General, KeepTemplate, Templates
 from ticdc_source.schema.ddl import completed, version_at
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
-from ticdc_source.schema.model import Column, ReadField, TableSchema, TypeVersions
-from ticdc_source.schema.table_name import TableName, Wants
+from ticdc_source.schema.model import Column, Definitions, ReadField, TableSchema, TypeVersions
+from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.types import BIGINT_UNSIGNED, ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.storage.file_format import FileSettings
@@ -62,13 +64,18 @@ class DecoderSettings:
 
 
 @dataclass(frozen=True)
-class RowDecoder(Decoder):
-    """A decoder whose folder says how messages are split, and how one event is parsed.
+class Decoder(ABC):
+    """A wire format. Its class is in a folder of this package and has a row in `protocols.DECODERS`.
+
+    The folder says how messages are split, and how one event is parsed. A decoder has six verbs, of which `split`,
+    `describe` and `decode` are stages of docs/design/0001. It keeps no state: what a read learns of its messages is in
+    one object, `Learned`, which the reader creates and hands to each call.
 
     Attributes:
         settings: what it is told.
     """
 
+    facts: ClassVar[ProtocolFacts]
     settings: DecoderSettings = field(default_factory=DecoderSettings)
 
     @abstractmethod
@@ -83,8 +90,21 @@ class RowDecoder(Decoder):
         return self.facts.kernels.get(type_.name), type_
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (no large messages)
-        """Return 0."""
+        """Return how many files of claim-check storage a record names, without parsing it."""
         return 0
+
+    @abstractmethod
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+        """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
+
+        If messages are compressed, the events may be too large together: `Split.rest` then has the later ones. Call
+        `splits_of`, which returns all.
+
+        Args:
+            chunk: the records.
+            wants: which tables are wanted. Row events of the others are only counted.
+            learned: what the read has learned so far.
+        """
 
     def _split_each(self, chunk: Chunk, wants: Wants) -> Split:
         """Split a chunk by a look at each record."""
@@ -109,7 +129,17 @@ class RowDecoder(Decoder):
         declared: Mapping[str, TypeVersions] | None = None,
         learned: Learned | None = None,
     ) -> list[TableSchema]:
-        """Return what definitions say, if rows name one; else what messages say, completed by values and by DDL."""
+        """Return the versions of a table that events show, oldest first. Events that cannot be read are left out.
+
+        They are what definitions say, if rows name one; else what messages say, completed by values and by DDL.
+
+        Args:
+            events: row events of the table.
+            ddl: DDL events of any table; those of this one say more about its columns.
+            declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
+            learned: what the read has learned so far. With it, events may be left out that say nothing beside the
+                others: the versions, merged, are the same.
+        """
         if self.facts.definitions is not None:  # they have all types
             learned = Learned() if learned is None else learned
             learned.definitions.update(self.facts.definitions(ddl))
@@ -122,7 +152,16 @@ class RowDecoder(Decoder):
         return describe_images(events.table, parsed.images, moments, declared)
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
-        """Read messages in native code if possible; else parse them and cast the rows."""
+        """Turn a table's events into columns: in native code if possible; else parse them and cast the rows.
+
+        Args:
+            events: row events of the table.
+            plan: what is wanted of it.
+            learned: what the read has learned so far.
+
+        Raises:
+            SchemaError: the messages do not fit the plan's fields.
+        """
         learned_table = (Learned() if learned is None else learned).of_table(events.table, plan)
 
         def general(some: TableEvents, learn: KeepTemplate | None = None) -> Decoded:
@@ -134,8 +173,15 @@ class RowDecoder(Decoder):
         return self._by_templates(events, learned_table, general) if learned_table.native else general(events)
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return that messages say nothing, and that they are no rows of a snapshot: TiCDC sends none."""
+        """Return what each event says of its own origin (`ORIGIN`). Only `outputFormat=envelope` asks for it.
+
+        By default messages say nothing, and are no rows of a snapshot: TiCDC sends none.
+        """
         return pa.repeat(pa.scalar({"snapshot": "false"}, ORIGIN), len(events))
+
+    @abstractmethod
+    def commit_versions(self, events: TableEvents) -> pa.Int64Array:
+        """Return each event's commit-ts where it can be found without parsing the message, else NULL."""
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
         """Read events by templates, which are learned of those that `general` reads."""
@@ -168,6 +214,52 @@ class RowDecoder(Decoder):
                 images.truncate(images_before)
                 parsed.failures[event] = parse_failure(error, self.facts.row).at(events.address(event))
         return parsed
+
+
+def splits_of(
+    decoder: Decoder, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None
+) -> Iterator[Split]:
+    """Yield all events of a chunk, in one piece if they are not too large together; see `Decoder.split`."""
+    if chunk.failure is not None:
+        yield Split(corrupt=[Corrupt(0, 0, DecodeError(chunk.failure, chunk.address(0)))])
+        return
+    split = decoder.split(chunk, wants, learned)
+    rest = split.rest
+    yield split
+    del split
+    yield from rest
+
+
+def definitions_in(split: Split, decoder: Decoder) -> Definitions:
+    """Return the versions of tables that the events of a split define; none if rows of the protocol name none."""
+    definitions = decoder.facts.definitions
+    return {} if definitions is None else definitions([*split.ddl, *split.bootstraps])
+
+
+_NO_COLUMNS = Plan(())  # decoding with it finds only what is known of each event
+
+
+def commit_versions_of(events: TableEvents, decoder: Decoder) -> pa.Int64Array:
+    """Return each event's commit-ts; NULL if it cannot be read. It parses only if the decoder cannot do without."""
+    versions = decoder.commit_versions(events)
+    return decoder.decode(events, _NO_COLUMNS).commit_ts if versions.null_count else versions
+
+
+def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
+    """Cut chunks so that one record of each names files of claim-check storage.
+
+    A file is larger than Kafka's limit, which is 10 MiB by default, and its message is some hundred bytes long. A
+    thousand such messages are one chunk, and their files would be in memory together.
+    """
+    for chunk in chunks:
+        start, files = 0, 0
+        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
+            more = max(decoder.claim_checks(key, value) for decoder in decoders)
+            if more and files:
+                yield chunk.part(start, position)
+                start, files = position, 0
+            files += more
+        yield chunk.part(start, len(chunk)) if start else chunk
 
 
 def since_ddl(columns: tuple[Column, ...], boundaries: Sequence[Moment], version: int) -> tuple[Column, ...]:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ticdc_source.errors import ClaimCheckUnavailableError, DecodeError
 from ticdc_source.kernels import strings
-from ticdc_source.protocols.base import Decoder
 from ticdc_source.protocols.compression import Compression, too_large
 from ticdc_source.protocols.images import Parse, Parsed
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, failure_detail, text
 from ticdc_source.schema.json_text import loads
-from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
 Event = TypeVar("Event")
@@ -160,23 +158,6 @@ def check_claimed(identity: Sequence[object], expected: Sequence[object], *, lar
     if large:
         msg = "the row is not there either"
         raise ValueError(msg)
-
-
-def small_portions(chunks: Iterable[Chunk], decoders: Sequence[Decoder]) -> Iterator[Chunk]:
-    """Cut chunks so that one record of each names files of claim-check storage.
-
-    A file is larger than Kafka's limit, which is 10 MiB by default, and its message is some hundred bytes long. A
-    thousand such messages are one chunk, and their files would be in memory together.
-    """
-    for chunk in chunks:
-        start, files = 0, 0
-        for position, (key, value) in enumerate(zip(chunk.keys, chunk.values, strict=True)):
-            more = max(decoder.claim_checks(key, value) for decoder in decoders)
-            if more and files:
-                yield chunk.part(start, position)
-                start, files = position, 0
-            files += more
-        yield chunk.part(start, len(chunk)) if start else chunk
 
 
 def _file_bytes(max_bytes: int) -> int:

@@ -22,7 +22,7 @@ from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.native import messages_of, native, numbers_of
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.compression import Compression
-from ticdc_source.protocols.decoding import RowDecoder
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.protocols.messages import MALFORMED, parse_failure, table_name
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -133,7 +133,7 @@ def _table_of(database: bytes, table: bytes) -> TableName | None:
         return None
 
 
-class JSONDecoder(RowDecoder):
+class JSONDecoder(Decoder):
     """A decoder of messages of one event each, whose first bytes tell the table of a row without a parse.
 
     Attributes:

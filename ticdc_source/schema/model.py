@@ -348,6 +348,7 @@ class ReadField:
     Attributes:
         type: the MySQL type that inference found, which refines what a message tells; None if inference did not run.
         versions: the types that DDL events gave it, if they changed.
+        key: whether it is part of the handle key; the protocol may not carry all of its columns.
         user_schema: whether the user gave the schema, where `schemaHints` has no effect.
     """
 

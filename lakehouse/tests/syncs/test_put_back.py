@@ -329,6 +329,8 @@ def test_ddl_is_applied_again_to_rows_of_before_it(lake: Lake, tmp_path: Path, *
     assert lake.rows(target("a"), "id", "w") == [(2, "y"), (3, "z"), (4, "last")]
 
 
+# A CREATE TABLE that comes alone leaves no target that remembers its types: a MODIFY with the first rows is a doubt.
+@pytest.mark.filterwarnings("ignore:.*which was of an unknown type")
 def test_random_stories_end_equal_to_sql(lake: Lake, tmp_path: Path) -> None:
     """Changes, DDL, redelivery, kills and restores of any state, in any order, end with the rows of SQL."""
     given = os.environ.get("TICDC_SEED", "41")

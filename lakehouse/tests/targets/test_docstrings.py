@@ -10,14 +10,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+import ticdc_lakehouse
+import ticdc_source
 from examples.data import read_messages
 from lakehouse.tests.targets.changes import frame_of
 from lakehouse.tests.targets.memory import Lake
 from tests.support.pages import blocks, guides
-from tests.test_public_api import FUNCTIONS
 from ticdc_lakehouse.snapshots import jdbc
 from ticdc_lakehouse.snapshots.queries import CURRENT_TSO_SQL
 
+FUNCTIONS = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (ticdc_source, ticdc_lakehouse)
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+}
 _EXAMPLE = re.compile(r"Example:\n+ *```python\n(.*?)```", re.DOTALL)
 RECORDS = 20
 OF_A_SYNC = {f"ticdc_lakehouse.{name}" for name in ("sync", "as_of", "read_toml")}  # test_sync_database.py

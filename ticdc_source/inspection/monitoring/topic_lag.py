@@ -19,7 +19,7 @@ from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
 from ticdc_source.planning.resolved_ts import holds_no_larger_watermark, windows_from_end
 from ticdc_source.protocols import decoder_of, with_likely_protocol
-from ticdc_source.protocols.base import Decoder, commit_versions_of, splits_of
+from ticdc_source.protocols.decoding import Decoder, commit_versions_of, splits_of
 from ticdc_source.protocols.events import Split
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import age, of_ms, utc

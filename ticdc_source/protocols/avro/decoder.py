@@ -33,7 +33,7 @@ from ticdc_source.protocols.avro.row_schema import (
 )
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
+from ticdc_source.protocols.decoding import Decoder, ReadEvent
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parse, Parsed
 from ticdc_source.protocols.messages import MALFORMED, parse_object, readable, table_name, tso
@@ -69,7 +69,7 @@ def _shows_extension(value: bytes, registry: RegistrySettings) -> bool | None:
     return None if _has_no_row(value) else COMMIT_TS in row_schema_of(registry, body_of(value).schema_id).own
 
 
-class Avro(RowDecoder):
+class Avro(Decoder):
     """The avro decoder. It has no large messages, and no start-ts."""
 
     facts = ProtocolFacts(

@@ -26,7 +26,7 @@ from ticdc_source.protocols.csv.lines import (
     rows_of,
     with_header,
 )
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder
+from ticdc_source.protocols.decoding import Decoder, ReadEvent
 from ticdc_source.protocols.events import Corrupt, Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import (
@@ -125,7 +125,7 @@ def _number(digits: object) -> int | None:
     return None if digits is None else int(text(digits))
 
 
-class CSV(RowDecoder):
+class CSV(Decoder):
     """The decoder of CSV."""
 
     facts = ProtocolFacts(

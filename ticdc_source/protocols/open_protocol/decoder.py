@@ -16,7 +16,7 @@ from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.contract import Branch, Const, Image, Program, Row, Way
 from ticdc_source.kernels.wire import Wire, text_bytes
 from ticdc_source.protocols.base import Decoded, Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.decoding import ReadEvent, RowDecoder, since_ddl
+from ticdc_source.protocols.decoding import Decoder, ReadEvent, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
@@ -100,7 +100,7 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:
     return key is not None and key[:8] == VERSION and (len(key) > 8 or not value)  # noqa: PLR2004 (a u64)
 
 
-class OpenProtocol(RowDecoder):
+class OpenProtocol(Decoder):
     """The open-protocol decoder."""
 
     facts = ProtocolFacts(

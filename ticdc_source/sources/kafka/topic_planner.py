@@ -14,12 +14,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition, listed
-from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_RECREATED
+from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_RECREATED, KafkaCluster
 from ticdc_source.sources.record_source import OffsetMembers
 from ticdc_source.sources.stream_offsets import (
     EPOCHS,
@@ -45,24 +44,6 @@ _LIST_EVERY_S = 10.0
 # A broker may lag behind the others. Listed partitions have no offsets after so many looks.
 _PAUSE_S = 0.5
 _LOOKS_UNTIL_WITHOUT_OFFSETS = 10
-
-
-class _Lookup(Protocol):
-    """The look-ups that a stream needs of `KafkaCluster`."""
-
-    def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]: ...
-
-    def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets: ...
-
-    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets: ...
-
-    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets: ...
-
-    def topic_ids(self) -> Mapping[str, str]: ...
-
-    def leader_epochs(self) -> Mapping[TopicPartition, int]: ...
-
-    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
 
 
 class _TopicIds:
@@ -157,7 +138,7 @@ class _LeaderEpochs:
 class TopicPlanner:
     """The `StreamPlanner` of topics; `report_loss` raises unless `failOnDataLoss` is off."""
 
-    lookup: _Lookup
+    lookup: KafkaCluster
     limits: StreamLimits
     report_loss: Callable[[str], None]
     members: OffsetMembers | None = field(default=None, kw_only=True)
