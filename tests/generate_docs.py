@@ -24,7 +24,7 @@ from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
-from ticdc_source.__main__ import COMMANDS, parser
+from ticdc_source.cli.__main__ import COMMANDS, parser
 from ticdc_source.inspection.monitoring.exporter import Exported
 from ticdc_source.inspection.monitoring.progress import EXPORTED
 from ticdc_source.inspection.report import FINDINGS

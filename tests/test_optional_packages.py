@@ -60,8 +60,8 @@ def test_the_package_that_spark_looks_for_says_it_too(python_without: Python) ->
 
 def test_commands_need_neither_spark_nor_rich(python_without: Python) -> None:
     """Without them a command prints the same text as with rich, in no colours; errors too."""
-    arguments = ("-m", "ticdc_source", "options", "kafka.s")
-    wrong = ("-m", "ticdc_source", "options", "no-such-option")
+    arguments = ("-m", "ticdc_source.cli", "options", "kafka.s")
+    wrong = ("-m", "ticdc_source.cli", "options", "no-such-option")
     with_rich, wrong_with_rich = (python_without((), *each) for each in (arguments, wrong))
     plain, wrong_plain = (python_without(("pyspark", "rich"), *each) for each in (arguments, wrong))
 

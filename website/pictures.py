@@ -18,7 +18,7 @@ from rich.text import Text
 
 from examples.local_kafka import LocalKafka
 from examples.local_kafka.__main__ import TOPIC, fill
-from ticdc_source.__main__ import parser
+from ticdc_source.cli.__main__ import parser
 from ticdc_source.cli.arguments import given_by_user, options_of
 from ticdc_source.cli.inspect import show
 from ticdc_source.cli.screen import Screen

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ticdc_source.__main__ import main
+from ticdc_source.cli.__main__ import main
 
 
 class Done(NamedTuple):

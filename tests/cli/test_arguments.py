@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from tests.cli.conftest import Command, Done
-from ticdc_source.__main__ import COMMANDS, parser
+from ticdc_source.cli.__main__ import COMMANDS, parser
 from ticdc_source.errors import KafkaUnavailableError
 from ticdc_source.inspection.report import Outcome
 from ticdc_source.options.names import applies_to

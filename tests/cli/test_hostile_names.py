@@ -11,7 +11,7 @@ from examples.local_kafka import produce
 from tests.cli.conftest import Command
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, canal
-from ticdc_source.__main__ import COMMANDS
+from ticdc_source.cli.__main__ import COMMANDS
 
 pytestmark = pytest.mark.broker
 

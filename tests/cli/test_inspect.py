@@ -22,7 +22,7 @@ from tests.support.corpus import Line, Scenario, scenario, scenarios
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
 from tests.support.registry import registry_options
-from ticdc_source.__main__ import main
+from ticdc_source.cli.__main__ import main
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.screen import Screen
 from ticdc_source.inspection.evidence import COMMIT_TS, PARTITION, Dispatched, shift_of

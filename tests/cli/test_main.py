@@ -5,11 +5,11 @@ import sys
 
 from tests.cli.conftest import Command
 from tests.support.paths import ROOT
-from ticdc_source.__main__ import COMMANDS
+from ticdc_source.cli.__main__ import COMMANDS
 
 _HELP = """
 import sys
-from ticdc_source.__main__ import main
+from ticdc_source.cli.__main__ import main
 for command in sys.argv[1:]:
     try:
         main([command, "--help"])
@@ -32,7 +32,7 @@ def test_commands_do_not_import_pyspark() -> None:
 
 def test_a_reader_that_ends_early_is_no_finding() -> None:
     """The exit code is 0 if the reader of the output, such as head, has what it wanted."""
-    command = [sys.executable, "-m", "ticdc_source", "options"]
+    command = [sys.executable, "-m", "ticdc_source.cli", "options"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()

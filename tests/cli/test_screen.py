@@ -120,7 +120,7 @@ def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: 
 def test_verbose_logs_the_kafka_client_alone() -> None:
     """Other libraries log secrets at level DEBUG: Py4J what Spark is given, clients of stores their headers."""
     program = (
-        "import logging, sys\nfrom ticdc_source.__main__ import main\nmain(['options', '--verbose'])\n"
+        "import logging, sys\nfrom ticdc_source.cli.__main__ import main\nmain(['options', '--verbose'])\n"
         "for name in ('kafka.client', 'py4j.clientserver', 'urllib3', 'botocore'):\n"
         "    logging.getLogger(name).debug('logged by %s', name)\n"
     )

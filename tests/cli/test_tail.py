@@ -175,7 +175,7 @@ def test_a_table_that_comes_later(
 @pytest.mark.slow("a process of its own")
 def test_it_follows_until_ctrl_c(broker: Kafka, feed: str) -> None:
     """What is written while it runs is shown, and Ctrl-C ends it with no word more."""
-    command = [sys.executable, "-m", "ticdc_source", "tail", "--from", "latest", "--kind", "insert"]
+    command = [sys.executable, "-m", "ticdc_source.cli", "tail", "--from", "latest", "--kind", "insert"]
     command += ["--bootstrap-servers", broker.bootstrap_servers, "--topic", feed]
     with subprocess.Popen(
         command,

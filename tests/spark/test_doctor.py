@@ -10,7 +10,7 @@ from examples.local_kafka.broker import free_ports
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic
 from tests.support.messages import TSO, canal
-from ticdc_source.__main__ import main
+from ticdc_source.cli.__main__ import main
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -35,7 +35,7 @@ def run(command: str, folder: Path) -> str:
     python = str(interpreter(ENGINE.pyspark))
     ours = {
         "python": [python],
-        "ticdc-source": [python, "-m", "ticdc_source"],
+        "ticdc-source": [python, "-m", "ticdc_source.cli"],
         "ticdc-lakehouse": [python, "-m", "ticdc_lakehouse"],
     }
     given = shlex.split(command.replace("\\\n", " "), comments=True)

@@ -1,4 +1,4 @@
-"""The command `ticdc-source`, also `python -m ticdc_source`."""
+"""The command `ticdc-source`, also `python -m ticdc_source.cli`."""
 
 from __future__ import annotations
 
