@@ -19,7 +19,7 @@ NATIVE := ticdc_source/kernels/_native.abi3.so
 # What targets need: the environment, and the native path if it can be built.
 READY := $(VENV)/.dev $(if $(CARGO),$(NATIVE))
 
-# One process runs all tests that share the Spark session, the others run beside it (tests/conftest.py).
+# One process runs all tests that share the Spark session, the others run beside it (tests/fixtures.py).
 SPREAD := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=20
 
 # For tests that take as long as they are told to.

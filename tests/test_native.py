@@ -153,7 +153,7 @@ def _built(part: object) -> object:
     return members if "__new__" not in vars(part) else members | {"__init__": list(inspect.signature(part).parameters)}
 
 
-@pytest.mark.long("compiles the crate: a minute and a half the first time")
+@pytest.mark.slow("compiles the crate: a minute and a half the first time")
 def test_the_crate() -> None:
     """The crate's own tests pass."""
     if CARGO is None:

@@ -117,6 +117,55 @@ def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: 
         assert OF_RICH.sub("", shown).replace("\n", "").isprintable()
 
 
+def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    """A column is as wide as its widest cell, in columns of a terminal; no line ends with blanks."""
+    table = Table("name", "rows", "", right=("rows",), title="Tables")
+    table.add_row("orders", "1,000", "")
+    table.add_row(("注文", "cyan"), "7", "key")
+    table.add_row("e\u0301", "12", "")
+
+    output().show(table)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "Tables",
+        "name     rows",
+        "orders  1,000",
+        "注文        7  key",
+        "e\u0301          12",
+    ]
+
+
+def test_a_table_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """The widest columns give way: texts are broken at blanks, and long words anywhere."""
+    table = Table("n", "statement", "why")
+    table.add_row("1", "create table t", "x" * 12)
+
+    Screen(sys.stdout, 20).show(table)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "n  stateme  why",
+        "   nt",
+        "1  create   xxxxxxx",
+        "   table t  xxxxx",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_line_of_a_table_is_wider_than_the_screen(seed: int) -> None:
+    """Whatever the cells are, lines have at most the columns of the screen, and no character is lost."""
+    generator = random.Random(seed)
+    for width in (12, 40, 80):
+        table = Table("a", "b", "c")
+        row = ["".join(generator.choices("ab \n注é", k=generator.randrange(60))) for _ in range(3)]
+        table.add_row(*row)
+
+        lines = list(table.lines(width))[1:]
+
+        texts = ["".join(part if isinstance(part, str) else part[0] for part in line) for line in lines]
+        assert all(sum(1 + (character == "注") for character in text) <= width for text in texts), f"seed {seed}"
+        assert sorted("".join(texts).replace(" ", "")) == sorted(visible("".join(row)).replace(" ", "")), f"seed {seed}"
+
+
 def test_verbose_logs_the_kafka_client_alone() -> None:
     """Other libraries log secrets at level DEBUG: Py4J what Spark is given, clients of stores their headers."""
     program = (

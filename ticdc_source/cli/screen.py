@@ -57,6 +57,7 @@ Line = Sequence[Part]
 
 _WIDTH = 160  # of tables that go into a file or a pipe
 _GAP = "  "  # between columns
+_MOST_WRAPPED = 4096  # letters at once: textwrap takes the square of a word's length
 
 
 def _in_python(character: str) -> str:
@@ -142,7 +143,9 @@ def _wrapped(text: str, width: int) -> list[str]:
     if _columns_of(text) <= width:
         return [text]
     widest = 1 if text.isascii() else max(map(_columns_of, text))  # lines with wide characters are broken early
-    return textwrap.wrap(text, max(1, width // widest), break_on_hyphens=False)
+    pieces = (text[start : start + _MOST_WRAPPED] for start in range(0, len(text), _MOST_WRAPPED))
+    step = max(1, width // widest)
+    return [line for piece in pieces for line in textwrap.wrap(piece, step, break_on_hyphens=False)]
 
 
 class Screen:

@@ -37,7 +37,7 @@ class Decoded:
     """The row images of one table's events, as Arrow arrays.
 
     Attributes:
-        change_types: per image, an index into `events.CHANGE_TYPES`; int8.
+        change_types: per image, an index into `CHANGE_TYPES` (schema/change_order.py); int8.
         events: per image, the index of its event among the table's events; int32.
         indexes: per image, the index of its event in the message, from 0; int32.
         columns: per field of the read schema, one array with a value for each image.

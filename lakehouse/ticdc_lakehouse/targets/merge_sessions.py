@@ -100,7 +100,7 @@ def _cloned(spark: SparkSession, place: tuple[str, str]) -> SparkSession:
     if all(spark.conf.get(name, None) == "false" for name in (_ADAPTIVE, _COST_BASED)):
         own.conf.set(_ADAPTIVE, "true")
     own.conf.set(SUBSTITUTE, "false")
-    # Delta would copy the source of a MERGE, which might change; ours is computed once (`spark_sql/computed.py`).
+    # Delta would copy the source of a MERGE, which might change; ours is computed once (`verbatim.computed`).
     own.conf.set(_MATERIALIZE_SOURCE, "none")
     _origins[own] = str(jsession.sessionUUID())
     return own
