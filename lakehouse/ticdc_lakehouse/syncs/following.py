@@ -170,17 +170,19 @@ class RunningSync:
         """End what still writes, and let another sync write the tables."""
         self.stream.stop()
         self._joining.join()
-        self._show_written()
         try:
             self._lease.release()
         except Exception as error:  # noqa: BLE001 (of any store; the lease ends by itself)
             why = self._context.redaction.text(text_of(error))
             warn(f"The lease of {self._status.name} ends by itself: {why}")
+        if self._config.format == "iceberg":  # Delta's sessions see what others write
+            self._show_written()
 
     def _show_written(self) -> None:
         """Let the caller's session see what other sessions have written: it may have kept what the tables were."""
         written = [each for name, each in self._tables.items() if _has_written(self._at_start.get(name), each)]
-        logs = [self._config.layout.target(parse_table(each.table_name), "__log") for each in written]
+        names = [parse_table(each.table_name) for each in written]
+        logs = [self._config.layout.target(name, "__log") for name in names if self._config.of_table(name).history]
         for target in filter(None, (*(each.target for each in written), *logs, self._context.quarantine.name)):
             with suppress(Exception):  # of a store that is gone, for one
                 existing_target(self._spark, target)
@@ -410,6 +412,7 @@ class RunningSync:
         """Say that this query writes the tables, before its first micro-batch is applied."""
         if self._claimed:
             return
+        self._lease.check(now=True)  # before it says so
         claim = partial(claimed, self._config, self.checkpoint.starts, self._writer)
         identity = self._status.change(claim, self._writer)
         self._lease.check(now=True)  # some stores let two processes create the table; the last one has it

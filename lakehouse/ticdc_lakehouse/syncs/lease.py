@@ -102,15 +102,18 @@ class Lease:
         Raises:
             TargetError: another sync has it.
         """
-        table = self._table()
-        owner, since = _read(table)
-        if owner is not None and not self._is_free(owner, since):
-            raise self._held(table, owner, since)
         began = self._clock()
-        retried(lambda: self._write(table), self._sleep)
+        retried(self._take, self._sleep)
         # Another one may have looked before this one wrote, and write after it: that takes as long as it took here.
         self._sleep(self._clock() - began + _SETTLE_S)
         self.check(now=True)
+
+    def _take(self) -> None:
+        table = self._table()
+        owner, since = _read(table)
+        if owner is not None and owner.id != self._owner.id and not self._is_free(owner, since):
+            raise self._held(table, owner, since)
+        self._write(table)
 
     def check(self, *, now: bool = False) -> None:
         """Make sure that this process still has the lease.

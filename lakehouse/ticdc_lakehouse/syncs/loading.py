@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -293,7 +294,8 @@ class _TableLoad:
     def shown_in(self, spark: SparkSession) -> TableLoad:
         """Load the table, also for a session that may have kept what the target was."""
         load = self.run()
-        existing_target(spark, load.target)
+        with suppress(Exception):  # of a catalog: the load has ended
+            existing_target(spark, load.target)
         return load
 
     def run(self) -> TableLoad:

@@ -131,16 +131,18 @@ def selected(
     found: set[str] = set()
     for pattern in [tables] if isinstance(tables, str) else tables or ["*.*"]:
         try:
-            wanted = TableFilter(table_patterns(pattern))
+            pairs = table_patterns(pattern)
         except ValueError:
             msg = f"{pattern!r} is no name of a table: write it as shop.orders, or shop.*"
             raise OptionError(msg) from None
-        matches = {one.table_name for one in known if wanted.matches(parse_table(one.table_name))}
-        if not matches:
-            has = ", ".join(one.table_name for one in known) or "none yet: run it first"
-            msg = f"The sync has no table {pattern}. It has {has}"
-            raise OptionError(msg)
-        found |= matches
+        for pair in pairs:
+            wanted = TableFilter((pair,))
+            matches = {one.table_name for one in known if wanted.matches(parse_table(one.table_name))}
+            if not matches:
+                has = ", ".join(one.table_name for one in known) or "none yet: run it first"
+                msg = f"The sync has no table {'.'.join(pair)}. It has {has}"
+                raise OptionError(msg)
+            found |= matches
     return [one for one in known if one.table_name in found]
 
 

@@ -158,21 +158,27 @@ class DDLReader:
         as one that was renamed. (With a time for a commit-ts, it may be one of the present table: connectors repeat the
         CREATE of each table when they take a snapshot.)
         """
-        emptied = state.truncated_ts or 0
         created = None if event.place is not None or self.is_log else event.commit_ts
-        if created is not None and created > emptied and self._has_before(emptied, created - 1):
+        if created is not None and created > (state.truncated_ts or 0):
             state = self._without_the_other(state, event, created)
         if event.commit_ts is not None and event.commit_ts <= max((state.truncated_ts or 0, *state.altered)):
             return state
         return state.typed(_created(event))
 
     def _without_the_other(self, state: DDLState, event: DDLEvent, created: int) -> DDLState:
-        """Return the state without the rows of another table, once somebody says that they are gone from the target."""
-        target = self.target.name
+        """Return the state without the rows of another table, once somebody says that they are gone from the target.
+
+        Then its late changes are left out too. What was said of later DDL says nothing of rows that are there.
+        """
+        emptied, target = state.truncated_ts or 0, self.target.name
+        has_rows = self.columns is not None and self.has_rows(emptied, created - 1)
+        if created <= state.handled_ts:
+            is_gone = self.policy is DestructiveDDL.APPLY and (created == state.handled_ts or not has_rows)
+            return state.emptied(created - 1) if is_gone else state
+        if not has_rows and not self.has_older(emptied, created - 1):
+            return state
         what = f"{_shown(event)}: {target} has rows of another table of that name, such as one that was renamed"
-        if created <= state.handled_ts and self.policy is DestructiveDDL.APPLY:  # changes of it may come late
-            return state.emptied(created - 1)
-        if created <= state.handled_ts or self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
+        if self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
             return state
         msg = (
             f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so with ALTER "
@@ -180,10 +186,6 @@ class DDLReader:
             "'warn' to mix the rows of both"
         )
         raise UnexplainedChangeError(msg)
-
-    def _has_before(self, emptied: int, until: int) -> bool:
-        """Return whether there are rows up to a commit-ts that no DDL has removed."""
-        return (self.columns is not None and self.has_rows(emptied, until)) or self.has_older(emptied, until)
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
         done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
