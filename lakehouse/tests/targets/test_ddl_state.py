@@ -319,6 +319,16 @@ def test_a_table_is_created_over_rows_of_another_one() -> None:
     assert after(replace(event, commit_ts=None), rows=[9]) == created
 
 
+def test_what_a_column_was_before_the_rows_went_is_forgotten() -> None:
+    """The property of assignments stays when the last of them goes, and brings none back."""
+    added = after(ddl(10, "ALTER TABLE t ADD COLUMN c int"), ddl(11, "ALTER TABLE t RENAME COLUMN c TO d"))
+    emptied = added.emptied(20)
+    properties = {**added.as_properties(), **emptied.as_properties()}
+
+    assert added.assignments
+    assert DDLState.of_properties(properties).assignments == ()
+
+
 # Any order of arrival
 
 FEW, MANY = "abc", "abcdefgh"  # of few, most have had rows; of many, some are gone before a row has them

@@ -196,9 +196,14 @@ class DDLState:
         truncated, key_dropped = properties.get(TRUNCATED_TS), properties.get(KEY_DROPPED_TS)
         handled_ts = int(properties.get(HANDLED_TS) or 0)
         assignments = (Assignment(**fields) for fields in loads(properties.get(COLUMN_DEFAULTS) or "[]"))
+        truncated_ts = int(truncated) if truncated else None
         return cls(
-            assignments=tuple(replace(one, filled=one.filled or one.commit_ts == handled_ts) for one in assignments),
-            truncated_ts=int(truncated) if truncated else None,
+            assignments=tuple(
+                replace(one, filled=one.filled or one.commit_ts == handled_ts)
+                for one in assignments
+                if one.commit_ts > (truncated_ts or 0)  # a property stays as it was before the rows went
+            ),
+            truncated_ts=truncated_ts,
             handled_ts=handled_ts,
             table=properties.get(TABLE, ""),
             renamed_ts=int(properties.get(RENAMED_TS) or 0),
