@@ -41,10 +41,10 @@ help:  ## Show the targets
 demo: $(READY)  ## See it work: a broker, messages of TiCDC, Spark reading them
 	$(RUN) $(PY) -m examples.demo
 
-test: $(READY)  ## Run what a commit needs, in 6 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
+test: $(READY)  ## Run what a commit needs, in 4 minutes (Java 17 or newer; Maven the first time); PYTEST_ARGS="-k time" for some
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS))
 
-test-slow: $(READY)  ## Run what CI runs after `make test`, in 37 minutes: the tests marked slow, without the long ones
+test-slow: $(READY)  ## Run what CI runs after `make test`, in 25 minutes: the tests marked slow, without the long ones
 	$(call timed,$(PY) -m pytest $(SPREAD) -m "slow and not long" $(PYTEST_ARGS))
 
 test-all: $(READY)  ## Run all tests, in two hours; `make test test-all` runs none twice
