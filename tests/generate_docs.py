@@ -21,8 +21,8 @@ import pyarrow as pa
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
-from ticdc_lakehouse.cli.main import COMMANDS as COMMANDS_OF_LAKEHOUSE
-from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
+from ticdc_lakehouse.cli.__main__ import COMMANDS as COMMANDS_OF_LAKEHOUSE
+from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.cli.__main__ import COMMANDS, parser
 from ticdc_source.inspection.monitoring.exporter import Exported
@@ -341,7 +341,7 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
     sentence = _CITED.sub("", (summary or "").partition("\n")[0].partition(". ")[0].rstrip("."))
     clause = sentence.partition(": ")[0]
     name = f"{'  ' * depth}{path.name}{'/' if is_folder else ''}"
-    yield f"{name:<24}{clause if len(clause.split()) > SHORT else sentence}"
+    yield f"{name:<26}{clause if len(clause.split()) > SHORT else sentence}"
     if is_folder:
         modules = sorted(module for module in path.glob("*.py") if module.name != "__init__.py")
         folders = sorted(folder.parent for folder in path.glob("*/__init__.py"))

@@ -55,8 +55,7 @@ LAYERS: tuple[dict[str, str], ...] = (
         f"{COPY}.targets": "changes → one table in Delta or Iceberg",
         f"{COPY}.snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it",
     },
-    {f"{COPY}.spark_sql": "what every statement to Spark needs"},
-    {f"{COPY}.errors": "errors of targets"},
+    {f"{COPY}.common": "errors of targets, and what every statement to Spark needs"},
     {"developer_api": "what those need who build on the package"},
     {"cli": "the command ticdc-source"},
     {"spark": "the data source and its readers; frames of records"},
@@ -89,7 +88,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
             "spark",
             "inspection.monitoring.listener",
             "inspection.executors",
-            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "snapshots", "spark_sql")),
+            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "snapshots", "common")),
         }
     ),
     "rich": frozenset({"cli.screen"}),
@@ -120,7 +119,7 @@ MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {
 }
 
 # The one module that gives Spark a statement: everybody else calls its `run_sql`.
-RUNS_SQL = f"{COPY}.spark_sql.verbatim"
+RUNS_SQL = f"{COPY}.common.verbatim"
 
 Sources = Mapping[str, str]
 Guard = Callable[[Sources], Iterator[str]]

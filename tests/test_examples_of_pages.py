@@ -24,7 +24,7 @@ from tests.fixtures import Kafka
 from tests.support.captured import TOPIC, Captured, Record
 from tests.support.pages import README, Block, blocks, guides
 from tests.support.paths import ROOT
-from ticdc_lakehouse.cli.main import parser as parser_of_lakehouse
+from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from website.pictures import INSPECT, draw
 

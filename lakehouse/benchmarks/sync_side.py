@@ -24,7 +24,7 @@ from benchmarks.corpus import Table
 from benchmarks.corpus.tables import DATABASE, Column
 from benchmarks.opponents import hand_written
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.syncs.spark_session import session_of
+from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.schema.table_name import TableName
 

@@ -1,5 +1,8 @@
 # What `__init__.py` imports when it is first used, for type checkers.
 from ticdc_lakehouse.audits.report import AuditReport as AuditReport
+from ticdc_lakehouse.common.errors import LogTypeError as LogTypeError
+from ticdc_lakehouse.common.errors import TargetError as TargetError
+from ticdc_lakehouse.common.errors import UnexplainedChangeError as UnexplainedChangeError
 from ticdc_lakehouse.snapshots.jdbc import current_tso as current_tso
 from ticdc_lakehouse.snapshots.jdbc import snapshot as snapshot
 from ticdc_lakehouse.syncs.auditing import audit as audit

@@ -12,9 +12,9 @@ from kafka import KafkaConsumer
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import SETTINGS, ClientSettings, client_settings
+from ticdc_source.options.logins import PasswordLogin, TLSSettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import PasswordLogin, TLSSettings
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.sources.kafka.kafka_python.logins import consumer_settings
 

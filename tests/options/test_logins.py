@@ -7,15 +7,15 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
-from ticdc_source.options.options import Options
-from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import (
+from ticdc_source.options.logins import (
     EndpointLogin,
     KerberosLogin,
     LoginTimes,
     MSKLogin,
     TLSSettings,
 )
+from ticdc_source.options.options import Options
+from ticdc_source.options.parsers import Secret
 
 SECRET = "s3cr3t-that-must-not-show"
 ENDPOINT = "https://login.example.com:8443/oauth2/token?tenant=a"

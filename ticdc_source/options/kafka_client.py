@@ -13,10 +13,10 @@ from typing import Literal, TypeAlias
 
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
+from ticdc_source.options.logins import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
 
 __all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
 

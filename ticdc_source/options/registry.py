@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from ticdc_source.options.logins import TLSSettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import TLSSettings
 
 __all__ = ["RegistrySettings"]
 

@@ -1,4 +1,7 @@
-"""What a read counts, and the lines of `metricsPath`. Prometheus has what inspection/monitoring/progress.py tells."""
+"""What a read counts, and the lines of `metricsPath`.
+
+Prometheus has what inspection/monitoring/progress.py tells, and of a sync what its syncs/reports.py tells.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_source.errors import AccessRefusedError
+from ticdc_source.options.logins import TLSSettings
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import TLSSettings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, PKCS12KeyAndCertificates

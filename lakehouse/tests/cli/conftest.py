@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import Command, put_back
-from ticdc_lakehouse.cli.main import main
+from ticdc_lakehouse.cli.__main__ import main
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.cli.test_hostile_names import EVIL, OF_RICH
-from ticdc_lakehouse.cli.main import COMMANDS
+from ticdc_lakehouse.cli.__main__ import COMMANDS
 
 
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])

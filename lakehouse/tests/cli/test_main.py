@@ -10,7 +10,7 @@ from ticdc_lakehouse.cli.sync import EXAMPLE
 WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
-from ticdc_lakehouse.cli.main import main
+from ticdc_lakehouse.cli.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 

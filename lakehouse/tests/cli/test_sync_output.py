@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Command
 from ticdc_lakehouse.cli import sync as command
 from ticdc_lakehouse.cli.sync import EXAMPLE
-from ticdc_lakehouse.syncs import spark_session, status
+from ticdc_lakehouse.syncs import session_and_catalog, status
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import Pause, SetAside, StatusFile, TableStatus
@@ -61,7 +61,7 @@ def config_of(folder: Path, **other: str) -> SyncConfig:
 @pytest.fixture
 def statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables of a sync, which no Spark reads."""
-    monkeypatch.setattr(spark_session, "session_of", lambda _: None)
+    monkeypatch.setattr(session_and_catalog, "session_of", lambda _: None)
     monkeypatch.setattr(status, "statuses_of", lambda *_: TABLES)
     monkeypatch.setattr(status, "StatusFile", lambda _: MagicMock(read=lambda: None))
 
@@ -110,7 +110,7 @@ def test_a_wrong_port_is_told_before_spark_starts(
     ticdc_lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A sync looks for its brokers first: five seconds are less than Spark needs to start."""
-    monkeypatch.setattr(spark_session, "session_of", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr(session_and_catalog, "session_of", lambda _: pytest.fail("Spark was started"))
     place = ["--format", "delta", "--path", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "checkpoint")]
     began = time.monotonic()
 
@@ -123,7 +123,7 @@ def test_a_wrong_port_is_told_before_spark_starts(
 
 def test_the_status_needs_no_spark(ticdc_lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The file that a sync keeps beside its tables has all that the table has; the output says as of when it is."""
-    monkeypatch.setattr(spark_session, "session_of", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr(session_and_catalog, "session_of", lambda _: pytest.fail("Spark was started"))
     config = config_of(tmp_path)
     StatusFile(config).write([each.as_row() for each in TABLES])
     file = tmp_path / "lake" / "_ticdc_sync.json"

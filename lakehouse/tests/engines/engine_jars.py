@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.support.paths import ROOT
 from tests.versions.decoding import equal
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
-from ticdc_lakehouse.syncs.spark_session import package_of
+from ticdc_lakehouse.syncs.session_and_catalog import package_of
 from ticdc_lakehouse.targets.opening import ENGINES
 
 PAGE = ROOT / "lakehouse/docs/without-network.md"

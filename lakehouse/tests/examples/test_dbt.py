@@ -61,7 +61,7 @@ def run(folder: Path, python: str | Path, *arguments: str) -> subprocess.Complet
 
 def sync(folder: Path) -> str:
     """Copy what is new in the topic, and return what the command prints."""
-    done = run(folder, python_of("delta"), "ticdc_lakehouse", "sync", "sync.toml")
+    done = run(folder, python_of("delta"), "ticdc_lakehouse.cli", "sync", "sync.toml")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -104,7 +104,7 @@ def test_cron_starts_no_run_beside_another(machine: Path, logged: Path, schedule
 
 def test_logs_get_the_error_of_a_run(machine: Path, logged: Path) -> None:
     """Without another run, the line of the page starts the command, and logs tell of its error."""
-    install(machine, "/opt/ticdc/bin/ticdc-lakehouse", sys.executable, "-m", "ticdc_lakehouse", PYTHONPATH=PACKAGES)
+    install(machine, "/opt/ticdc/bin/ticdc-lakehouse", sys.executable, "-m", "ticdc_lakehouse.cli", PYTHONPATH=PACKAGES)
     (_, sync), _ = crontab()
     command = here(machine, sync)
 
@@ -129,7 +129,13 @@ def test_airflow_runs_the_dags_of_the_page(broker: Kafka, topic: Callable[..., s
     python = python_of("delta")
     with_spark = {"PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     install(
-        machine, "/opt/ticdc/bin/ticdc-lakehouse", python, "-m", "ticdc_lakehouse", **with_spark, **spark_of("delta")
+        machine,
+        "/opt/ticdc/bin/ticdc-lakehouse",
+        python,
+        "-m",
+        "ticdc_lakehouse.cli",
+        **with_spark,
+        **spark_of("delta"),
     )
     local = ("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1")
     submit = str(Path(python).with_name("spark-submit"))

@@ -57,7 +57,7 @@ class DeltaSync:
         """Write messages into a partition."""
         produce(servers or self.servers, self.topic, [(partition, *message, [], None) for message in messages])
 
-    def start(self, *more: str, module: str = "ticdc_lakehouse") -> Program:
+    def start(self, *more: str, module: str = "ticdc_lakehouse.cli") -> Program:
         """Start the command, or go on."""
         spark = {**spark_of("delta"), **self.environment}
         life = Program(

@@ -2,7 +2,7 @@
 
 import sys
 
-from ticdc_lakehouse.cli.main import main
+from ticdc_lakehouse.cli.__main__ import main
 from ticdc_lakehouse.syncs import lease
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.syncs import stand_in
 from lakehouse.tests.syncs.stand_in import AT, TiDB
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import joining, loading
 from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.database_sync import sync

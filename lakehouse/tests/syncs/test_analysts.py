@@ -8,7 +8,7 @@ from lakehouse.tests.engines.engines import ENGINES
 from tests.fixtures import Kafka
 from tests.versions.environments import interpreter, run_module
 from ticdc_lakehouse import SyncConfig, sync
-from ticdc_lakehouse.syncs.spark_session import session_of
+from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_source.errors import OptionError
 
 SECONDS = 1200

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.tests.syncs.context import context
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import SyncConfig
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import starts_of
 from ticdc_lakehouse.syncs.completeness import claimed, lost_before
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, _check_columns

@@ -14,7 +14,7 @@ from lakehouse.tests.syncs.test_resume import free, obstruct
 from lakehouse.tests.targets.memory import Lake, MemoryTarget
 from tests.support.messages import canal
 from ticdc_lakehouse import TableConfig
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.config import TiDBConfig
 from ticdc_lakehouse.syncs.status import StatusTable
 from ticdc_lakehouse.targets.target import CommitFacts, LastBatch

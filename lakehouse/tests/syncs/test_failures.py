@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.failures import Shared, cause_of, shared_cause, text_of
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.targets.repeats import retried

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.common.errors import UnexplainedChangeError
 from ticdc_lakehouse.snapshots.gc import GCState
 from ticdc_lakehouse.syncs import joining
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig

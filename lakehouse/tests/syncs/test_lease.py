@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.lease import LEASE_S, Lease, Owner
 
 

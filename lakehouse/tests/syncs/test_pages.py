@@ -36,7 +36,7 @@ def run(command: str, folder: Path) -> str:
     ours = {
         "python": [python],
         "ticdc-source": [python, "-m", "ticdc_source.cli"],
-        "ticdc-lakehouse": [python, "-m", "ticdc_lakehouse"],
+        "ticdc-lakehouse": [python, "-m", "ticdc_lakehouse.cli"],
     }
     given = shlex.split(command.replace("\\\n", " "), comments=True)
     words = [word for each in given for word in ours.get(each, [each])]

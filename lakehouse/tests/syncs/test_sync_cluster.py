@@ -37,7 +37,7 @@ def submit(running: Cluster, sync: Sync, *more: str, jars: bool = True) -> "subp
     """Submit the command as a user does, from a folder outside this checkout."""
     python, spark = python_of(sync.engine), pyspark_of(sync.engine)
     at_home = {**os.environ, "PYTHONPATH": PACKAGES}
-    asked = [python, "-m", "ticdc_lakehouse", "sync", "--script"]
+    asked = [python, "-m", "ticdc_lakehouse.cli", "sync", "--script"]
     script = subprocess.run(asked, env=at_home, capture_output=True, text=True, check=True).stdout.strip()
     settings = {
         "spark.cores.max": "2",

@@ -149,7 +149,7 @@ class Sync:
 
     def start(self, *more: str) -> Program:
         """Start the command, or go on."""
-        arguments = ["ticdc_lakehouse", "sync", str(self.config), *more]
+        arguments = ["ticdc_lakehouse.cli", "sync", str(self.config), *more]
         life = Program(
             python_of(self.engine, self.protocol), arguments, self.folder / f"life-{len(self.lives)}", self._spark()
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.completeness import claimed
 from ticdc_lakehouse.syncs.config import SyncConfig

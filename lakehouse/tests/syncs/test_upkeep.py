@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import upkeep
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus

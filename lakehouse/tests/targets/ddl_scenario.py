@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, scd2_view
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import SchemaError
 from ticdc_source.schema.ddl_event import DDLEvent

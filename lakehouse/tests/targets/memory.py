@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import checkpoint, completeness, micro_batch, quarantine, resuming, status
 from ticdc_lakehouse.targets import log, maintenance, merge
 from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by

@@ -29,7 +29,7 @@ from lakehouse.tests.targets.ddl_scenario import DDLScenario
 from lakehouse.tests.targets.maintenance_scenario import MaintenanceScenario
 from lakehouse.tests.targets.types_scenario import TypesScenario
 from ticdc_lakehouse import MergeReport, append_log, commits_of, merge_into, purge_deleted, resolved_ts_of
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.names import Layout, Suffix
 from ticdc_lakehouse.targets.opening import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.opening import open_target

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from lakehouse.tests.targets.changes import TARGET, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import append_log
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.data_layout import DataLayout
 from ticdc_source.errors import OptionError
 

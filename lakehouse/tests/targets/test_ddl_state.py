@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.errors import UnexplainedChangeError
+from ticdc_lakehouse.common.errors import UnexplainedChangeError
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.widening import common_type

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.spark_session import session_of
+from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_lakehouse.syncs.time_travel import as_of
 from ticdc_lakehouse.targets.opening import open_target

@@ -15,7 +15,7 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from ticdc_lakehouse import resolved_ts_of
 from ticdc_lakehouse.snapshots.jdbc import snapshot
-from ticdc_lakehouse.syncs.spark_session import session_of
+from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_lakehouse.syncs.status import statuses_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 

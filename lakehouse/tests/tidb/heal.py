@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse import SyncConfig, sync
 from ticdc_lakehouse.syncs.auditing import audit_sync
 from ticdc_lakehouse.syncs.reports import BatchReport
-from ticdc_lakehouse.syncs.spark_session import session_of
+from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_lakehouse.syncs.status import statuses_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 

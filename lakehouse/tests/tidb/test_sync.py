@@ -210,7 +210,7 @@ def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, ob
     shown = []
     for more in (["--json"], []):
         done = subprocess.run(
-            [python, "-m", "ticdc_lakehouse", "audit", "sync.toml", *more],
+            [python, "-m", "ticdc_lakehouse.cli", "audit", "sync.toml", *more],
             cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python,
                              "PYSPARK_DRIVER_PYTHON": python, **environment,
                              "JDK_JAVA_OPTIONS": QUICK_JAVA},
@@ -252,7 +252,7 @@ def test_a_database_from_its_first_row(
         reads = Reads(tmp_path / "tidb.log")
 
         def start(*more: str) -> Program:
-            arguments = ["ticdc_lakehouse", "sync", str(tmp_path / "sync.toml"), *more]
+            arguments = ["ticdc_lakehouse.cli", "sync", str(tmp_path / "sync.toml"), *more]
             lives.append(Program(python, arguments, tmp_path / f"life-{len(lives)}", environment))
             return lives[-1]
 

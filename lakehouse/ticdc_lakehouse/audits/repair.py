@@ -15,9 +15,9 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.audits.canonical import row_text_in_spark, row_text_in_tidb
 from ticdc_lakehouse.audits.sides import EXTRA, KEY, KIND, NUMBER, Comparison, TiDBSide
+from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import SnapshotColumn, TiDBAddress, can_be_literal
-from ticdc_lakehouse.spark_sql.verbatim import computed
 from ticdc_lakehouse.targets.merge import KEYS
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted

@@ -25,9 +25,9 @@ from ticdc_lakehouse.audits.canonical import (
     row_text_in_tidb,
 )
 from ticdc_lakehouse.audits.report import Difference
+from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
 from ticdc_lakehouse.snapshots.queries import quote
-from ticdc_lakehouse.spark_sql.verbatim import computed
 
 __all__ = [
     "BUCKETS",

@@ -26,10 +26,10 @@ from ticdc_lakehouse.audits.sides import (
     differing_buckets,
     differing_rows,
 )
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
-from ticdc_lakehouse.spark_sql.verbatim import computed
 from ticdc_lakehouse.targets.ddl_state import TRUNCATED_TS
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into

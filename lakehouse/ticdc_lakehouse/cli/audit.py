@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Audit the tables; return 1 if one is different, 2 if it cannot be told."""
     from ticdc_lakehouse.syncs.auditing import audit_sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
 
     tables = [] if arguments.tables is None else [arguments.tables]
     config = config_of(arguments.file, {})

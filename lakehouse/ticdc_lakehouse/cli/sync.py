@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_source.developer_api import (
     Bars,
     KafkaCluster,
@@ -159,7 +159,7 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
 
 def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     from ticdc_lakehouse.syncs.database_sync import sync  # noqa: PLC0415 (it imports pyspark)
-    from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
 
     _check_before_spark(config)
     spark = session_of(config)
@@ -269,7 +269,7 @@ def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
 
     Spark, which reads the table, takes half a minute to start.
     """
-    from ticdc_lakehouse.syncs.spark_session import session_of  # noqa: PLC0415 (it imports pyspark)
+    from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
     from ticdc_lakehouse.syncs.status import StatusFile, now_text, statuses_of  # noqa: PLC0415 (it imports pyspark)
 
     from_file = StatusFile(config).read()

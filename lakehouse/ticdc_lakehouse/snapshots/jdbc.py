@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
 
+from ticdc_lakehouse.common.verbatim import computed, with_verbatim_sql
 from ticdc_lakehouse.snapshots.gc import GC_SQL, SAFE_POINT_SQL, GCState, gc_state
 from ticdc_lakehouse.snapshots.key_ranges import RowKey, key_of, key_question, spread
 from ticdc_lakehouse.snapshots.queries import (
@@ -29,7 +30,6 @@ from ticdc_lakehouse.snapshots.queries import (
     table_of,
     tables_sql,
 )
-from ticdc_lakehouse.spark_sql.verbatim import computed, with_verbatim_sql
 from ticdc_source.developer_api import SEQUENCE, SNAPSHOT_RANK, TableFilter, TableName, physical_ms, to_spark
 from ticdc_source.errors import OptionError, TiCDCSourceError
 

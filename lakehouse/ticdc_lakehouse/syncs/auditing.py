@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.audits.report import AuditReport, TableAudit
 from ticdc_lakehouse.audits.table_audit import audit_table
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import text_of
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.loading import LoadProgress
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport, exported
-from ticdc_lakehouse.syncs.spark_session import refuse_connect, start_workers
+from ticdc_lakehouse.syncs.session_and_catalog import refuse_connect, start_workers
 from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
 
 __all__ = ["BatchReport", "SyncReport", "sync"]

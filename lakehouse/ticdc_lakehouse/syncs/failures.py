@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.syncs.lease import LeaseLostError
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.steps import Why

@@ -18,10 +18,10 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, quote
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.failures import is_fault
 from ticdc_lakehouse.syncs.load_folder import LoadFolder, Plan, rows_in
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.audits.repair import rows_of_keys
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.completeness import FOR_EVER, newest_ts
 from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.failures import Shared, shared_cause, text_of, why_of

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import TableName
 from ticdc_source.errors import OptionError

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lakehouse.spark_sql.verbatim import computed
+from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn

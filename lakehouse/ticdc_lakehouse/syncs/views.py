@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.log import history_query
 from ticdc_lakehouse.targets.merge import DELETES

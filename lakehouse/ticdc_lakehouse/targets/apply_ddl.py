@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.changelog import Changelog, Images
 from ticdc_lakehouse.targets.ddl_state import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, by_hand

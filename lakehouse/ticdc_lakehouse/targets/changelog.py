@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, StructField, StructType
 
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.verbatim import computed
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import (
     COMMENT,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import OptionError
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.targets.merge_sessions import configured, frame_in, own_session
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merged, NewColumn, Target, last_of
 from ticdc_lakehouse.targets.widening import delta_can_widen

@@ -1,7 +1,8 @@
 """DDL events of a table → what they do to the rows of its target (`DDLState`), and what nobody but TiDB knows.
 
 CREATE, DROP, TRUNCATE and RENAME TABLE, ADD, DROP and RENAME COLUMN, and types that widen are applied. Anything else is
-a doubt, which `on_doubtful_ddl` decides about, or is refused if the target cannot go on after it.
+a doubt, which `on_doubtful_ddl` decides about, or is refused if the target cannot go on after it. What the words of
+a statement are is known in ticdc_source: `schema/ddl_kinds.py` and `schema/mysql_ddl`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NoReturn
 
 from pyspark.sql.types import DataType, StringType
 
-from ticdc_lakehouse.errors import LogTypeError, TargetError, UnexplainedChangeError
+from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.targets.ddl_state import HANDLED_TS, Assignment, DDLState
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.repeats import same_table

@@ -1,6 +1,6 @@
 """A table in Iceberg: its snapshots, what a rollback does to it, and the procedures of its catalog.
 
-The settings of a catalog, such as a REST catalog's, are those of the session (syncs/spark_session.py).
+The settings of a catalog, such as a REST catalog's, are those of the session (syncs/session_and_catalog.py).
 """
 
 # ruff: noqa: D102 (what each method does says `Target`)
@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, VariantType
 
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.targets.target import (
     BATCH_ID,
     Commit,

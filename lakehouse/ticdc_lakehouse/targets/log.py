@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType, StringType, StructField, TimestampType
 
-from ticdc_lakehouse.errors import LogTypeError, TargetError
-from ticdc_lakehouse.spark_sql.verbatim import run_sql, with_verbatim_sql
+from ticdc_lakehouse.common.errors import LogTypeError, TargetError
+from ticdc_lakehouse.common.verbatim import run_sql, with_verbatim_sql
 from ticdc_lakehouse.targets.changelog import (
     Changelog,
     as_decided,

@@ -6,8 +6,8 @@ import datetime
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.merge import DELETES, PREFIX
 from ticdc_lakehouse.targets.merge_sessions import own_session
 from ticdc_lakehouse.targets.opening import existing_target

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BooleanType, DataType, TimestampType
 
-from ticdc_lakehouse.errors import TargetError, UnexplainedChangeError
-from ticdc_lakehouse.spark_sql.verbatim import with_verbatim_sql
+from ticdc_lakehouse.common.errors import TargetError, UnexplainedChangeError
+from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.apply_ddl import OldRows
 from ticdc_lakehouse.targets.changelog import (
     Changelog,

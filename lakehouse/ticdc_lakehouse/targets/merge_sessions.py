@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
+from ticdc_lakehouse.common.verbatim import SUBSTITUTE
 
 __all__ = [
     "configured",

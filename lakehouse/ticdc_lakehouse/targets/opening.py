@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.target import REMEMBERED, Target, schema_of

@@ -23,8 +23,8 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, StringType, StructType
 
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.spark_sql.verbatim import run_sql
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.targets.data_layout import check_not_laid_out_by
 from ticdc_lakehouse.targets.merge_sessions import configured, origin
 from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_keys_of, is_path, parts_of, quoted

@@ -26,9 +26,9 @@ from tests.support.secure_kafka import certificates_in
 from tests.support.token_server import CLIENT, CLIENT_SECRET, TokenServer
 from ticdc_source.errors import KafkaUnavailableError, OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
+from ticdc_source.options.logins import EndpointLogin, LoginTimes, TLSSettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import EndpointLogin, LoginTimes, TLSSettings
 from ticdc_source.sources.kafka.kafka_python.logins import login_settings
 from ticdc_source.sources.kafka.patience import Cause, Limit, Patience
 from ticdc_source.sources.kafka.tokens import RenewedToken, Token, TokenUnavailableError, fetch_token, token_of
@@ -530,7 +530,7 @@ def test_a_forked_process_renews_its_own_tokens() -> None:
     """A fork copies tokens without a thread that renews one: the child has none of them."""
     code = """
 import os
-from ticdc_source.options.security import MSKLogin
+from ticdc_source.options.logins import MSKLogin
 from ticdc_source.sources.kafka.tokens import token_of
 kept = token_of(MSKLogin(), (), None)
 child = os.fork()

@@ -30,8 +30,8 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError, OptionError
+from ticdc_source.options.logins import EndpointLogin, LoginTimes, MSKLogin, TLSSettings
 from ticdc_source.options.parsers import Secret
-from ticdc_source.options.security import EndpointLogin, LoginTimes, MSKLogin, TLSSettings
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.http_requests import NotAnsweredError, Times, fetch
 from ticdc_source.sources.kafka.patience import Cause, Patience

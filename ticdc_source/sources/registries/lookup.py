@@ -19,8 +19,8 @@ from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from ticdc_source.errors import DecodeError, SchemaRegistryUnavailableError
+from ticdc_source.options.logins import TLSSettings
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.options.security import TLSSettings
 from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.http_requests import Answer, NotAnsweredError, Times, fetch
 from ticdc_source.sources.tls import tls_context

@@ -2,7 +2,7 @@
 
 import sys
 
-from ticdc_lakehouse.cli.main import main
+from ticdc_lakehouse.cli.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main(["sync", *sys.argv[1:]]))

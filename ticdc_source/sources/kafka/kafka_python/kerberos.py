@@ -19,7 +19,7 @@ from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
 from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError
-from ticdc_source.options.security import KerberosLogin
+from ticdc_source.options.logins import KerberosLogin
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
 __all__ = ["KerberosSession"]

@@ -1,6 +1,6 @@
 """How kafka-python logs in, and what else its consumers and connections are made with.
 
-Which logins there are, and the settings of each, is in options/security.py, and where tokens come from in tokens.py.
+Which logins there are, and the settings of each, is in options/logins.py, and where tokens come from in tokens.py.
 kafka-python asks for a token in its IO thread, where nothing else goes on meanwhile. So the first token is there before
 a client connects. kafka-python logs in again before the time that a broker gives a login is over (KIP-368,
 `connections.max.reauth.ms`).
@@ -16,7 +16,7 @@ from kafka import KafkaConsumer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.options.security import EndpointLogin, KerberosLogin, PasswordLogin
+from ticdc_source.options.logins import EndpointLogin, KerberosLogin, PasswordLogin
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import NoTokenError
 from ticdc_source.sources.kafka.patience import Patience

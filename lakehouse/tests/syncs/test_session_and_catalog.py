@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from ticdc_lakehouse import SyncConfig
-from ticdc_lakehouse.errors import TargetError
-from ticdc_lakehouse.syncs import spark_session
-from ticdc_lakehouse.syncs.spark_session import _preload_workers, session_of
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.syncs import session_and_catalog
+from ticdc_lakehouse.syncs.session_and_catalog import _preload_workers, session_of
 from ticdc_source.errors import OptionError
 from ticdc_source.spark import python_daemon
 
@@ -78,7 +78,7 @@ def config_of(monkeypatch: pytest.MonkeyPatch, **spark: str) -> SyncConfig:
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     for name in ("_check_jars", "_check_catalog", "_preload_workers", "_quiet"):
-        monkeypatch.setattr(spark_session, name, lambda *_: None)
+        monkeypatch.setattr(session_and_catalog, name, lambda *_: None)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     return SyncConfig(
         source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l", checkpoint="/c",
@@ -89,7 +89,7 @@ def config_of(monkeypatch: pytest.MonkeyPatch, **spark: str) -> SyncConfig:
 def test_secrets_are_no_arguments_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values from elsewhere are set when the session runs, also if no name says that they are secret."""
     builder = Builder()
-    monkeypatch.setattr(spark_session, "SparkSession", SimpleNamespace(builder=builder))
+    monkeypatch.setattr(session_and_catalog, "SparkSession", SimpleNamespace(builder=builder))
     config = config_of(monkeypatch, **{
         "spark.sql.catalog.lake.header.X-Auth": "hush", "spark.hadoop.fs.auth": "hidden",
         "spark.jars": "x.jar", "spark.driver.memory": "2g",
@@ -105,7 +105,7 @@ def test_secrets_are_no_arguments_of_the_jvm(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_secret_that_spark_needs_at_its_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says where such a setting may be, and not its value."""
-    monkeypatch.setattr(spark_session, "SparkSession", SimpleNamespace(builder=Builder()))
+    monkeypatch.setattr(session_and_catalog, "SparkSession", SimpleNamespace(builder=Builder()))
     config = config_of(monkeypatch, **{"spark.jars": "x.jar", "spark.driver.password": "hush"})
 
     with pytest.raises(OptionError, match=r"\[spark\] spark\.driver\.password: .*spark-defaults\.conf") as caught:
@@ -120,7 +120,7 @@ def test_a_spark_that_does_not_start_is_told_in_one_sentence(monkeypatch: pytest
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setattr(Builder, "getOrCreate", fail)
-    monkeypatch.setattr(spark_session, "SparkSession", SimpleNamespace(builder=Builder()))
+    monkeypatch.setattr(session_and_catalog, "SparkSession", SimpleNamespace(builder=Builder()))
 
     with pytest.raises(TargetError, match="Spark did not start; the lines above say why"):
         session_of(config_of(monkeypatch, **{"spark.jars": "x.jar"}))
@@ -129,7 +129,7 @@ def test_a_spark_that_does_not_start_is_told_in_one_sentence(monkeypatch: pytest
 def test_a_pattern_of_jars_becomes_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Spark expands patterns of `--jars` alone: of `spark.jars`, executors would get no jar."""
     builder = Builder()
-    monkeypatch.setattr(spark_session, "SparkSession", SimpleNamespace(builder=builder))
+    monkeypatch.setattr(session_and_catalog, "SparkSession", SimpleNamespace(builder=builder))
     for name in ("b.jar", "a.jar", "c.txt"):
         (tmp_path / name).touch()
 

@@ -1,8 +1,9 @@
-"""The command `ticdc-lakehouse`."""
+"""The command `ticdc-lakehouse`, also `python -m ticdc_lakehouse.cli`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from ticdc_lakehouse.cli import audit, sync
@@ -27,3 +28,7 @@ def parser() -> argparse.ArgumentParser:
         "Keep the tables of TiDB in Delta or Iceberg, and prove that they are equal.",
         COMMANDS,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,9 +24,9 @@ import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.errors import TargetError
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.verbatim import SUBSTITUTE
 from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
-from ticdc_lakehouse.spark_sql.verbatim import SUBSTITUTE
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
 from ticdc_lakehouse.targets.merge_sessions import in_thread

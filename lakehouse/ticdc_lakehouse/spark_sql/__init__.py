@@ -1,1 +1,0 @@
-"""What every statement to Spark needs: texts as they are written, and frames that are computed once."""
