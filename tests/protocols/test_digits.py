@@ -252,6 +252,7 @@ def test_long_numbers_are_found_wherever_they_stand() -> None:
         exact = first_of(parse_exact_json(document))
         shown = Decimal(repr(exact)) if isinstance(exact, float) else Decimal(exact)
         assert shown == Decimal(text), (SEED, document)
+        assert repr(first_of(parse_exact_json(document + b" " * 2048))) == repr(exact), "other code finds it there"
         if not have_long_numbers([document]):
             assert first_of(parse_json(document)) == exact
 

@@ -69,13 +69,20 @@ def parse_exact_json(payload: bytes) -> object:
         ValueError: the bytes are not JSON.
     """
     parsed = parse_json(payload)
-    return parsed if _LONG_NUMBER.search(payload) is None or _are_held(payload) else _parse_slowly(payload)
+    return _parse_slowly(payload) if _has_long_number(payload) and not _are_held(payload) else parsed
 
 
 def have_long_numbers(payloads: Sequence[bytes]) -> bool:
     """Whether orjson may lose digits of a number in any of these JSON documents."""
     texts = pa.array(list(payloads), pa.large_binary())
     return not all(map(_are_held, texts.filter(pc.match_substring_regex(texts, _LONG)).to_pylist()))
+
+
+def _has_long_number(payload: bytes) -> bool:
+    """Whether orjson may lose digits of a number in a JSON document."""
+    if len(payload) < _LARGE:
+        return _LONG_NUMBER.search(payload) is not None
+    return bool(pc.match_substring_regex(pa.scalar(payload, pa.large_binary()), _LONG).as_py())
 
 
 def _are_held(payload: bytes) -> bool:
@@ -90,6 +97,7 @@ _LONG = (
     r"|-9[2-9]\d{17})"
 )
 _LONG_NUMBER = re.compile(_LONG.encode())
+_LARGE = 2048  # bytes from which RE2 finds it sooner than `re`: it is 16 times as fast, once it has begun
 _NUMBERS = re.compile(rb"(?:^|[:,\[\s])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?=[,\]}\s]|$)")
 
 
