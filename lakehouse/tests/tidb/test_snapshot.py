@@ -347,7 +347,7 @@ def test_a_zero_date_is_null_or_an_error(sql: Session, read: Any) -> None:
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown table": ({"table": "past.nothing"}, r"TiDB had no table past\.nothing at TSO \d+"),
-    "future": ({"moves": 10**6}, r"that moment lies in TiDB's future: take ticdc_source\.current_tso"),
+    "future": ({"moves": 10**6}, r"that moment lies in TiDB's future: take ticdc_lakehouse\.current_tso"),
     "collected": ({"moves": -(10**6)}, r"older than TiDB's GC safe point: SET GLOBAL tidb_gc_life_time"),
     "no driver": (
         {"properties": {"driver": "com.example.Missing"}},
