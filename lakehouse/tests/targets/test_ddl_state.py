@@ -278,6 +278,27 @@ def test_ddl_that_comes_again_is_looked_at_once() -> None:
         after(narrow, state=replace(later, altered=()), columns=columns, doubts=doubts_of("fail"))
 
 
+def test_ddl_that_only_places_order_comes_again() -> None:
+    """Its copies have other places: they are told by their time, which is before that of the last one known."""
+    columns = {"v": spark.StringType()}
+    first, last = (
+        replace(ddl(ms << 18, f"ALTER TABLE t MODIFY v varchar({ms})"), place=(0, offset))
+        for ms, offset in ((1, 3), (2, 4))
+    )
+    again = [
+        replace(one, commit_ts=(one.commit_ts or 0) + 1, place=(0, offset)) for one, offset in ((first, 7), (last, 8))
+    ]
+    known = DDLState.of_properties({"ticdc.column_types": '{"v":"varchar(1)"}'})
+    fail = doubts_of("fail")
+    state = after(first, last, state=known, columns=columns, doubts=fail, keeps_altered=True)
+
+    assert after(again[0], state=state, columns=columns, doubts=fail) == state
+    assert after(*again, state=state, columns=columns, doubts=fail).type_of("v") == "varchar(2)"
+    back = replace(first, commit_ts=3 << 18, place=(0, 9))
+    with pytest.raises(SchemaError, match="makes column v varchar"):
+        after(back, state=state, columns=columns, doubts=fail)
+
+
 def test_a_table_is_renamed_onto_another_target() -> None:
     """A target of another table is refused with every policy but `warn`, until somebody renames the targets."""
     event = ddl(10, "RENAME TABLE db.t TO db.t_old, db.t_new TO db.t")

@@ -226,6 +226,7 @@ class DDLReader:
             return state
         commit_ts = event.commit_ts or 0
         is_repeated = event.commit_ts is not None and commit_ts in state.altered
+        is_copy = is_repeated or _is_older_copy(state, event)
         is_handled = is_repeated or (event.commit_ts is not None and commit_ts <= state.handled_ts)
         if self.columns is not None and not is_handled and changes_primary_key(event):
             self.doubts(
@@ -236,7 +237,7 @@ class DDLReader:
         types: dict[str, str | None] = {}
         for change in changes:
             if isinstance(change, Retyped):
-                if not is_handled:
+                if not is_handled and not is_copy:
                     self._retyped(before, event, change, sources.get(change.column, change.column))
                 types[change.column] = str(change.type)
             elif isinstance(change, Added):
@@ -247,7 +248,7 @@ class DDLReader:
             elif isinstance(change, Renamed):
                 state = state.assigned(Assignment(commit_ts=commit_ts, column=change.to, source=change.column))
                 types.setdefault(change.to, before.type_of(change.column))
-        if is_repeated:
+        if is_copy:
             return state
         state = state.typed(types)
         if self.columns is None or event.commit_ts is None:
@@ -403,6 +404,16 @@ def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
         f"{do} in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET "
         f"TBLPROPERTIES ('{HANDLED_TS}' = '{commit_ts}'), and start again"
     )
+
+
+def _is_older_copy(state: DDLState, event: DDLEvent) -> bool:
+    """Return whether an event that only its place orders has a time from before an ALTER TABLE that is known.
+
+    A topic partition has the events of a table in order, so TiCDC has sent it again: the types that it made are gone.
+    """
+    if event.place is None or event.commit_ts is None:
+        return False
+    return any(one >> 18 > event.commit_ts >> 18 for one in state.altered)
 
 
 def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
