@@ -10,8 +10,6 @@ from ticdc_source import __version__
 from ticdc_source.cli import doctor, inspect, lag, options, tail
 from ticdc_source.cli.program import command_line, run
 
-__all__ = ["COMMANDS", "main", "parser"]
-
 COMMANDS = {"inspect": inspect, "tail": tail, "lag": lag, "doctor": doctor, "options": options}
 
 

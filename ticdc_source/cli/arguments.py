@@ -19,22 +19,6 @@ from ticdc_source.options.names import HIDDEN, applies_to, is_option, refuse_unk
 from ticdc_source.options.option import Use
 from ticdc_source.options.parsers import ParseError
 
-__all__ = [
-    "WRONG_ARGUMENTS",
-    "ArgumentParser",
-    "add_connection",
-    "add_limits",
-    "add_overrides",
-    "argument",
-    "count",
-    "file_path",
-    "given_by_user",
-    "options_of",
-    "overrides_of",
-    "seconds",
-    "words",
-]
-
 Value = TypeVar("Value")
 
 WRONG_ARGUMENTS = 2  # the exit code

@@ -15,8 +15,6 @@ from ticdc_source.errors import OptionError
 from ticdc_source.inspection.doctor import diagnose
 from ticdc_source.inspection.report import Check, Diagnosis
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "each step of a read, its result, and what to do if it fails"
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 

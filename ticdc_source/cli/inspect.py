@@ -23,8 +23,6 @@ from ticdc_source.inspection.report import (
 from ticdc_source.options.names import without_secrets
 from ticdc_source.schema.tso import duration
 
-__all__ = ["SUMMARY", "add_arguments", "run", "show"]
-
 SUMMARY = "protocol, settings, tables, schemas, lag and bad records of topics"
 _MOST_SCHEMAS = 3  # tables whose columns are shown
 _MOST_ROWS = 20  # of tables and of DDL events

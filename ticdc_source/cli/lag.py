@@ -18,8 +18,6 @@ from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
 from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
 from ticdc_source.schema.tso import duration
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
 _INTERVAL_S = 2.0
 _MOST_LAG_S = 10**9  # 30 years

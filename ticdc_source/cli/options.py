@@ -14,8 +14,6 @@ from ticdc_source.options.kafka_client import SETTINGS
 from ticdc_source.options.option import ALL_OUTPUTS, Option
 from ticdc_source.options.options import OPTIONS
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "the options of the source, with defaults and meaning"
 
 

@@ -23,8 +23,6 @@ from ticdc_source.cli.screen import LogFormat, errors
 from ticdc_source.errors import KafkaUnavailableError, OptionError, TiCDCSourceError, once_per_query
 from ticdc_source.options.names import is_option
 
-__all__ = ["command_line", "run"]
-
 _UNAVAILABLE, _OTHER, _INTERRUPTED = 3, 4, 130
 _KAFKA = "kafka"  # beside this package and those that build on it. Others log secrets: Py4J each option of Spark
 

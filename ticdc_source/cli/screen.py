@@ -37,21 +37,6 @@ except ModuleNotFoundError:  # without the extra `cli`
 else:
     _HAS_RICH = True
 
-__all__ = [
-    "Bars",
-    "Line",
-    "LogFormat",
-    "Screen",
-    "Table",
-    "errors",
-    "literal",
-    "moment",
-    "output",
-    "print_json",
-    "progress_bar",
-    "visible",
-]
-
 Part = str | tuple[str, str]
 Line = Sequence[Part]
 

@@ -22,8 +22,6 @@ from ticdc_source.options import parsers
 from ticdc_source.options.parsers import ParseError
 from ticdc_source.schema.json_text import loads
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "events as they come, with what changed"
 _KINDS = {
     "insert": "green",

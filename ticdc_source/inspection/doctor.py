@@ -35,8 +35,6 @@ from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.probe import Probe, Spoken, probe, speaks_tls
 from ticdc_source.sources.tls import tls_context
 
-__all__ = ["diagnose"]
-
 OnCheck = Callable[[Check], object]
 _DAY_S = 86_400
 _EXPIRES_SOON_S = 30 * _DAY_S

@@ -20,8 +20,6 @@ from ticdc_source.inspection.report import Outcome
 from ticdc_source.kernels.native import why_general
 from ticdc_source.sources.kafka.kafka_python.connect import installed
 
-__all__ = ["Package", "check_java", "check_package", "check_worker", "steps"]
-
 _SECONDS = 30.0  # for a Python to start
 _LEAST_JAVA = 17  # of Spark 4
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # Java 8 calls itself 1.8

@@ -29,8 +29,6 @@ from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.messages import MALFORMED
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["COMMIT_TS", "PARTITION", "Dispatched", "Evidence", "shift_of"]
-
 _QUARTER_S = 900
 _NEAR_S = 120.0  # a row is written so long before it is committed, at most; clocks may differ as well
 _LEAST = 3  # rows, with as many commit times

@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 from ticdc_source.inspection.report import Check, Diagnosis
 from ticdc_source.schema.json_text import loads
 
-__all__ = ["diagnose_executors"]
-
 # With all cores free, each registered executor gets a task. Over Spark Connect the number of cores is a guess.
 _TASKS_PER_CORE = 2
 _GUESSED_CORES = 8

@@ -39,8 +39,6 @@ from ticdc_source.schema.tso import age, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
 
-__all__ = ["inspect", "inspect_chunks", "scan"]
-
 _MOST_BYTES = 256 << 20  # of keys and values, which stay in memory
 
 

@@ -13,24 +13,6 @@ from ticdc_source.options.topics import listed
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.tso import duration
 
-__all__ = [
-    "FINDINGS",
-    "BadRecords",
-    "ChangefeedSetting",
-    "Check",
-    "ColumnReport",
-    "DDLReport",
-    "Diagnosis",
-    "Finding",
-    "Inspection",
-    "Outcome",
-    "PartitionReport",
-    "ProtocolReport",
-    "TableReport",
-    "TopicReport",
-    "findings_of",
-]
-
 _LATE_S = 600.0  # TiCDC writes watermarks every second; a restart of it takes minutes
 # What a person should know before reading a topic, by the code that scripts look for.
 FINDINGS: Mapping[str, str] = {

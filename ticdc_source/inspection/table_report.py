@@ -33,8 +33,6 @@ from ticdc_source.schema.tso import physical_ms_each, utc
 from ticdc_source.schema.types import TIMESTAMP
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = ["InspectedTable", "inspect_table"]
-
 _ENDS = 50  # chunks from each end whose rows are described
 _OTHER_PREFIX = "_ticdc_"  # of metadata columns, if a table column has the name of one
 # Columns beside those of the table, by names that no table of MySQL has: they end in a space.

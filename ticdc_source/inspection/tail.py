@@ -26,8 +26,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
 
-__all__ = ["CORRUPT", "Event", "Start", "Tail"]
-
 # What one event has: the columns of outputFormat=event, and where it is.
 Event = dict[str, object]
 

@@ -13,8 +13,6 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import split_names, unquote_name
 from ticdc_source.schema.types import DECIMAL_MAX, FLOATS, TIME, TIMESTAMP, TIMESTAMP_NTZ, VARIANT
 
-__all__ = ["hint_of", "parse_hint_type", "parse_hints", "spark_name", "string_hint"]
-
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),

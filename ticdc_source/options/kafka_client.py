@@ -18,8 +18,6 @@ from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
-__all__ = ["SETTINGS", "SETTINGS_BY_NAME", "ClientSettings", "client_settings"]
-
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 

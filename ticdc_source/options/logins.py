@@ -21,19 +21,6 @@ from ticdc_source.options import parsers
 from ticdc_source.options.option import made, rows_of, setting
 from ticdc_source.options.parsers import Secret
 
-__all__ = [
-    "EndpointLogin",
-    "KerberosLogin",
-    "Login",
-    "LoginTimes",
-    "MSKLogin",
-    "PasswordLogin",
-    "SASLSettings",
-    "TLSSettings",
-    "login_of",
-    "proxy_url",
-]
-
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
 _JAAS = "kafka.sasl.jaas.config"
 _FORM = '<login module> required <name>="…" <name>="…";, such as <login module> required username="…" password="…";'

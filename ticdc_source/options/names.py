@@ -13,20 +13,6 @@ from ticdc_source.options.kafka_client import SETTINGS_BY_NAME
 from ticdc_source.options.option import Option, Use
 from ticdc_source.options.options import OPTIONS, Options
 
-__all__ = [
-    "HIDDEN",
-    "applies_to",
-    "applies_to_frames",
-    "applies_to_records",
-    "edit_distance",
-    "is_of_messages",
-    "is_option",
-    "refuse_misspelt",
-    "refuse_unknown",
-    "warn_of_unknown",
-    "without_secrets",
-]
-
 HIDDEN = "…"  # stands for a value that may be secret
 
 # Every name that has a meaning, in lower case. Those of the Kafka client are written so.

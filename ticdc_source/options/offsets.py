@@ -12,19 +12,6 @@ from typing import NamedTuple, TypeVar
 from ticdc_source.errors import CheckpointError, OptionError
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = [
-    "OffsetRange",
-    "clip",
-    "from_json_dict",
-    "ids_from_json",
-    "pack",
-    "ranges_between",
-    "shares",
-    "split_ranges",
-    "to_json_dict",
-    "unreadable",
-]
-
 # A task costs about as much as reading this many records (28 ms at 100,000 a second, rounded up).
 _WORTH_A_TASK = 5_000
 

@@ -14,20 +14,6 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar, overload
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import ParseError
 
-__all__ = [
-    "ALL_OUTPUTS",
-    "CLIENT",
-    "DECODED",
-    "TYPED",
-    "Option",
-    "Output",
-    "Scope",
-    "Use",
-    "made",
-    "rows_of",
-    "setting",
-]
-
 Value = TypeVar("Value")
 OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
 Output: TypeAlias = Literal["changelog", "envelope", "event", "record"]

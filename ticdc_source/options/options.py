@@ -14,8 +14,6 @@ from ticdc_source.errors import OptionError
 from ticdc_source.options.option import TYPED, Option, rows_of
 from ticdc_source.options.table import OptionTable
 
-__all__ = ["OPTIONS", "Options"]
-
 # What to do instead of setting an option that changes typed columns, with `outputFormat=event`.
 _ROWS_ARE_WHOLE = (
     "Its JSON has every column that a message has, zero dates and all digits included: select members of it with "

@@ -20,21 +20,6 @@ from ticdc_source.options.parsers import PartitionNumbers
 from ticdc_source.options.topics import Assign, TopicPartition, listed, topic_choice
 from ticdc_source.schema import tso
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "CommitRange",
-    "Moment",
-    "OffsetSpec",
-    "Position",
-    "by_partition",
-    "end_spec",
-    "start_spec",
-    "time_hint",
-    "validate",
-    "warn_of_implausible_times",
-]
-
 # The numbers that Kafka's ListOffsets and Spark's JSON use.
 EARLIEST, LATEST = -2, -1
 

@@ -9,8 +9,6 @@ from ticdc_source.options.logins import TLSSettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
-__all__ = ["RegistrySettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:

@@ -15,8 +15,6 @@ from ticdc_source.options import parsers
 from ticdc_source.options.option import CLIENT, DECODED, TYPED, Output, Scope
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers, Secret
 
-__all__ = ["OptionTable"]
-
 # How messages are found in records and parsed, whoever asks.
 MESSAGES = Scope(frozenset({"topics", "files", "frames", "tail", "lag"}), is_of_messages=True)
 # The same for those who need columns, and for the lines of files.

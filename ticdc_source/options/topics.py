@@ -17,18 +17,6 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import PartitionLists, split_names, unquote_name
 from ticdc_source.schema.table_name import TableName
 
-__all__ = [
-    "Assign",
-    "Subscribe",
-    "SubscribePattern",
-    "TableFilter",
-    "TopicChoice",
-    "TopicPartition",
-    "listed",
-    "parse_table",
-    "topic_choice",
-]
-
 _MOST_LISTED = 20  # a topic may have thousands of partitions
 
 

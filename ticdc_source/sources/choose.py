@@ -7,8 +7,6 @@ from ticdc_source.sources.kafka.source import KafkaSource
 from ticdc_source.sources.record_source import RecordSource, WireFormats
 from ticdc_source.sources.storage.source import FileSource
 
-__all__ = ["source_of"]
-
 
 def source_of(options: Options, formats: WireFormats) -> RecordSource:
     """Return the source that the options name; it connects to nothing yet."""

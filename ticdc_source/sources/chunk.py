@@ -9,8 +9,6 @@ from ticdc_source.errors import Address
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.schema.table_name import TableName
 
-__all__ = ["Chunk", "FetchSettings"]
-
 
 class _Lists(NamedTuple):
     """The parts of a chunk's records, to which those of more records can be appended."""

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-__all__ = ["Answer", "NotAnsweredError", "Times", "fetch"]
-
 _MOST_BYTES = 1 << 24
 _TRANSIENT = frozenset({408, 425, 429})
 _SERVER_ERROR, _UNSUPPORTED = 500, frozenset({501, 505})

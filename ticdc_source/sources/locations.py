@@ -8,8 +8,6 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["check_regular", "redacted", "why_unreadable"]
-
 _UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
 
 

@@ -22,8 +22,6 @@ from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.storage.file_format import FileFormat
 from ticdc_source.sources.stream_offsets import OffsetJSON, Offsets, StreamLimits
 
-__all__ = ["Fetcher", "OffsetMembers", "RecordSource", "StreamPlanner", "WireFormats", "report_loss"]
-
 # Returns members for the end of a micro-batch, which begin with `$`, given the offset of the previous batch, where the
 # next one begins in each topic partition, the ends of all, and the topics that were deleted and created again.
 OffsetMembers: TypeAlias = Callable[[OffsetJSON, Offsets, Offsets, Iterable[str]], OffsetJSON]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["uncompressed_length"]
-
-
 _LAST = 0x80  # below this, a byte of a varint is its last
 
 

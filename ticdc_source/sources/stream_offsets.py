@@ -21,21 +21,6 @@ from typing import Any, NamedTuple
 from ticdc_source.options.offsets import from_json_dict, ids_from_json, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
-__all__ = [
-    "EPOCHS",
-    "IDS",
-    "INITIAL",
-    "MinimumWait",
-    "OffsetJSON",
-    "Offsets",
-    "StreamLimits",
-    "end_offset",
-    "initial_offset",
-    "offsets_of",
-    "start_offsets",
-    "topic_ids_of",
-]
-
 INITIAL, START, IDS, EPOCHS = "$initial", "$init", "$ids", "$epochs"
 
 Offsets = dict[TopicPartition, int]

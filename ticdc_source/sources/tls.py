@@ -24,8 +24,6 @@ from ticdc_source.options.parsers import Secret
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, PKCS12KeyAndCertificates
 
-__all__ = ["endpoint_context", "tls_context"]
-
 _ONLY_JAVAS = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
 # A sequence whose length takes more than a byte; a PKCS #12 store (RFC 7292) begins with its version, 3.
 _DER = re.compile(rb"\x30(?:\x80|\x81.|\x82..|\x83...|\x84....)(?P<store>\x02\x01\x03)?", re.DOTALL)

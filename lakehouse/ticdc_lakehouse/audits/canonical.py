@@ -25,17 +25,6 @@ from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import ColumnType
 
-__all__ = [
-    "HASH_BITS",
-    "ComparedColumn",
-    "columns_of",
-    "compared_column",
-    "row_hash_in_spark",
-    "row_hash_in_tidb",
-    "row_text_in_spark",
-    "row_text_in_tidb",
-]
-
 HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th
 _DIGITS = 18  # of MD5; as decimal digits they fit into a BIGINT
 _LETTERS, _DIGITS_FOR_LETTERS = "abcdef", "012345"

@@ -23,8 +23,6 @@ from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import REPAIR_RANK, loads
 
-__all__ = ["MOST_KEYS", "as_stored", "repairing_changes", "rows_of_keys"]
-
 _OTHERWISE = ("time", "enum", "set", "json", "vector")
 
 

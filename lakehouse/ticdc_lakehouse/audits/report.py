@@ -8,8 +8,6 @@ from typing import Literal
 
 from ticdc_source.developer_api import utc
 
-__all__ = ["AuditReport", "Difference", "TableAudit"]
-
 EQUAL, DIFFERENT, UNKNOWN = 0, 1, 2  # exit codes
 
 

@@ -29,21 +29,6 @@ from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
 from ticdc_lakehouse.snapshots.queries import quote
 
-__all__ = [
-    "BUCKETS",
-    "EXTRA",
-    "KEY",
-    "KIND",
-    "NUMBER",
-    "Checksum",
-    "Comparison",
-    "Differences",
-    "SparkSide",
-    "TiDBSide",
-    "differing_buckets",
-    "differing_rows",
-]
-
 BUCKETS = 4096
 _PART = 20  # bits of a hash that are summed apart, so that no sum overflows a bigint
 KEY = "__ticdc_key"  # the text of the key in rows, a name that no table has; `c0`, `c1`, … are the texts of the columns

@@ -41,8 +41,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import REPAIR_RANK, loads, of_ms, utc
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
-__all__ = ["SETTINGS", "VERIFIED", "audit_table"]
-
 Result = TypeVar("Result")
 
 VERIFIED = "ticdc.verified_ts"  # the property of a target: the TSO at which its last equal audit compared it

@@ -10,8 +10,6 @@ from ticdc_lakehouse.cli import audit, sync
 from ticdc_source import __version__
 from ticdc_source.developer_api import command_line, run
 
-__all__ = ["COMMANDS", "main", "parser"]
-
 COMMANDS = {"sync": sync, "audit": audit}
 
 

@@ -27,8 +27,6 @@ from ticdc_source.errors import TiCDCSourceError
 if TYPE_CHECKING:  # it imports pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.audits.report import Difference, TableAudit
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
-
 SUMMARY = "compare the tables of a sync with TiDB, and repair them"
 _LONGEST = 60  # characters of a value that is shown
 _DEFAULT_SAMPLE = 20

@@ -50,18 +50,6 @@ if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.reports import BatchReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
-__all__ = [
-    "EXAMPLE",
-    "SUMMARY",
-    "Loads",
-    "add_arguments",
-    "as_line",
-    "checked_patterns",
-    "config_of",
-    "refuse_without_java",
-    "run",
-]
-
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
 EXAMPLE = Path(__file__).resolve().with_name("example.toml")
 _SET_ASIDE = 1

@@ -2,8 +2,6 @@
 
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["LogTypeError", "TargetError", "UnexplainedChangeError"]
-
 
 class TargetError(TiCDCSourceError):
     """A table in Delta or Iceberg cannot take the changes. Nothing has been written."""

@@ -15,8 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SUBSTITUTE", "computed", "run_sql", "verbatim", "with_verbatim_sql"]
-
 SUBSTITUTE = "spark.sql.variable.substitute"
 
 _Parameters = ParamSpec("_Parameters")

@@ -9,8 +9,6 @@ from datetime import datetime
 from ticdc_source.developer_api import duration, of_ms, of_time, physical_ms, utc
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["GC_SQL", "SAFE_POINT_SQL", "GCState", "gc_state"]
-
 GC_SQL = (
     "(SELECT @@GLOBAL.tidb_gc_life_time AS life_time, @@GLOBAL.tidb_gc_enable AS enabled, "
     "UNIX_TIMESTAMP(NOW(3)) AS now) AS gc"

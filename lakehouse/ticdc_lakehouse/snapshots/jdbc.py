@@ -33,8 +33,6 @@ from ticdc_lakehouse.snapshots.queries import (
 from ticdc_source.developer_api import SEQUENCE, SNAPSHOT_RANK, TableFilter, TableName, physical_ms, to_spark
 from ticdc_source.errors import OptionError, TiCDCSourceError
 
-__all__ = ["Range", "SnapshotRows", "current_tso", "gc_state_of", "snapshot", "tables_at"]
-
 Result = TypeVar("Result")
 
 

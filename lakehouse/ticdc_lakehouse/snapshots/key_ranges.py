@@ -17,8 +17,6 @@ from ticdc_lakehouse.snapshots.queries import Fact, SnapshotTable, quote, text_l
 from ticdc_source.developer_api import ColumnType, TableName
 from ticdc_source.errors import OptionError
 
-__all__ = ["Bound", "KeyColumn", "RowKey", "key_of", "key_question", "spread"]
-
 Bound = tuple[str, ...]  # a literal for each column of the key
 
 _ROW_ID = "_tidb_rowid"

@@ -30,22 +30,6 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError, SchemaError, UnsupportedTypeError
 
-__all__ = [
-    "CURRENT_TSO_SQL",
-    "KeyValue",
-    "SnapshotColumn",
-    "SnapshotTable",
-    "TiDBAddress",
-    "can_be_literal",
-    "check_tso",
-    "check_url",
-    "connection_properties",
-    "described",
-    "explained",
-    "table_of",
-    "tables_sql",
-]
-
 DRIVER = "com.mysql.cj.jdbc.Driver"
 DRIVER_COORDINATE = "com.mysql:mysql-connector-j:9.4.0"
 CURRENT_TSO_SQL = "(SELECT @@tidb_current_ts AS tso) AS moment"

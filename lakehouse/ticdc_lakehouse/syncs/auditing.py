@@ -18,8 +18,6 @@ from ticdc_lakehouse.syncs.time_travel import selected
 from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_source.errors import OptionError
 
-__all__ = ["audit", "audit_sync"]
-
 
 @with_verbatim_sql
 def audit(

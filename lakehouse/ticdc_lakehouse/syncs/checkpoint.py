@@ -27,8 +27,6 @@ from ticdc_lakehouse.targets.target import CommitFacts, LastBatch, Target
 from ticdc_source.developer_api import check_permission, loads, parse_table
 from ticdc_source.errors import CheckpointError
 
-__all__ = ["LakeMark", "LakeMarks", "StreamCheckpoint", "starts_of", "text_of_file"]
-
 
 def text_of_file(spark: SparkSession, path: str) -> str | None:
     """Return the text of a file, or of a folder with one; None if there is none. Spark alone knows the file system."""

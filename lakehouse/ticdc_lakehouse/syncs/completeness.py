@@ -14,8 +14,6 @@ from ticdc_lakehouse.targets.merge import COMPLETE
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_source.developer_api import of_ms, parse_table
 
-__all__ = ["FOR_EVER", "claimed", "disclaimer", "lost_before", "newest_ts", "unclaim"]
-
 FOR_EVER = 2**63 - 1  # no commit-ts is larger
 _CLOCKS_DIFFER_S = 60.0  # of this machine and of TiDB's placement driver, at most
 

@@ -32,8 +32,6 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError
 
-__all__ = ["TABLE_OPTIONS", "MaintainConfig", "SyncConfig", "TableConfig", "TiDBConfig", "refuse_unknown_keys"]
-
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
 _SET_BY_SYNC = {

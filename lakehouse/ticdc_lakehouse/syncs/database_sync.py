@@ -17,8 +17,6 @@ from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport, exported
 from ticdc_lakehouse.syncs.session_and_catalog import refuse_connect, start_workers
 from ticdc_source.developer_api import HAS_ADMISSION_CONTROL, warn
 
-__all__ = ["BatchReport", "SyncReport", "sync"]
-
 _QUERY = "ticdc-lakehouse sync"  # the name of its stream
 _BETWEEN_LOSSES_S = 60.0  # a stream that loses records more often does not go on
 

@@ -30,8 +30,6 @@ from ticdc_source.errors import (
     TiCDCSourceError,
 )
 
-__all__ = ["BackOff", "Shared", "Stream", "cause_of", "is_fault", "shared_cause", "text_of", "why_of"]
-
 Result = TypeVar("Result")
 _LONGEST_WARNING = 500  # characters of an error
 

@@ -36,8 +36,6 @@ from ticdc_source import SyncState, tables
 from ticdc_source.developer_api import DDLEvent, asking, parse_table, warn
 from ticdc_source.errors import DataLossError, OptionError, TiCDCSourceError
 
-__all__ = ["RunningSync"]
-
 _STATUS_EVERY_S = 30.0
 _POLL_S = 0.2
 # Beginnings of what a query says once its sources know where they start.

@@ -26,8 +26,6 @@ from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
 from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, warn
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["Joining", "LoadEvents"]
-
 Statuses = Mapping[str, TableStatus]
 LoadEvents = dict[str, Loaded | Failed]
 _LONGEST_REASON = 2000  # characters

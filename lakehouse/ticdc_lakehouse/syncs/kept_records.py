@@ -19,8 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from ticdc_source.developer_api import check_permission
 from ticdc_source.errors import CheckpointError
 
-__all__ = ["Bounds", "KeptBatches", "KeptRecords"]
-
 _PLACE = ("_topic", "_partition", "_offset")
 _BOUNDS = "_bounds"
 

@@ -22,8 +22,6 @@ from ticdc_lakehouse.targets.repeats import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_source.developer_api import asking, loads
 
-__all__ = ["LEASE_S", "Lease", "LeaseLostError", "Owner"]
-
 _LEASE = "ticdc.lease"
 LEASE_S = 300.0  # an owner that is silent for so long is taken for dead
 _RENEW_S = 60.0

@@ -16,8 +16,6 @@ from ticdc_lakehouse.syncs.checkpoint import text_of_file
 from ticdc_source.developer_api import TableName, loads
 from ticdc_source.errors import CheckpointError
 
-__all__ = ["LoadFolder", "Plan", "created_tables", "rows_in"]
-
 _TSO = "tso"
 
 

@@ -35,8 +35,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import KEY, DDLEvent, TableFilter, TableName, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
-__all__ = ["Destination", "LoadProgress", "LoadReport", "TableLoad", "load_tables"]
-
 LOAD = "ticdc.load"  # a property of a target: the TSO of the load that created it
 _WRITER = "load-"  # begins the app_id of the commits of a load
 _METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence

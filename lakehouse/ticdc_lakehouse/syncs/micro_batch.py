@@ -42,8 +42,6 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["MicroBatch", "Outcome", "SyncContext", "summed"]
-
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
 _METADATA_COLUMNS = 4  # all that the changes of a table have in a micro-batch that has only DDL for it
 

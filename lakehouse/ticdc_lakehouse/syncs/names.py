@@ -22,8 +22,6 @@ from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.developer_api import TableName
 from ticdc_source.errors import OptionError
 
-__all__ = ["CATALOG_OF_A_FOLDER", "SUFFIXES", "Layout", "Suffix"]
-
 # What follows the place of a table in the places of what belongs to it. Some are only reserved: the place of a user's
 # table must not change when one of them comes into use.
 Suffix: TypeAlias = Literal["", "__current", "__deleted", "__history", "__log", "__quarantine"]

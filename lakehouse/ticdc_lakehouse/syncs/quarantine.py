@@ -15,8 +15,6 @@ from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
 
-__all__ = ["Quarantine"]
-
 _TOLD = (
     "reason string, topic string, partition int, offset bigint, table string, column string, key binary, value binary"
 )

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ticdc_source.developer_api import HIDDEN, is_option, without_secrets
 
-__all__ = ["SECRET_NAME", "Redaction"]
-
 SECRET_NAME = re.compile("secret|password|token|credential|access.?key|account.?key|private.?key", re.IGNORECASE)
 _USER_OF_URL = re.compile(r"(?<=://)[^\s/@]+@")
 _QUERY_OF_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?#'\"`<>]*)\?[^\s'\"`<>]*", re.IGNORECASE)

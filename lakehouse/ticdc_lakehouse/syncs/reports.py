@@ -15,8 +15,6 @@ from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
 from ticdc_source import progress_listener
 from ticdc_source.developer_api import Exported, ProgressCollector, served
 
-__all__ = ["EXPORTED", "BatchReport", "SyncReport", "TableMetrics", "exported"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:

@@ -17,8 +17,6 @@ from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import SyncState
 from ticdc_source.developer_api import TableName, parse_table, replayed, warn
 
-__all__ = ["Resuming"]
-
 Statuses = Mapping[str, TableStatus]
 _KEPT = "changes were kept while it was loading"
 

@@ -33,8 +33,6 @@ from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import ENGINES
 from ticdc_source.errors import OptionError
 
-__all__ = ["package_of", "refuse_connect", "session_of", "start_workers"]
-
 _UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the program that it runs
 
 _COMMON = {

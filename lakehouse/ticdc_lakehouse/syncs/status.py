@@ -21,25 +21,6 @@ from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_source.developer_api import MetricFiles, loads, seconds, utc, without_credentials
 from ticdc_source.errors import CheckpointError
 
-__all__ = [
-    "EndsBy",
-    "Following",
-    "Healing",
-    "Identity",
-    "Kind",
-    "LeftOut",
-    "Loading",
-    "Pause",
-    "Phase",
-    "SetAside",
-    "StatusFile",
-    "StatusTable",
-    "TableStatus",
-    "now_text",
-    "status_table",
-    "statuses_of",
-]
-
 Kind = Literal["table", "log"]
 # What ends it that a table is set aside: a person; time, after a fault; DDL that explains its changes, or else TiDB,
 # if it may be asked; or TiDB.

@@ -25,25 +25,6 @@ from ticdc_lakehouse.syncs.status import (
 )
 from ticdc_source.developer_api import DDLEvent, ddl_kind, is_too_long, parse_table, renamed_tables
 
-__all__ = [
-    "BadRecords",
-    "Begins",
-    "Changed",
-    "Effect",
-    "Event",
-    "Failed",
-    "Loaded",
-    "RecordsLost",
-    "Renamed",
-    "Rules",
-    "Signal",
-    "Step",
-    "TargetLacks",
-    "Why",
-    "renames",
-    "step",
-]
-
 _LEFT_OUT = (
     "`tables` or `skip` has left it out, so its target lacks the changes of that time. With [tidb], --resume loads it "
     "again, unless the target is a log; otherwise --resume goes on without them"

@@ -25,8 +25,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["read_toml"]
-
 _Nested = TypeVar("_Nested", MaintainConfig, TiDBConfig)
 
 # Where fields of `SyncConfig` are in the file that are not at its top.

@@ -27,8 +27,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableFilter, of_ms, of_time, parse_table, table_patterns, utc
 from ticdc_source.errors import OptionError
 
-__all__ = ["DatabaseState", "as_of", "selected"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseState:

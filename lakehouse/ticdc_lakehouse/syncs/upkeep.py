@@ -18,8 +18,6 @@ from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_source.developer_api import parse_table, warn
 
-__all__ = ["Upkeep", "due"]
-
 _OWN = {"_ticdc_sync": False, "_ticdc_quarantine": True}  # and whether they get small files
 _KEPT_OF_OWN = timedelta(days=1)
 _LONGEST_ERROR = 500  # characters

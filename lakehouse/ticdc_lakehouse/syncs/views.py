@@ -21,8 +21,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import TableName, check_permission, warn
 from ticdc_source.errors import OptionError, SchemaError
 
-__all__ = ["Views"]
-
 _LONGEST_ERROR = 500  # characters
 
 

@@ -19,8 +19,6 @@ from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import DDLEvent, warn
 
-__all__ = ["OldRows"]
-
 _ROWS = ("insert", "update_postimage")
 _UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has done; then a commit-ts, and the columns
 

@@ -27,23 +27,6 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError, SchemaError
 
-__all__ = [
-    "Changelog",
-    "Images",
-    "as_decided",
-    "comment_of",
-    "committed_at",
-    "computed_images",
-    "given_to_target",
-    "keys_as_text",
-    "lost_values",
-    "newest_images",
-    "read_changelog",
-    "stored_column",
-    "time_property",
-    "with_time_as",
-]
-
 _ROWS_OF_A_TASK = 1000
 _SEQUENCE, _CHANGE_TYPE = "sequence", "change_type"
 _SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE)

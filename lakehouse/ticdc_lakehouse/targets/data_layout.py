@@ -12,8 +12,6 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.errors import OptionError
 
-__all__ = ["LAYOUT", "DataLayout", "LogArguments", "MergeArguments", "WriteSettings", "check_not_laid_out_by"]
-
 LAYOUT = "ticdc.layout"  # the property of a target with the layout for which it was created
 _TRANSFORM = re.compile(
     r"(years|months|days|hours)\((.+)\)|(bucket|truncate)\( *([1-9][0-9]*) *, *(.+)\)", re.IGNORECASE

@@ -22,19 +22,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type, holds_all
 from ticdc_source.developer_api import MYSQL_TYPE, TABLE, DDLEvent, loads, parse_type, warn
 
-__all__ = [
-    "COLUMN_DEFAULTS",
-    "HANDLED_TS",
-    "NO_PLACES",
-    "RENAMED_TS",
-    "TRUNCATED_TS",
-    "Assignment",
-    "DDLPlaces",
-    "DDLState",
-    "Misfit",
-    "types_as_property",
-]
-
 # Properties of a target.
 COLUMN_DEFAULTS = "ticdc.column_defaults"
 COLUMN_TYPES = "ticdc.column_types"

@@ -20,8 +20,6 @@ from ticdc_lakehouse.targets.target import Commit, CommitFacts, LastBatch, Merge
 from ticdc_lakehouse.targets.widening import delta_can_widen
 from ticdc_source.developer_api import check_permission, loads
 
-__all__ = ["DeltaTarget"]
-
 _SECOND = datetime.timedelta(seconds=1)
 _DELTA_LOG = datetime.timedelta(days=30)  # how long Delta keeps its log by default
 _OF_HISTORY = ("version", "operation", "operationParameters", "userMetadata")

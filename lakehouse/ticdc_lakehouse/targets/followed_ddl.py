@@ -38,8 +38,6 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError, SchemaError
 
-__all__ = ["DDLReader", "DestructiveDDL", "by_hand", "doubts_of"]
-
 _EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
 _REMOVES_SOME = frozenset({"drop_partition", "truncate_partition", "exchange_partition"})
 _BRINGS_BACK = frozenset({"recover_table", "recover_database"})

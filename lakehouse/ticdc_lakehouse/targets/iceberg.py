@@ -32,8 +32,6 @@ from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, qu
 from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
 
-__all__ = ["IcebergTarget"]
-
 _VARIANT_SINCE = 3  # version of the format
 
 

@@ -10,8 +10,6 @@ from pyspark.sql import types as spark
 
 from ticdc_source.developer_api import ColumnType, loads
 
-__all__ = ["NULL", "literal", "text_literal"]
-
 NULL = "NULL"
 _SIMPLE_TEXT = re.compile(r"[\w .,:;+=@#/()\[\]-]*", re.ASCII)
 _BITS = re.compile(r"([bx])'([0-9A-Fa-f]*)'", re.IGNORECASE)

@@ -39,22 +39,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
 from ticdc_source.errors import SchemaError
 
-__all__ = [
-    "CHANGE",
-    "COMMITTED_AT",
-    "EMPTIED",
-    "IMAGES",
-    "LATER_KEYS",
-    "LOG",
-    "SEQUENCE",
-    "LogReport",
-    "append_log",
-    "check_key",
-    "history_query",
-    "is_merged",
-    "scd2_view",
-]
-
 LOG, LATER_KEYS = "ticdc.log", "ticdc.later_keys"
 CHANGE, COMMITTED_AT, SEQUENCE = "change", "committed_at", "sequence"
 EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE

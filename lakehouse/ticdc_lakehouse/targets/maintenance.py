@@ -16,8 +16,6 @@ from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import of_time
 from ticdc_source.errors import OptionError
 
-__all__ = ["commits_of", "maintain", "purge_deleted", "resolved_ts_of"]
-
 
 @with_verbatim_sql
 def resolved_ts_of(spark: SparkSession, target: str) -> int | None:

@@ -44,8 +44,6 @@ from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import DDLEvent, loads
 from ticdc_source.errors import OptionError, SchemaError
 
-__all__ = ["COMMIT_TIME", "COMPLETE", "DELETES", "KEYS", "PREFIX", "TABLE", "MergeReport", "merge_into", "target_of"]
-
 # Properties of a target.
 TABLE, KEYS, DELETES, PREFIX = "ticdc.table", "ticdc.keys", "ticdc.deletes", "ticdc.column_prefix"
 COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled

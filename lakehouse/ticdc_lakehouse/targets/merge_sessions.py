@@ -20,15 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lakehouse.common.verbatim import SUBSTITUTE
 
-__all__ = [
-    "configured",
-    "frame_in",
-    "in_thread",
-    "origin",
-    "own_session",
-    "shuffling",
-]
-
 _SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _MATERIALIZE_SOURCE = "spark.databricks.delta.merge.materializeSource"
 _ADAPTIVE, _COST_BASED = "spark.sql.adaptive.enabled", "spark.sql.cbo.enabled"

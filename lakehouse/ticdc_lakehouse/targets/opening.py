@@ -11,9 +11,6 @@ from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.target import REMEMBERED, Target, schema_of
 from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
 
-__all__ = ["ENGINES", "existing_target", "open_target"]
-
-
 ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
 
 

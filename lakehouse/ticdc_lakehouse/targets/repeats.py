@@ -15,8 +15,6 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source.errors import TiCDCSourceError
 
-__all__ = ["check_table", "is_conflict", "is_same", "last_batch", "retried", "same_table"]
-
 
 def same_table(one: str, other: str) -> bool:
     """Return whether two texts name one table: TiDB compares names without case."""

@@ -31,23 +31,6 @@ from ticdc_lakehouse.targets.target_names import check_session_catalog, deleted_
 from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import check_permission
 
-__all__ = [
-    "APP_ID",
-    "BATCH_ID",
-    "REMEMBERED",
-    "Commit",
-    "CommitFacts",
-    "LastBatch",
-    "Merged",
-    "NewColumn",
-    "Target",
-    "Upsert",
-    "is_missing",
-    "last_of",
-    "schema_of",
-    "text_in_sql",
-]
-
 _Own = TypeVar("_Own", bound="Target")
 
 # What a commit records.

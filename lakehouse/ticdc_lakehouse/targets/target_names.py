@@ -8,17 +8,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.common.errors import TargetError
 
-__all__ = [
-    "bare",
-    "catalog_of",
-    "check_name",
-    "check_session_catalog",
-    "deleted_keys_of",
-    "is_path",
-    "parts_of",
-    "quoted",
-]
-
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")

@@ -17,8 +17,6 @@ from pyspark.sql.types import (
 
 from ticdc_source.developer_api import ColumnType
 
-__all__ = ["common_type", "delta_can_widen", "holds_all", "iceberg_can_widen"]
-
 _INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
 # Digits before the point that a decimal needs for each of them: so many has the type to which Delta widens them.
 _DIGITS: dict[type[DataType], int] = {ByteType: 10, ShortType: 10, IntegerType: 10, LongType: 20}

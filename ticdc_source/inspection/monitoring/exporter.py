@@ -10,8 +10,6 @@ from typing import Any, Literal, Protocol
 
 from ticdc_source.errors import OptionError
 
-__all__ = ["Exported", "Kind", "ProgressCollector", "Registry", "served"]
-
 Kind = Literal["counter", "gauge"]
 
 

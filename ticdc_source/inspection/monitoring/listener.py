@@ -21,8 +21,6 @@ from ticdc_source.inspection.monitoring.exporter import ProgressCollector, Regis
 from ticdc_source.inspection.monitoring.progress import EXPORTED, Line, ProgressTracker, StreamProgress
 from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
 
-__all__ = ["ProgressListener", "progress_listener"]
-
 _log = logging.getLogger(__name__)
 # How many micro-batches before the first one that is heard of say how far a restarted query was.
 _HISTORY = 3

@@ -18,8 +18,6 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import age, seconds
 from ticdc_source.sources.stream_offsets import offsets_of
 
-__all__ = ["EXPORTED", "Line", "ProgressTracker", "StreamProgress"]
-
 # Of a metrics line, beside what is counted.
 _MEMBERS = frozenset({
     "batch", "events", "lag", "max_commit_ts", "partition", "start", "table", "topic", "watermark"

@@ -27,8 +27,6 @@ from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.stream_offsets import offsets_of
 
-__all__ = ["LagReport", "LagWatch", "PartitionLag", "Reader", "committed_in_checkpoint"]
-
 _FIRST_WINDOW = 64  # offsets to read first, from the end
 _ENOUGH = 4096  # records that are read back for a larger watermark than the one that was found
 _MOST = 50_000  # records that are read back for the first commit-ts, or the first watermark

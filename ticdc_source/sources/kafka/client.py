@@ -18,18 +18,6 @@ from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
-__all__ = [
-    "BrokerFacts",
-    "Client",
-    "Connect",
-    "LogTruncatedError",
-    "OffsetOutOfRangeError",
-    "PartitionReader",
-    "RetryingClient",
-    "Topic",
-    "UnknownPartitionsError",
-]
-
 
 class Topic(NamedTuple):
     """A topic that exists, with its partitions in order; an internal one is the brokers' own."""

@@ -33,8 +33,6 @@ from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECR
 from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.record_source import Fetcher
 
-__all__ = ["KafkaFetcher"]
-
 # The wait for records doubles from the first value to the second. It starts low, so that a range whose last offsets
 # hold no records ends soon.
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5, 500

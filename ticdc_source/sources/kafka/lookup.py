@@ -27,15 +27,6 @@ from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
 from ticdc_source.sources.stream_offsets import Offsets
 
-__all__ = [
-    "DATA_LOSS",
-    "LOOKS_UNTIL_GONE",
-    "LOOKS_UNTIL_RECREATED",
-    "SECOND_LOOK_SECONDS",
-    "KafkaCluster",
-    "report_loss",
-]
-
 DATA_LOSS = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was "
     "aged out by Kafka or the topic may have been deleted before all the data in the topic was processed. "

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from ticdc_source.errors import KafkaUnavailableError
 
-__all__ = ["Cause", "Limit", "Patience"]
-
 _log = logging.getLogger(__name__)
 
 # Seconds of waiting before the first log line, and between later log lines.

@@ -12,8 +12,6 @@ import struct
 from contextlib import AbstractContextManager
 from enum import Enum
 
-__all__ = ["Probe", "Spoken", "probe", "speaks_tls"]
-
 _SECONDS = 4.0  # for each step
 _LATE_ALERT_S = 0.3  # TLS 1.3 refuses a missing client certificate after the handshake
 _API_VERSIONS, _SASL_HANDSHAKE = 18, 17

@@ -19,8 +19,6 @@ from ticdc_source.sources.kafka.topic_planner import TopicPlanner
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
-__all__ = ["FETCHERS", "FetcherPool", "KafkaSource"]
-
 
 class KafkaSource(RecordSource):
     """The topics that the options choose."""

@@ -37,8 +37,6 @@ from ticdc_source.sources.http_requests import NotAnsweredError, Times, fetch
 from ticdc_source.sources.kafka.patience import Cause, Patience
 from ticdc_source.sources.tls import endpoint_context, tls_context
 
-__all__ = ["RenewedToken", "Token", "TokenUnavailableError", "fetch_token", "hide_debug", "token_of"]
-
 _log = logging.getLogger(__name__)
 
 _RENEW_AT, _JITTER = 0.8, 0.05  # Java's sasl.login.refresh.window.factor and .jitter

@@ -35,8 +35,6 @@ from ticdc_source.sources.stream_offsets import (
     topic_ids_of,
 )
 
-__all__ = ["TopicPlanner"]
-
 _log = logging.getLogger(__name__)
 
 # The maximum age of the list of topics and partitions. New ones start at their first record, so none is missed.

@@ -25,8 +25,6 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.sources.http_requests import Answer, NotAnsweredError, Times, fetch
 from ticdc_source.sources.tls import tls_context
 
-__all__ = ["SchemaId", "schema_text"]
-
 _log = logging.getLogger(__name__)
 # An id of a registry with Confluent's API, or a `SchemaVersionId` of AWS Glue.
 SchemaId: TypeAlias = int | UUID

@@ -30,8 +30,6 @@ from ticdc_source.sources.storage.paths import (
 )
 from ticdc_source.sources.stream_offsets import Offsets
 
-__all__ = ["CHECKPOINT", "Changefeed", "Look", "checkpoint_ts"]
-
 # Stands for the file `metadata`. Its one record has the checkpoint-ts as its offset.
 CHECKPOINT = TopicPartition("metadata", 0)
 _MOST_MISSING = 100_000  # files of a directory; each is looked for

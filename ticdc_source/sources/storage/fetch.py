@@ -30,8 +30,6 @@ from ticdc_source.sources.storage.paths import (
     parse_path,
 )
 
-__all__ = ["FileFetcher"]
-
 _log = logging.getLogger(__name__)
 _NO_TIME = -1
 

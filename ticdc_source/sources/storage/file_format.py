@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from ticdc_source.kernels.arrays import Binaries, Spans, row_indices
 from ticdc_source.options.options import Options
 
-__all__ = ["FileCutter", "FileFormat", "FileSettings", "LineCutter"]
-
 _CRLF, _LF, _CR = b"\r\n", b"\n", b"\r"
 
 

@@ -24,8 +24,6 @@ from ticdc_source.sources.stream_offsets import (
     start_offsets,
 )
 
-__all__ = ["FilePlanner", "packed_files", "ranges_of", "sampled", "tables_of"]
-
 _LOOKS_UNTIL_GONE = 3
 _WHO_REMOVED = "Has file-expiration-days of the sink, or a lifecycle rule of the bucket, removed them?"
 _PAUSE_FACTOR = 2.0  # the pause after a look, in multiples of how long the look took

@@ -10,8 +10,6 @@ from typing import IO, Any, NamedTuple
 from ticdc_source.errors import StorageUnavailableError
 from ticdc_source.sources.locations import check_regular, redacted, why_unreadable
 
-__all__ = ["File", "Folder"]
-
 _MISSING, _MISSING_ERRNOS = (FileNotFoundError, NotADirectoryError), frozenset({errno.ENOENT, errno.ENOTDIR})
 _BLOCK = 4 << 20  # bytes of a file to read at a time
 

@@ -19,20 +19,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = [
-    "MOST_FILES",
-    "DataDirectory",
-    "DataFile",
-    "IndexFile",
-    "data_file_name",
-    "directory_of",
-    "extension_of",
-    "index_of",
-    "is_schema_file",
-    "order_of",
-    "parse_path",
-]
-
 _LEAST_DIGITS = 15  # of a version, which is a TSO; a year, a partition and the id of a table have fewer
 _DATE = re.compile(r"(?:19|20)\d\d-\d\d(?:-\d\d)?")  # a year alone may be the id of a partition
 _DATA = re.compile(r"(?P<directory>.+)/(?P<stem>CDC(?:_.+_)?)(?P<number>\d{6,20})(?P<extension>\.\w+)", re.DOTALL)

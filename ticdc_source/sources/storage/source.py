@@ -23,8 +23,6 @@ from ticdc_source.sources.storage.file_planner import FilePlanner, packed_files,
 from ticdc_source.sources.storage.paths import DataFile, directory_of, extension_of, is_schema_file, parse_path
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
-__all__ = ["FileSource"]
-
 FILE_LOSS = (
     "Some data may have been lost because files of the storage sink are gone before they were read. If you don't want "
     "your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "

@@ -20,8 +20,6 @@ from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, F
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import CutRecords
 
-__all__ = ["Run", "add_runs", "between", "chunks_of"]
-
 _CODEC = 0x07  # of the attributes
 _PIECE, _LARGE_PIECE = 1 << 20, 16 << 20  # bytes of a compressed batch that are decompressed at a time
 

@@ -13,8 +13,6 @@ import pyarrow as pa
 from ticdc_source.errors import DecodeError
 from ticdc_source.sources.snappy import uncompressed_length
 
-__all__ = ["Decompressed"]
-
 # By the lowest three bits of a record batch's attributes; "lz4" is Arrow's name of the frame format.
 _CODECS = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _SNAPPY = 2

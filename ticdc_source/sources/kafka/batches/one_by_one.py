@@ -11,8 +11,6 @@ from ticdc_source.errors import DecodeError
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, RecordBatch, read_varint
 
-__all__ = ["check_offset", "cut_records", "offset_of"]
-
 _2_63 = 1 << 63
 
 

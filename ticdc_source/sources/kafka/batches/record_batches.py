@@ -17,18 +17,6 @@ from crc32c import crc32c
 
 from ticdc_source.errors import DecodeError, counted
 
-__all__ = [
-    "LOG_APPEND_TIME",
-    "AbortedTransaction",
-    "Fetched",
-    "LegacyRecord",
-    "ReadLegacy",
-    "RecordBatch",
-    "read_varint",
-    "record_batches",
-    "visible",
-]
-
 _V2 = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12  # offset and length, which every format begins with
 _LENGTH, _CRC_BEFORE_V2, _MAGIC, _ATTRIBUTES = 8, 12, 16, 21  # the index of each one's first byte

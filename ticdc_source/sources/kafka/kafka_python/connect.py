@@ -10,8 +10,6 @@ from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.sources.kafka.client import Client
 from ticdc_source.sources.kafka.patience import Patience
 
-__all__ = ["REQUIRED", "connect", "installed"]
-
 # As in pyproject.toml, which pip need not have followed: packages are also unpacked by hand, or come with a platform.
 REQUIRED = "kafka-python>=3.0.12,<3.1"
 _LEAST, _BELOW = (tuple(map(int, bound.split("."))) for bound in re.findall(r"[\d.]+", REQUIRED))

@@ -30,8 +30,6 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.sources.kafka.kafka_python import library
 
-__all__ = ["Connections", "Receiver", "setup_times"]
-
 _SETUP_TIMES = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 
 

@@ -22,8 +22,6 @@ from ticdc_source.errors import AccessRefusedError, KafkaUnavailableError
 from ticdc_source.options.logins import KerberosLogin
 from ticdc_source.sources.kafka.patience import Cause, Patience
 
-__all__ = ["KerberosSession"]
-
 _PAUSE_SECONDS = 0.5
 _UNREACHABLE = frozenset({2529639068, 2529639132})  # KRB5_KDC_UNREACH, KRB5_REALM_CANT_RESOLVE: negative, in 32 bits
 _ADVICE = "Check kafka.sasl.jaas.config, kafka.sasl.kerberos.service.name, krb5.conf and the clocks"

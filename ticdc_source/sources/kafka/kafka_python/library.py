@@ -8,20 +8,6 @@ from typing import Protocol, TypeAlias
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.sources.chunk import Chunk
 
-__all__ = [
-    "Address",
-    "Connection",
-    "Consumer",
-    "Future",
-    "MemoryRecords",
-    "Network",
-    "Node",
-    "NodeId",
-    "Parser",
-    "Settings",
-    "TopicMetadata",
-]
-
 # A broker's number, or the name of a bootstrap server.
 NodeId: TypeAlias = int | str
 

@@ -13,8 +13,6 @@ from ticdc_source.errors import AccessRefusedError, DecodeError, KafkaUnavailabl
 from ticdc_source.sources.kafka.client import LogTruncatedError, OffsetOutOfRangeError, UnknownPartitionsError
 from ticdc_source.sources.kafka.patience import Cause
 
-__all__ = ["AUTHENTICATION_ERRORS", "NoTokenError", "cause_of", "is_final", "our_errors", "translated"]
-
 
 class NoTokenError(kafka.errors.KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
     """There is no valid token at the moment that a broker asks for one."""

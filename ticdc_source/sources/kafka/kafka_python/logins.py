@@ -23,8 +23,6 @@ from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.kafka.tokens import RenewedToken, TokenUnavailableError, hide_debug, token_of
 from ticdc_source.sources.tls import tls_context
 
-__all__ = ["TokenProvider", "consumer_settings", "login_settings"]
-
 # At level DEBUG these log what is sent: for SASL PLAIN, the password.
 _TALKATIVE = ("kafka.protocol.parser", "kafka.net.connection")
 # A consumer resets, commits and measures nothing on its own, and no topic is created.

@@ -39,8 +39,6 @@ from ticdc_source.sources.kafka.kafka_python.logins import TokenProvider, consum
 from ticdc_source.sources.kafka.kafka_python.slicing import BatchReader
 from ticdc_source.sources.kafka.patience import Patience
 
-__all__ = ["NetworkClient"]
-
 _LOOK_UP_AGAIN_SECONDS = 1.0
 # How long one of several servers may take at the first try: a silent one shall not hold up a read, and an answer takes
 # milliseconds. Each round doubles it.

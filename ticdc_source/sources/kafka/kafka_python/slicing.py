@@ -26,8 +26,6 @@ from ticdc_source.sources.kafka.batches.record_batches import AbortedTransaction
 from ticdc_source.sources.kafka.kafka_python import library
 from ticdc_source.sources.kafka.kafka_python.library_errors import our_errors
 
-__all__ = ["BatchReader", "Slice", "SliceLimits", "legacy_records"]
-
 _MAGIC = 16  # where the message format is written
 
 
