@@ -19,6 +19,7 @@ from types import ModuleType
 import pyarrow as pa
 
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
+from tests.support import meanings
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.cli.__main__ import COMMANDS as COMMANDS_OF_LAKEHOUSE
@@ -27,14 +28,11 @@ from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
 from ticdc_source.cli.__main__ import COMMANDS, parser
 from ticdc_source.inspection.monitoring.exporter import Exported
 from ticdc_source.inspection.monitoring.progress import EXPORTED
-from ticdc_source.inspection.report import FINDINGS
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SOURCE
-from ticdc_source.pipeline.metrics import METRICS
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.change_order import SEQUENCE
-from ticdc_source.schema.model import FIELD_METADATA
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark
 from website import PUBLIC
@@ -137,13 +135,13 @@ def _code(*names: str) -> str:
 def column_metadata_table() -> str:
     """Return the table of the metadata of table columns."""
     lines = ["| key | value |", "|---|---|"]
-    return "\n".join(lines + [f"| `{key}` | {meaning} |" for key, meaning in FIELD_METADATA])
+    return "\n".join(lines + [f"| `{key}` | {meaning} |" for key, meaning in meanings.FIELD_METADATA.items()])
 
 
 def findings_table() -> str:
     """Return the table of the findings of `ticdc-source inspect`."""
     lines = ["| code | meaning |", "|---|---|"]
-    return "\n".join(lines + [f"| `{code}` | {meaning} |" for code, meaning in FINDINGS.items()])
+    return "\n".join(lines + [f"| `{code}` | {meaning} |" for code, meaning in meanings.FINDINGS.items()])
 
 
 def commands_table(commands: Mapping[str, ModuleType]) -> str:
@@ -182,19 +180,20 @@ def arguments_table(command: str | None) -> str:
 def metadata_table() -> str:
     """Return the table of metadata columns in docs/reference/columns.md."""
     lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
-    lines += [
-        f"| `_{column.name}` | `{_SPARK_NAMES[column.arrow]}` | {_BROUGHT_BY[column.level]} | {column.meaning} |"
-        for column in METADATA
-    ]
+    for column in METADATA:
+        name = f"_{column.name}"
+        present = _BROUGHT_BY[column.level]
+        lines.append(f"| `{name}` | `{_SPARK_NAMES[column.arrow]}` | {present} | {meanings.METADATA[name]} |")
     return "\n".join(lines)
 
 
 def format_table(output: str) -> str:
     """Return the documentation's table of the columns of an `outputFormat` other than changelog."""
+    texts = meanings.METADATA | meanings.COLUMNS[output]
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in FORMAT_COLUMNS[output]:
-        type_ = _SPARK_NAMES[column.arrow]
-        lines.append(f"| `{'_' if column.prefixed else ''}{column.name}` | `{type_}` | {column.meaning} |")
+        name = f"{'_' if column.prefixed else ''}{column.name}"
+        lines.append(f"| `{name}` | `{_SPARK_NAMES[column.arrow]}` | {texts[name]} |")
     return "\n".join(lines)
 
 
@@ -215,7 +214,8 @@ _BROUGHT_BY = {
 def metrics_table() -> str:
     """Return the table of the members of a metrics line."""
     lines = ["| member | type | unit | meaning |", "|---|---|---|---|"]
-    return "\n".join(lines + [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in METRICS])
+    rows = [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in meanings.METRICS]
+    return "\n".join(lines + rows)
 
 
 def prometheus_table(metrics: Sequence[Exported]) -> str:

@@ -19,6 +19,7 @@ from tests.cli.conftest import Command
 from tests.fixtures import Kafka
 from tests.support.captured import load
 from tests.support.corpus import Line, Scenario, scenario, scenarios
+from tests.support.meanings import FINDINGS
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
 from tests.support.registry import registry_options
@@ -27,7 +28,7 @@ from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.screen import Screen
 from ticdc_source.inspection.evidence import COMMIT_TS, PARTITION, Dispatched, shift_of
 from ticdc_source.inspection.inspect import inspect_chunks, scan
-from ticdc_source.inspection.report import FINDINGS, Inspection, PartitionReport, TopicReport
+from ticdc_source.inspection.report import Inspection, PartitionReport, TopicReport
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.schema.ddl_event import DDLEvent

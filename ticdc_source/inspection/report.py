@@ -5,7 +5,7 @@ The classes are JSON with the same names: `Inspection.as_json`, `Diagnosis.as_js
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -14,26 +14,6 @@ from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.tso import duration
 
 _LATE_S = 600.0  # TiCDC writes watermarks every second; a restart of it takes minutes
-# What a person should know before reading a topic, by the code that scripts look for.
-FINDINGS: Mapping[str, str] = {
-    "empty": "the offset range of a topic has no record",
-    "not-whole": "not all records were read: counts and DDL are those of a part",
-    "no-such-table": "no row is of a table that the option `tables` names",
-    "late": "the watermark of a topic is more than ten minutes behind this machine's clock",
-    "several-protocols": "a topic has messages of several protocols",
-    "unknown-protocol": "records have an unsupported protocol",
-    "bad-records": "records or events cannot be read; one finding per reason, with the first address",
-    "refused": "`load()` refuses a table with these options; the finding gives the reason",
-    "types-uncertain": "messages do not fully say the types of columns: precision, length, members of ENUM or SET",
-    "timestamp-shifted": "TIMESTAMP columns differ from the commit times as time zones do: the `timeZone` to try",
-    "no-key": "neither the messages of a table nor DDL name its key: its changes cannot be merged",
-    "no-commit-ts": "messages have no commit-ts",
-    "no-watermarks": "partitions have no watermark: `endingCommitTs=resolved` does not work, and lag is not known",
-    "no-old-rows": "the changefeed sends no old rows: updates have no `update_preimage`, or look like inserts",
-    "handle-key-only": "large messages have their key columns only: reads fail without `onHandleKeyOnly=null`",
-    "claim-check": "large messages lie in claim-check storage: reads need `claimCheckLocation`",
-    "destructive-ddl": "DDL removed rows without delete events",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +21,7 @@ class Finding:
     """Something that a person should know before reading the topic.
 
     Attributes:
-        code: one of `FINDINGS`.
+        code: what scripts look for. docs/guides/inspect.md has the codes.
     """
 
     code: str

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,81 +31,9 @@ class TaskFacts(TypedDict, total=False):
     time: float
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A member of a metrics line, with its type in Spark, for documentation and tests.
-
-    `events.insert` is the member `insert` of the object `events`. The unit of a text is "".
-    """
-
-    name: str
-    type: str
-    unit: str
-    meaning: str
-    nullable: bool = False
-
-
-_ID, _RECORDS, _ROWS, _IMAGES, _EVENTS, _TSO = "id", "records", "rows", "row images", "events", "TSO"
-# The members of a line, in its order. docs/reference/metrics.md is generated from them.
-METRICS = (
-    Metric("query", "string", _ID,
-           "the id of the streaming query, the same after a restart; null in a batch read", nullable=True),
-    Metric("batch", "bigint", "number", "the micro-batch; null in a batch read", nullable=True),
-    Metric("stage", "bigint", _ID, "the stage in Spark"),
-    Metric("task", "bigint", "number", "the task in the stage"),
-    Metric("attempt", "bigint", "number",
-           "the attempt of the task, from 0; each attempt that ends well writes its lines"),
-    Metric("time", "double", "seconds since 1970 (UTC)",
-           "when the offset range had been read, by the clock of the worker"),
-    Metric("table", "string", "", "the table, if the read is of one table and the worker knows which", nullable=True),
-    Metric("topic", "string", "", "the topic"),
-    Metric("partition", "bigint", "number", "the topic partition"),
-    Metric("start", "bigint", "offset", "where the offset range starts"),
-    Metric("end", "bigint", "offset", "where it ends: the offset after the last one"),
-    Metric("lag", "bigint", "offsets",
-           "offsets from `end` to the end of the topic partition when the micro-batch was "
-           "planned; null in a batch read", nullable=True),
-    Metric("records", "bigint", _RECORDS, "Kafka records that were read"),
-    Metric("bytes", "bigint", "bytes", "size of their keys and values"),
-    Metric("rows", "bigint", _ROWS, "rows returned to Spark, including those for bad records"),
-    Metric("events.insert", "bigint", _IMAGES, "rows that were inserted"),
-    Metric("events.update_preimage", "bigint", _IMAGES, "rows as they were before an update"),
-    Metric("events.update_postimage", "bigint", _IMAGES, "rows as they are after an update"),
-    Metric("events.delete", "bigint", _IMAGES, "rows that were deleted"),
-    Metric("events.ddl", "bigint", _EVENTS, "DDL events, of any table"),
-    Metric("events.destructive_ddl", "bigint", _EVENTS,
-           "DDL events that removed rows of what is read without delete events; each once in a task"),
-    Metric("events.watermark", "bigint", _EVENTS, "watermarks"),
-    Metric("events.other_tables", "bigint", _EVENTS, "row events of tables that are not read"),
-    Metric("claim_checks", "bigint", _EVENTS, "events whose rows came from claim-check storage"),
-    Metric("key_only", "bigint", _EVENTS, "events that had their key columns only"),
-    Metric("checksums", "bigint", _EVENTS, "events whose checksum was verified"),
-    Metric("wrong_checksums", "bigint", _EVENTS, "those of them whose checksum is wrong, and that were returned"),
-    Metric("lost_deletes", "bigint", _RECORDS,
-           "records that say that some row was deleted, and not which one: its table has no primary key"),
-    Metric("skipped", "bigint", _RECORDS, "records without events: tombstones, and messages without a body"),
-    Metric("decode_errors", "bigint", "records or events", "what could not be read"),
-    Metric("dropped", "bigint", "records or events", "how many of these `mode=DROPMALFORMED` dropped"),
-    Metric("rescued", "bigint", _ROWS, "rows with a value in the rescued column"),
-    Metric("invalid_utf8", "bigint", "texts", "texts that are not UTF-8, read with U+FFFD for each invalid byte"),
-    Metric("min_commit_ts", "bigint", _TSO,
-           "the smallest commit-ts of what is returned; null without one", nullable=True),
-    Metric("max_commit_ts", "bigint", _TSO,
-           "the largest commit-ts of what is returned; null without one", nullable=True),
-    Metric("watermark", "bigint", _TSO, "the largest watermark; null without one", nullable=True),
-    Metric("ending_commit_ts", "bigint", _TSO,
-           "`endingCommitTs`, or what `resolved` stands for; null without the option", nullable=True),
-    Metric("client", "string", "", "the client library that fetched, and its version", nullable=True),
-    Metric("decoded.native", "bigint", _IMAGES, "what the native path read"),
-    Metric("decoded.general", "bigint", _IMAGES, "what the general path read"),
-    Metric("native_fallback", "string", "",
-           "why the worker did not take the native path; null if it did", nullable=True),
-)  # fmt: skip
-
-
 @dataclass(slots=True)
 class Counters:
-    """What was read of one offset range. Most of these are members of a metrics line: `METRICS` says what they count.
+    """What was read of one offset range. Most of it is in the metrics line: docs/reference/metrics.md.
 
     Attributes:
         images: row images by `_change_type`.
@@ -195,26 +123,37 @@ def metrics_line(
     client: str | None = None,
     native_fallback: str | None = None,
 ) -> dict[str, object]:
-    """Return the metrics line of one offset range; `METRICS` says what its members mean."""
-    values: dict[str, object] = {
+    """Return the metrics line of one offset range: docs/reference/metrics.md says what its members mean."""
+    return {
         **task,
         "table": table,
         **read._asdict(),
         "lag": lag,
-        **{one.name: getattr(counters, one.name) for one in fields(counters)},
-        **{f"events.{name}": counters.images[change_type] for change_type, name in enumerate(CHANGE_TYPES)},
-        "events.ddl": counters.ddl,
-        "events.destructive_ddl": counters.destructive_ddl,
-        "events.watermark": counters.watermarks,
-        "events.other_tables": counters.other_rows,
+        "records": counters.records,
+        "bytes": counters.bytes,
+        "rows": counters.rows,
+        "events": {
+            **{name: counters.images[change_type] for change_type, name in enumerate(CHANGE_TYPES)},
+            "ddl": counters.ddl,
+            "destructive_ddl": counters.destructive_ddl,
+            "watermark": counters.watermarks,
+            "other_tables": counters.other_rows,
+        },
+        "claim_checks": counters.claim_checks,
+        "key_only": counters.key_only,
+        "checksums": counters.checksums,
+        "wrong_checksums": counters.wrong_checksums,
+        "lost_deletes": counters.lost_deletes,
+        "skipped": counters.skipped,
+        "decode_errors": counters.decode_errors,
+        "dropped": counters.dropped,
+        "rescued": counters.rescued,
+        "invalid_utf8": counters.invalid_utf8,
+        "min_commit_ts": counters.min_commit_ts,
+        "max_commit_ts": counters.max_commit_ts,
+        "watermark": counters.watermark,
         "ending_commit_ts": commit_end,
         "client": client,
-        "decoded.native": counters.native,
-        "decoded.general": counters.general,
+        "decoded": {"native": counters.native, "general": counters.general},
         "native_fallback": native_fallback,
     }
-    line: dict[str, Any] = {}
-    for name in (metric.name for metric in METRICS if metric.name in values):
-        group, _, member = name.rpartition(".")
-        (line.setdefault(group, {}) if group else line)[member] = values[name]
-    return line

@@ -54,7 +54,7 @@ def read_schema(
 ) -> pa.Schema:
     """Return the read schema of a table for `outputFormat=changelog` or `envelope`.
 
-    Each table column carries field metadata: the public keys of `model.FIELD_METADATA`, and for the reader
+    Each table column carries field metadata: the public keys of docs/reference/columns.md, and for the reader
     `ticdc.protocol` and `ticdc.versions`; the first one also `ticdc.definitions`. Spark passes it to the reader, so
     inference runs only once. What earlier messages have shown (`column_types`) decides for undecided columns.
 

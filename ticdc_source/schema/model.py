@@ -29,22 +29,6 @@ UNSTATED_PRECISION = "ticdc.unstated_precision"
 # Spark's own key for the comment of a column.
 COMMENT = "comment"
 
-# The field metadata of a table column that users may rely on: key, meaning.
-FIELD_METADATA: tuple[tuple[str, str], ...] = (
-    (MYSQL_TYPE, "its MySQL type, as far as it is known"),
-    (KEY, "`true` for the columns of the handle key, the key by which TiCDC identifies a row; otherwise absent"),
-    ("ticdc.handle_key", "`true` or `false`: whether it is part of the handle key"),
-    ("ticdc.primary_key", "`true` or `false`: whether it is part of the primary key"),
-    ("ticdc.unique_key", "`true` or `false`: whether it is part of a unique key other than the primary key"),
-    ("ticdc.nullable", "`true` or `false`: whether it may be NULL"),
-    ("ticdc.generated", "`true` or `false`: whether it is a generated column"),
-    ("ticdc.default", "its default, as DDL or the message writes it, without quotes; absent also if it has none"),
-    (COMMENT, "its comment, under Spark's own key; absent also if it has none"),
-    (UNDECIDED, "`true` if only values could tell the Spark type, and the sample has only NULLs; otherwise absent"),
-    (UNSTATED_PRECISION, "`true` for a DECIMAL of 38 digits whose precision nothing states; otherwise absent"),
-    (TABLE, "the table"),
-)
-
 # The types that DDL events gave a column: (moment of the DDL, type), oldest first. A row belongs to the last version
 # whose moment is before its own.
 TypeVersions = tuple[tuple[Moment, ColumnType], ...]
@@ -62,7 +46,7 @@ def versions_of_json(text: str) -> TypeVersions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What messages or DDL say about a column beside its type (`FIELD_METADATA`); None if they do not say it."""
+    """What messages or DDL say about a column beside its type; None if they do not say it."""
 
     primary_key: bool | None = None
     handle_key: bool | None = None

@@ -26,7 +26,7 @@ _MEMBERS = frozenset({
 _REMEMBERED = 2
 
 State: TypeAlias = Literal["running", "ended", "failed"]
-# A metrics line. Any: each member has a type of its own (`METRICS`).
+# A metrics line. Any: each member has a type of its own.
 Line: TypeAlias = Mapping[str, Any]
 
 
