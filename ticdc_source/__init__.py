@@ -17,25 +17,14 @@ tree of errors.
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import re
 
 __version__ = "0.1.0"
 
-# The modules of public names.
-_HOMES = {
-    "StreamProgress": "inspection.monitoring.progress",
-    "SyncState": "spark.sync_state",
-    "Tables": "spark.tables",
-    "TiCDCDataSource": "spark.source",
-    "TiCDCSourceError": "errors",
-    "commit_range": "planning.commit_ranges",
-    "complete_until": "planning.commit_ranges",
-    "decode": "spark.frames",
-    "infer_schema": "spark.frames",
-    "progress_listener": "inspection.monitoring.listener",
-    "tables": "spark.tables",
-}
-
-_MODULES = ("errors",)  # of more public names
+# The stub lists the public names with their modules, for type checkers and for `__getattr__`.
+_STUB = pkgutil.get_data(__name__, "__init__.pyi").decode()
+_HOMES = {name: home for home, name in re.findall(r"^from (ticdc_source\..+) import (\w+) as", _STUB, re.MULTILINE)}
 
 # What a public name needs whose module does not find one of these.
 _MISSING = {
@@ -51,18 +40,19 @@ __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (they are strings)
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: the package itself costs nothing, and needs no pyspark."""
-    if name not in _MODULES and name not in _HOMES:
+    if name == "errors":  # the module that has the others of them
+        return importlib.import_module(f"{__name__}.errors")
+    if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     try:
-        home = importlib.import_module(f"{__name__}.{_HOMES.get(name, name)}")
+        return getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name not in _MISSING:
             raise
         msg = f"{__name__}.{name} needs {_MISSING[error.name]}"
         raise ModuleNotFoundError(msg, name=error.name) from None
-    return home if name in _MODULES else getattr(home, name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_MODULES]
+    return [*__all__, "errors"]

@@ -1,4 +1,4 @@
-# What `__init__.py` imports when it is first used, for type checkers.
+# The public names and their modules: type checkers read them here, and `__init__.py` imports one when it is first used.
 from ticdc_source import errors as errors
 from ticdc_source.errors import TiCDCSourceError as TiCDCSourceError
 from ticdc_source.inspection.monitoring.listener import progress_listener as progress_listener

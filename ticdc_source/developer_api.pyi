@@ -1,4 +1,4 @@
-# What `developer_api.py` imports when it is first used, for type checkers.
+# The names and their modules: type checkers read them here, and `developer_api.py` imports one when it is first used.
 from ticdc_source.cli.arguments import add_overrides as add_overrides
 from ticdc_source.cli.arguments import argument as argument
 from ticdc_source.cli.arguments import count as count

@@ -15,36 +15,12 @@ one commit-ts. `snapshot` reads a table of TiDB as of a TSO.
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import re
 
-# The modules of public names.
-_HOMES = {
-    "AuditReport": "audits.report",
-    "DatabaseState": "syncs.time_travel",
-    "LogReport": "targets.log",
-    "LogTypeError": "common.errors",
-    "MaintainConfig": "syncs.config",
-    "MergeReport": "targets.merge",
-    "SyncConfig": "syncs.config",
-    "SyncReport": "syncs.reports",
-    "TableConfig": "syncs.config",
-    "TargetError": "common.errors",
-    "TiDBConfig": "syncs.config",
-    "UnexplainedChangeError": "common.errors",
-    "append_log": "targets.log",
-    "as_of": "syncs.time_travel",
-    "audit": "syncs.auditing",
-    "commits_of": "targets.maintenance",
-    "current_tso": "snapshots.jdbc",
-    "is_merged": "targets.log",
-    "maintain": "targets.maintenance",
-    "merge_into": "targets.merge",
-    "purge_deleted": "targets.maintenance",
-    "read_toml": "syncs.sync_toml",
-    "resolved_ts_of": "targets.maintenance",
-    "scd2_view": "targets.log",
-    "snapshot": "snapshots.jdbc",
-    "sync": "syncs.database_sync",
-}
+# The stub lists the public names with their modules, for type checkers and for `__getattr__`.
+_STUB = pkgutil.get_data(__name__, "__init__.pyi").decode()
+_HOMES = {name: home for home, name in re.findall(r"^from (.+) import (\w+) as", _STUB, re.MULTILINE)}
 
 __all__ = [*_HOMES]  # noqa: PLE0604 (they are strings)
 
@@ -54,7 +30,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-# What `__init__.py` imports when it is first used, for type checkers.
+# The public names and their modules: type checkers read them here, and `__init__.py` imports one when it is first used.
 from ticdc_lakehouse.audits.report import AuditReport as AuditReport
 from ticdc_lakehouse.common.errors import LogTypeError as LogTypeError
 from ticdc_lakehouse.common.errors import TargetError as TargetError
