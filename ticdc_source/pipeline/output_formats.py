@@ -21,15 +21,7 @@ from ticdc_source.protocols.cast import DOCUMENT, KEY_DOCUMENT
 from ticdc_source.protocols.events import Corrupt, Split, WatermarkEvent
 from ticdc_source.protocols.messages import readable
 from ticdc_source.protocols.plan import Plan
-from ticdc_source.schema.change_order import (
-    BOOTSTRAP,
-    DDL,
-    DELETE,
-    INSERT,
-    UPDATE_POSTIMAGE,
-    UPDATE_PREIMAGE,
-    WATERMARK,
-)
+from ticdc_source.schema import change_order
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.table_name import TableName
@@ -60,15 +52,15 @@ def fold(images: Rows) -> Folded:
     no_row = pa.scalar(None, pa.int32())
     last, old = row_indices(len(images)), no_row
     rows = images
-    is_old = pc.equal(images.change_types, UPDATE_PREIMAGE)
+    is_old = pc.equal(images.change_types, change_order.UPDATE_PREIMAGE)
     if is_old.true_count:  # each preimage is directly followed by its postimage
         new = pc.invert(is_old)
         last = last.filter(new)
         rows = images.at(last)
         follows = pa.concat_arrays([pa.array([False]), is_old[:-1]]).filter(new)
-        updated = pc.and_(follows, pc.equal(rows.change_types, UPDATE_POSTIMAGE))
+        updated = pc.and_(follows, pc.equal(rows.change_types, change_order.UPDATE_POSTIMAGE))
         old = pc.if_else(updated, pc.subtract(last, pa.scalar(1, pa.int32())), no_row)
-    deleted = pc.equal(rows.change_types, DELETE)
+    deleted = pc.equal(rows.change_types, change_order.DELETE)
     rows = replace(rows, columns={})
     return Folded(rows, pc.if_else(deleted, last, old), pc.if_else(deleted, no_row, last))
 
@@ -155,7 +147,7 @@ def _table_events(images: Rows, table: TableName) -> Rows:
 
 def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     events = [event for event in split.ddl if spec.tables.matches_ddl(event.table) and spec.keeps_ddl(chunk, event)]
-    rows = _rows_of_events(chunk, DDL, events, [event.commit_ts for event in events], spec)
+    rows = _rows_of_events(chunk, change_order.DDL, events, [event.commit_ts for event in events], spec)
     return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),
         "table": pa.array([event.table.table or None for event in events], pa.string()),
@@ -169,7 +161,7 @@ def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
 
 def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     events = [event for event in split.bootstraps if spec.tables.matches(event.table)]
-    rows = _rows_of_events(chunk, BOOTSTRAP, events, [event.commit_ts for event in events], spec)
+    rows = _rows_of_events(chunk, change_order.BOOTSTRAP, events, [event.commit_ts for event in events], spec)
     return _with_columns(rows, {
         "database": pa.array([event.table.database or None for event in events], pa.string()),
         "table": pa.array([event.table.table or None for event in events], pa.string()),
@@ -186,7 +178,7 @@ def _table_changes(events: Sequence[DDLEvent]) -> pa.Array:
 
 def _watermarks(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     marks = [event.ts for event in split.watermarks]
-    rows = _rows_of_events(chunk, WATERMARK, split.watermarks, marks, spec)
+    rows = _rows_of_events(chunk, change_order.WATERMARK, split.watermarks, marks, spec)
     return _with_columns(rows, {"watermark_ts": pa.array(marks, pa.int64())})
 
 
@@ -323,7 +315,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         count,
         position=row_indices(count),
         index=repeated(0, pa.int32(), count),
-        change_type=repeated(INSERT, pa.int8(), count),
+        change_type=repeated(change_order.INSERT, pa.int8(), count),
         commit_ts=commit_ts.array(),
         placed=repeated(False, pa.bool_(), count),  # noqa: FBT003 (a value)
     )

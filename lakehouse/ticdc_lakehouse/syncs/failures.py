@@ -18,17 +18,7 @@ from ticdc_lakehouse.syncs.steps import Why
 from ticdc_lakehouse.targets.repeats import is_conflict, retried
 from ticdc_source import errors
 from ticdc_source.developer_api import warn
-from ticdc_source.errors import (
-    AccessRefusedError,
-    ClaimCheckUnavailableError,
-    DecodeError,
-    KafkaUnavailableError,
-    OptionError,
-    SchemaError,
-    SchemaRegistryUnavailableError,
-    StorageUnavailableError,
-    TiCDCSourceError,
-)
+from ticdc_source.errors import TiCDCSourceError
 
 Result = TypeVar("Result")
 _LONGEST_WARNING = 500  # characters of an error
@@ -37,14 +27,15 @@ _LONGEST_WARNING = 500  # characters of an error
 _OURS = re.compile(r"ticdc_(?:source|lakehouse)\.errors\.(\w+): (.*)")
 # What all of them are read from, and the right to write them.
 _OF_EVERY_TABLE = (
-    AccessRefusedError,
-    ClaimCheckUnavailableError,
-    KafkaUnavailableError,
+    errors.AccessRefusedError,
+    errors.ClaimCheckUnavailableError,
+    errors.KafkaUnavailableError,
     LeaseLostError,
-    SchemaRegistryUnavailableError,
-    StorageUnavailableError,
+    errors.SchemaRegistryUnavailableError,
+    errors.StorageUnavailableError,
 )
-_OF_ONE_TABLE = (DecodeError, OptionError, SchemaError)  # what the messages and the options of a table are
+# What the messages and the options of a table are.
+_OF_ONE_TABLE = (errors.DecodeError, errors.OptionError, errors.SchemaError)
 
 
 def text_of(error: Exception) -> str:
