@@ -23,7 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     return command_line("ticdc-source", __version__, "See into topics that TiCDC writes to.", COMMANDS)
 
 

@@ -130,7 +130,6 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which brokers and which topics."""
     _add_source(
         parser.add_argument_group("connection"),
         "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
@@ -204,7 +203,6 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say how far to look."""
     parser.add_argument(
         "--max-records",
         type=argument(count),

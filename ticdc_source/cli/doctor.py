@@ -20,7 +20,6 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     add_connection(parser)
     parser.add_argument(
         "--spark",
@@ -70,7 +69,6 @@ def _summary(results: Sequence[str]) -> tuple[str, str]:
 
 
 def _executors(given: Mapping[str, str]) -> dict[str, Diagnosis]:
-    """Return what the executors found."""
     try:
         from ticdc_source.inspection.executors import diagnose_executors  # noqa: PLC0415 (it imports pyspark)
     except ImportError as error:

@@ -31,7 +31,6 @@ _LONGEST_STATEMENT = 200  # characters of a DDL event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     add_connection(parser)
     add_limits(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
@@ -54,7 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(inspection: Inspection, screen: Screen, *, everything: bool = False) -> None:
-    """Print a report for people."""
     for topic in inspection.topics:
         _show_topic(topic, inspection, screen, everything=everything)
     if inspection.findings:

@@ -24,7 +24,6 @@ _MOST_LAG_S = 10**9  # 30 years
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     add_connection(parser)
     reader = parser.add_mutually_exclusive_group()
     reader.add_argument(

@@ -18,13 +18,11 @@ SUMMARY = "the options of the source, with defaults and meaning"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     parser.add_argument("name", nargs="?", type=argument(words), metavar="NAME", help="a name, or a part of it")
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show options."""
     wanted = (arguments.name or "").lower()
     options = [option for option in OPTIONS if wanted in option.name.lower()]
     settings = [setting for setting in SETTINGS if wanted in setting.name.lower()]

@@ -86,7 +86,6 @@ class Table:
         self._rows.append([(visible(text), style) for text, style in map(_with_style, cells)])
 
     def lines(self, width: int) -> Iterator[Line]:
-        """Yield the lines of the table on a screen of so many columns."""
         if self._title is not None:
             yield [(visible(self._title), "bold")]
         wanted = [max(_columns_of(text) for text, _ in cells) for cells in zip(*self._rows, strict=True)]
@@ -215,7 +214,6 @@ class Bars:
 
     @property
     def all_ended(self) -> bool:
-        """Whether each of them has ended."""
         return self._ended >= self._tasks.keys()
 
     def show(self, name: str, done: int, total: int | None, doing: str | None = None) -> None:
@@ -236,7 +234,6 @@ class Bars:
 
 
 def output() -> Screen:
-    """Return the screen of results."""
     return Screen(sys.stdout, None if sys.stdout.isatty() else _WIDTH)
 
 
@@ -246,7 +243,6 @@ def errors() -> Screen:
 
 
 def print_json(value: object, *, indent: int | None = 2, default: Callable[[object], object] | None = None) -> None:
-    """Print JSON for scripts."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)
     sys.stdout.write(visible(text, keep="\n", escaped=_in_json) + "\n")
     sys.stdout.flush()

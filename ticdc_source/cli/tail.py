@@ -44,7 +44,6 @@ class _Number(str):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     add_connection(parser)
     parser.add_argument(
         "--from",

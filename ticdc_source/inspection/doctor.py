@@ -318,7 +318,6 @@ def _find(connection: _Connection) -> Outcome:
 
 
 def _read(connection: _Connection) -> Outcome:
-    """Read the newest record."""
     waiting = [each for each in connection.ranges if each.size]
     if not waiting:
         return Outcome("warning", "not tried: the topic has no record", "wait for the first change")

@@ -160,7 +160,6 @@ class Dispatched:
         self._scattered += sum(count > 1 for count in by_key[f"{PARTITION}_count_distinct"].to_pylist())
 
     def settings(self) -> list[ChangefeedSetting]:
-        """Return the dispatcher, if the rows show it."""
         if self.partitions < 2 or self._rows < _LEAST_ROWS:  # noqa: PLR2004 (one partition says nothing)
             return []
         if self._by_ts == self._rows and len(self._used) > 1:
@@ -203,7 +202,6 @@ class Evidence:
     _codecs: Counter[str] = field(default_factory=Counter)
 
     def add_values(self, chunk: Chunk) -> None:
-        """Look at how Kafka values are compressed."""
         texts = ((value or b"")[self.facts.text_start :] for value in chunk.values)
         self._codecs.update(codec_of(text) for text in texts if text)
 

@@ -98,7 +98,6 @@ class TableReport:
 
     @property
     def events(self) -> int:
-        """The number of row events."""
         return self.insert + self.update + self.delete
 
 
@@ -208,7 +207,6 @@ class Inspection:
     findings: list[Finding] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """Return everything as JSON values."""
         return {"version": 1, **asdict(self)}
 
 
@@ -353,9 +351,7 @@ class Diagnosis:
 
     @property
     def is_well(self) -> bool:
-        """Whether no step has failed."""
         return all(check.result != "failed" for check in self.checks)
 
     def as_json(self) -> dict[str, object]:
-        """Return everything as JSON values."""
         return {"version": 1, "ok": self.is_well, **asdict(self)}

@@ -142,7 +142,6 @@ class _Load(NamedTuple):
     Attributes:
         described: the versions of the table, merged; None if no row can be read.
         schema: the read schema; None if it would refuse the table whatever the prefix of metadata columns is.
-        options: the options that give it.
         refused: why it would refuse the table with the options that the user gave.
     """
 
@@ -153,7 +152,6 @@ class _Load(NamedTuple):
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The table columns of the read schema."""
         return [item for item in self.schema or () if item.metadata and TABLE.encode() in item.metadata]
 
 

@@ -76,7 +76,6 @@ class Tail(AbstractContextManager["Tail"]):
         self._cluster.close()
 
     def events(self, start: Start, *, follow: bool, pause: Callable[[float], object] = time.sleep) -> Iterator[Event]:
-        """Yield events."""
         positions = self._starts(start)
         end = self._cluster.latest(positions)
         while True:

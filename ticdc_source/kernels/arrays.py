@@ -58,7 +58,6 @@ class Binaries(Sequence[bytes]):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of all values."""
         return self.spans.nbytes
 
     def as_list(self) -> list[bytes]:

@@ -58,8 +58,6 @@ def _json_name(types: Iterable[type]) -> str:
 
 
 def integers_of_numbers(arrow: pa.DataType) -> Kernel:
-    """Make the kernel for JSON integers."""
-
     def cast(cells: Cells) -> pa.Array:
         if isinstance(cells, pa.Int64Array):
             return cells.cast(arrow)
@@ -75,8 +73,6 @@ def integers_of_numbers(arrow: pa.DataType) -> Kernel:
 
 
 def integers_of_text(arrow: pa.DataType) -> Kernel:
-    """Make the kernel for integers in text."""
-
     def cast(cells: Cells) -> pa.Array:
         text = text_cells(cells)
         if bytes_of_texts(text).translate(None, b"0123456789-"):  # Arrow would read 0x10 as 16
@@ -206,8 +202,6 @@ def bits(type_: ColumnType, numbers: Sequence[int | None]) -> pa.Array:
 def bit_wire(
     unsigned: Callable[[Cells], Sequence[int | None]], arrays: pa.DataType | None = None, cast: CastOf = no_cast
 ) -> Wire:
-    """Return the wire form of BIT."""
-
     def text(_type: ColumnType, _settings: Settings) -> Kernel:
         return lambda cells: pa.array([None if n is None else str(n) for n in unsigned(cells)], pa.string())
 
@@ -272,7 +266,6 @@ def _floats_cast(*, text: bool) -> CastOf:
 
 
 def bits_cast(*, text: bool) -> CastOf:
-    """Return what makes the casts of BIT."""
     return lambda type_, _: BitCast(text) if type_.length == 1 else BitsCast(text)
 
 

@@ -208,11 +208,7 @@ def _member_wires(
 
 
 def _labels(type_: ColumnType, settings: Settings) -> Kernel:
-    """Read the labels of ENUM and SET.
-
-    Raises:
-        SchemaError: the column is to be read as a number, and its labels are not known.
-    """
+    """Read the labels of ENUM and SET."""
     if type_.labels is None:
         msg = f"{type_} comes as text, and its labels are not known: it can be read as string"
         raise SchemaError(msg)

@@ -92,7 +92,6 @@ class Reading(NamedTuple):
     """How a column of one type, written in one way, is read as another type.
 
     Attributes:
-        run: the kernel.
         arrays: the type of the arrays that it takes as well as cells; None for cells only.
         cast: what gives the same values in native code, or declines; None if nothing does.
     """

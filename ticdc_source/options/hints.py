@@ -97,7 +97,6 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
 
 
 def spark_name(arrow: pa.DataType) -> str:
-    """Return the name of a type in Spark's DDL."""
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
     if arrow == VARIANT:

@@ -34,7 +34,6 @@ class OffsetRange(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic partition of the offsets."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -135,7 +134,6 @@ def pack(
     """Pack small ranges together, in order, so that each input partition is worth its task. Large ranges stay alone.
 
     Args:
-        ranges: the offset ranges to read.
         at_least: `minPartitions`: if packing would yield fewer, the ranges are cut instead.
         max_records: `maxRecordsPerPartition`: larger ranges are cut, and no more offsets are packed together.
     """
@@ -213,7 +211,6 @@ def ids_from_json(ids: object) -> dict[str, str]:
 
 
 def unreadable(content: str) -> CheckpointError:
-    """Return the error that an offset of a checkpoint is not one of ours."""
     return CheckpointError(
         f"The checkpoint of the query (the folder 'offsets' of its checkpointLocation) holds {content:.200}, and "
         'expected are offsets such as {"topic": {"0": 42}}. Has somebody edited it? Restore the file; or start the '

@@ -101,22 +101,18 @@ def _refuse_if(is_wrong: bool, expected: str) -> None:  # noqa: FBT001 (the cond
 
 
 def stripped(value: str) -> str:
-    """Return the text without the blanks around it."""
     return value.strip()
 
 
 def lower_case(value: str) -> str:
-    """Return the text in lower case, without the blanks around it."""
     return value.strip().lower()
 
 
 def upper_case(value: str) -> str:
-    """Return the text in upper case, without the blanks around it."""
     return value.strip().upper()
 
 
 def boolean(value: str) -> bool:
-    """Parse true or false, in any case."""
     lowered = value.strip().lower()
     _refuse_if(lowered not in ("true", "false"), "expected true or false")
     return lowered == "true"
@@ -240,14 +236,12 @@ def split_names(value: str, separators: str = ",") -> list[str]:
 
 
 def unquote_name(name: str) -> str:
-    """Return a name without its backticks."""
     if len(name) >= 2 and name[0] == name[-1] == "`":  # noqa: PLR2004 (a pair)
         return name[1:-1].replace("``", "`")
     return name
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Parse a list of column names."""
     columns = tuple(unquote_name(part) for part in split_names(value))
     _refuse_if(not columns, "expected at least one name")
     return columns

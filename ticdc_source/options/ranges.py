@@ -234,15 +234,12 @@ class CommitRange(NamedTuple):
     end: int | None = None
 
     def __bool__(self) -> bool:
-        """Return whether the range excludes any commit-ts."""
         return self.start is not None or self.end is not None
 
     def contains(self, commit_ts: int) -> bool:
-        """Return whether a commit-ts is in the range."""
         return (self.start is None or commit_ts >= self.start) and (self.end is None or commit_ts < self.end)
 
     def contains_each(self, commit_ts: pa.Array) -> pa.Array:
-        """Return for each commit-ts (int64) whether it is in the range (boolean)."""
         start = min(self.start or 0, _2_63)
         end = _2_63 if self.end is None else min(self.end, _2_63)
         return pc.and_(

@@ -120,7 +120,6 @@ class TableFilter:
     patterns: tuple[tuple[str, str], ...] = ()
 
     def matches(self, table: TableName) -> bool:
-        """Return whether a pattern matches the table."""
         return not self.patterns or any(
             _like(database, table.database) and _like(name, table.table) for database, name in self.patterns
         )

@@ -103,7 +103,6 @@ class Rows:
         return self.facts.column(3)
 
     def filtered(self, keep: pa.Array) -> Rows:
-        """Return the rows for which `keep` is true."""
         columns = {name: array.filter(keep) for name, array in self.columns.items()}
         return replace(self, facts=self.facts.filter(keep), columns=columns)
 
@@ -112,7 +111,6 @@ class Rows:
         return replace(self, facts=self.facts.take(rows), columns={})
 
     def offsets(self) -> pa.Array:
-        """Return each row's Kafka offset."""
         return taken(_offsets(self.chunk.offsets), self.positions)
 
     def picked(self, values: Sequence[Value]) -> Sequence[Value]:
@@ -122,7 +120,6 @@ class Rows:
         return list(map(values.__getitem__, self.positions.to_pylist()))
 
     def repeated(self, value: str | int | None, arrow: pa.DataType) -> pa.Array:
-        """Return the same value for each row."""
         return repeated(value, arrow, len(self))
 
 

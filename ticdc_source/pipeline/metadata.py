@@ -162,7 +162,6 @@ class Layout:
     """Which field of the read schema is what.
 
     Attributes:
-        schema: the read schema.
         metadata: the metadata columns: name in the schema → name in `assemble._FILL`.
         corrupt: the name of the corrupt-record column, None if the schema has none.
         rescued: the name of the rescued column, None if the schema has none.

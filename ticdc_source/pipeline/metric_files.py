@@ -99,7 +99,6 @@ class MetricFiles:
         return sorted(name for name in names if name.endswith(_SUFFIX) and not name.startswith("."))
 
     def read(self, name: str) -> list[dict[str, object]]:
-        """Return the lines of a file."""
         data = self.get(name)
         if data is None:
             raise FileNotFoundError(name)

@@ -67,7 +67,6 @@ class Counters:
     watermark: int | None = None
 
     def count_chunk(self, chunk: Chunk) -> None:
-        """Count a chunk's records."""
         self.records += len(chunk)
         self.bytes += _bytes(chunk.keys) + _bytes(chunk.values)
 
@@ -87,7 +86,6 @@ class Counters:
         self.other_rows -= events
 
     def count_rows(self, change_types: pa.Array, commit_ts: pa.Array) -> None:
-        """Count the rows that are read."""
         if len(change_types):
             data = change_types.buffers()[1].to_pybytes()  # each is a byte
             for change_type in (*range(len(CHANGE_TYPES)), DDL, WATERMARK):

@@ -227,7 +227,6 @@ class _Names:
         self._pairs: list[pa.Int64Array] = []  # a position above, the number of a name below
 
     def add(self, name: str, positions: Sequence[int]) -> None:
-        """Add a name to the records at some positions."""
         number = self._numbers.setdefault(name, len(self._numbers))
         self._pairs.append(pc.add(pc.shift_left(as_indices(positions).cast(pa.int64()), _NUMBER_BITS), number))
 
@@ -255,12 +254,10 @@ class _Smallest:
         self._numbers = [pa.repeat(_MOST, count)]
 
     def add(self, positions: Sequence[int], numbers: pa.Int64Array) -> None:
-        """Add a number to the record at each position."""
         self._positions.append(as_indices(positions))
         self._numbers.append(numbers)
 
     def array(self) -> pa.Int64Array:
-        """Return the smallest number of each record."""
         columns = [pa.concat_arrays(self._positions), pa.concat_arrays(self._numbers)]
         groups = pa.table(columns, names=["position", "number"]).group_by("position", use_threads=False)
         # Without threads, groups are in the order in which they first occur.

@@ -101,7 +101,6 @@ class ReadState:
 
     @classmethod
     def of(cls, spec: ReadSpec) -> ReadState:
-        """Return the state at the start of a read."""
         return cls(spec.table, learned=Learned(native=spec.plan.native_path, definitions=spec.definitions))
 
 
@@ -239,7 +238,6 @@ def decode_events(
 
 
 def rows_of(table_events: TableEvents, decoded: Decoded, spec: ReadSpec, state: ReadState) -> Rows:
-    """Return one row per row image."""
     events, positions = decoded.events, table_events.positions
     facts = row_facts(
         len(events),

@@ -114,7 +114,6 @@ class _Seen:
 
     @classmethod
     def in_chunk(cls, chunk: Chunk, decoder: Decoder) -> _Seen:
-        """Return what is found in a chunk."""
         seen, times = cls(), chunk.timestamps
         if (time_ms := max(times[:_NEIGHBOURS], default=-1)) >= 0:
             seen.oldest, seen.newest_ms = (chunk.offsets[0], time_ms), max(times)
@@ -128,7 +127,6 @@ class _Seen:
         return seen
 
     def __or__(self, other: _Seen) -> _Seen:
-        """Return what was found in the records of both."""
         return _Seen(
             self.ddl | other.ddl,
             max(self.watermark, other.watermark),

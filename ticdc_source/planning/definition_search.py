@@ -36,10 +36,7 @@ class DefinitionSearch:
     That is before the range, after it, and in partition 0 of its topic.
 
     Attributes:
-        decoder: the decoder of the protocol.
         fetch: yields the records of a range.
-        bounds: see `Bounds`.
-        defining: see `Defining`.
         limit: how many records to scan in each of the three parts.
         timeout_s: for how long to scan a part.
         wait_s: for how long to repeat searches, all together, because TiCDC may still write a definition.
@@ -145,7 +142,6 @@ class KnownDefinitions:
         self._of_topics: dict[str, Definitions] = {}
 
     def of_topics(self, topics: Iterable[str]) -> Definitions:
-        """Return the definitions of some topics."""
         return {key: columns for topic in topics for key, columns in self._of_topics.get(topic, {}).items()}
 
     def add(self, topics: Iterable[str], definitions: Definitions) -> None:

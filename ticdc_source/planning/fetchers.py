@@ -64,7 +64,6 @@ def driver_fetcher(options: Options) -> Fetcher:
 
 
 def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
-    """Return what `RecordSource.task_fetcher` returns, for a protocol."""
     return record_source(options).task_fetcher(fetch_settings(options, protocol), protocol, fresh=fresh)
 
 

@@ -158,7 +158,6 @@ class Sample:
     """What was found in a sample.
 
     Attributes:
-        tables: which tables are wanted.
         rows: row events of wanted tables by table, oldest first.
         ddl: DDL events of any table.
         definitions: the versions of tables that DDL and BOOTSTRAP events define (`ProtocolFacts.definitions`).
@@ -167,7 +166,6 @@ class Sample:
         corrupt: the first record that cannot be split into events.
         scanned: the number of records read.
         whole: whether `ddl` has every DDL event of the range.
-        table_ddl: the option `tableDDL`.
         most_unpacked: how many bytes of decompressed messages it keeps.
         search: looks in the topic for versions of tables that its rows name and it does not define.
     """
@@ -527,7 +525,6 @@ def _with_address(error: SchemaError, sample: Sample, shown: TableSchema) -> Sch
 
 
 def nothing_there(ranges: Sequence[OffsetRange], options: Options) -> SchemaError:
-    """Return the error for ranges without a record."""
     place = record_source(options).described(ranges)
     msg = (
         f"No record in the range to read of {place}: the schema cannot be inferred. Give it with .schema(…) and the "
@@ -544,7 +541,6 @@ def absent_names(sample: Sample) -> TableFilter:
 
 
 def no_row_in_sample(sample: Sample, wanted: TableFilter) -> str:
-    """Return what to say of a sample without a row of these names."""
     return (
         f"{wanted.without_row(sample.wanted | sample.others, counted(sample.scanned, 'record'))} "
         "(inferSchema.maxScannedRecords and inferSchema.timeoutMs say how far it looks)"

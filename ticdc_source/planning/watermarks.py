@@ -47,7 +47,6 @@ class Progress:
         up to the smallest, over all topic partitions, have been read (docs/wire.md, item 100).
 
         Args:
-            batch_id: its number.
             watermarks: the topic partitions that it has records of, with their largest watermark; None for none.
             partitions: how many topic partitions the stream reads now; None if that is not known.
         """
@@ -85,7 +84,6 @@ class Progress:
         )
 
     def as_json(self) -> str:
-        """Return the progress as JSON."""
         return json.dumps(
             {
                 "version": _VERSION,

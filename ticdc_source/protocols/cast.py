@@ -43,7 +43,6 @@ class _Cast:
         self.rescued.setdefault(image, []).append(member_name(name) + value)
 
     def rescued_column(self) -> pa.Array:
-        """Return the rescued column."""
         rescued = (self.rescued.get(image) for image in range(len(self.images.rows)))
         return pa.array([None if members is None else json_object(members) for members in rescued], pa.string())
 
@@ -125,11 +124,7 @@ def _concatenated(parts: list[pa.Array]) -> pa.Array:
 
 
 def _cast(column: PlannedColumn, columns: dict[str, Cells], span: Span, cast: _Cast) -> pa.Array:
-    """Cast one column of a run. A cell that does not fit is rescued, or its event fails; the array has NULL for it.
-
-    Raises:
-        DecodeError: the other cells do not make a column either.
-    """
+    """Cast one column of a run. A cell that does not fit is rescued, or its event fails; the array has NULL for it."""
     start, name = span.start, column.source
     if column.run is None or name is None:
         return pa.nulls(span.end - start, column.field.arrow)

@@ -101,7 +101,6 @@ class Decoder(ABC):
         `splits_of`, which returns all.
 
         Args:
-            chunk: the records.
             wants: which tables are wanted. Row events of the others are only counted.
             learned: what the read has learned so far.
         """
@@ -134,7 +133,6 @@ class Decoder(ABC):
         They are what definitions say, if rows name one; else what messages say, completed by values and by DDL.
 
         Args:
-            events: row events of the table.
             ddl: DDL events of any table; those of this one say more about its columns.
             declared: the types that the SQL texts of those DDL events give the columns, by lower-case name.
             learned: what the read has learned so far. With it, events may be left out that say nothing beside the
@@ -361,5 +359,4 @@ def _json_type(cells: Sequence[object]) -> pa.DataType | None:
 
 
 def _is_double(integer: int) -> bool:
-    """Whether a double holds the integer."""
     return abs(integer) < _10_20 and float(integer) == integer

@@ -52,7 +52,6 @@ class TableEvents:
         return cls(chunk, table, kept_positions, [0] * count, kept, [None] * count)
 
     def append(self, position: int, index: int, payload: bytes, event_key: EventKey = None) -> None:
-        """Append one event."""
         if not isinstance(self.event_keys, list):
             self.event_keys = list(self.event_keys)
         if isinstance(self.positions, range):
@@ -74,7 +73,6 @@ class TableEvents:
         return picked
 
     def payload_array(self) -> pa.BinaryArray:
-        """Return the bytes of each event as one array."""
         if isinstance(self.payloads, Binaries):
             return self.payloads.array
         return pa.array(self.payloads, pa.binary())

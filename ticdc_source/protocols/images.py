@@ -131,7 +131,6 @@ class Images:
             self._cells_of = _getter([column.name for column in columns])
 
     def spans(self) -> list[Span]:
-        """Return the runs that have images."""
         ends = [*(start for start, _ in self.runs), len(self.rows)][1:]
         runs = zip(self.runs, ends, strict=True)
         return [Span(start, end, columns) for (start, columns), end in runs if start < end]
@@ -173,7 +172,6 @@ class Parsed:
     """What is parsed of one table's events so far.
 
     Attributes:
-        images: the row images.
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         placed: per event, as in `Decoded`; False until the event is parsed.
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.

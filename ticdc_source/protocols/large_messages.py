@@ -101,7 +101,6 @@ class LargeMessages:
                 has none. The value may be compressed.
 
         Raises:
-            DecodeError: there is no such file, it is broken, or `claimCheckLocation` is not set.
             ClaimCheckUnavailableError: the storage cannot be read at all.
         """
         address = text(address)

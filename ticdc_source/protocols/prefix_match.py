@@ -53,7 +53,6 @@ class PrefixMatch:
         self._pattern, self._marker = re.compile(pattern), marker
 
     def match(self, message: bytes) -> re.Match[bytes] | None:
-        """Match one message."""
         return self._pattern.match(message)
 
     def by_table(
@@ -202,7 +201,6 @@ class JSONDecoder(Decoder):
 
 
 def _events_at(chunk: Chunk, table: TableName, positions: Sequence[int], messages: Sequence[bytes]) -> TableEvents:
-    """Return the row events at some positions."""
     if len(positions) < len(messages) and isinstance(messages, Binaries):
         messages = messages.picked(positions)
     elif len(positions) < len(messages):

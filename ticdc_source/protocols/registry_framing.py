@@ -285,7 +285,6 @@ class _Excess:
 
 
 def _full_name(type_: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    """Return the namespace in a named type, and its full name."""
     name = str(type_["name"])
     if "." in name:
         return name.rpartition(".")[0], name

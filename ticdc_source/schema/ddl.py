@@ -53,7 +53,6 @@ def ddl_types(ddl: Iterable[DDLEvent], table: TableName, *, whole: bool) -> Mapp
 
     Args:
         ddl: DDL events of any table.
-        table: the table.
         whole: whether `ddl` has every DDL event of the range. If not, the result is empty: an `ALTER` in between may
             have changed a type, and a number would be read as the wrong label.
     """
@@ -227,7 +226,6 @@ def table_ddl_types(text: str | None) -> Mapping[TableName, Mapping[str, ColumnT
 
 
 def creates(text: str | None, table: TableName) -> bool:
-    """Return whether the option `tableDDL` creates a table."""
     return bool(text) and _created(declared_tables(text or ""), table) is not None
 
 
@@ -350,7 +348,6 @@ def with_handle_key(schema: TableSchema, ddl: Iterable[DDLEvent], text: str | No
     A key of which messages lack a column is not marked: what is left of it identifies no row.
 
     Args:
-        schema: the table.
         ddl: DDL events of any table.
         text: the option `tableDDL`, which takes precedence.
         whole: whether these are all DDL events of the range; if not, one that changes the key may be missing.

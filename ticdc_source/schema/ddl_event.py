@@ -17,9 +17,6 @@ class Moment(NamedTuple):
 
     Without a place, it comes behind every row of its commit-ts: a row with the commit-ts of a DDL event belongs to the
     schema before it (docs/wire.md, item 31). Where a time stands for the commit-ts, the place decides.
-
-    Attributes:
-        partition, offset: the place.
     """
 
     commit_ts: int

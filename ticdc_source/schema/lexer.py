@@ -145,7 +145,6 @@ class Reader:
         return self.tokens[self.index] if self.index < len(self.tokens) else END
 
     def take(self) -> Token:
-        """Step over a token."""
         token = self.next
         self.index += 1
         return token
@@ -183,7 +182,6 @@ class Reader:
         return token.plain
 
     def table(self) -> TableName:
-        """Step over a table's name."""
         first = self.name()
         return TableName(first, self.name()) if self.skip(".") else TableName(self.database, first)
 

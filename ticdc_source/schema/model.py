@@ -40,7 +40,6 @@ def versions_as_json(versions: TypeVersions) -> str:
 
 
 def versions_of_json(text: str) -> TypeVersions:
-    """Return what `versions_as_json` has written."""
     return tuple((Moment(*at) if isinstance(at, list) else Moment(at), parse_type(type_)) for at, type_ in loads(text))
 
 
@@ -57,7 +56,6 @@ class ColumnFacts:
     comment: str | None = None
 
     def or_else(self, other: ColumnFacts) -> ColumnFacts:
-        """Return these facts, and those of `other` about what these do not say."""
         if other == NO_FACTS:
             return self
         stated = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -23,7 +23,6 @@ class TableName(NamedTuple):
         return TableName(self.database.lower(), self.table.lower())
 
     def is_same(self, other: TableName) -> bool:
-        """Return whether two names denote one table."""
         return self == other or self.folded == other.folded
 
 

@@ -135,7 +135,6 @@ class ColumnType:
 
     Attributes:
         name: a key of `TYPES`; for a type that is not there, the protocol's name.
-        unsigned: whether it is UNSIGNED.
         length: the precision of a DECIMAL, the bits of a BIT, the digits of a second's fraction for DATETIME, TIMESTAMP
             and TIME, the characters or bytes of strings; None if not known. TINYINT keeps only 1.
         scale: digits after the decimal point. For a DECIMAL without precision, those in a sample.
@@ -301,7 +300,6 @@ def declared_type(
     """Return a type with what a definition says of it in members of their own.
 
     Args:
-        type_: the type by its name.
         length: digits, bits, characters, bytes or dimensions.
         scale: the scale of a DECIMAL.
         fraction: the digits of a second's fraction.

@@ -43,7 +43,6 @@ class Chunk:
     failure: str | None = None
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.offsets)
 
     def lists(self) -> _Lists:

@@ -70,7 +70,6 @@ def fetch(
     """Return what an endpoint answers, whatever the status. It follows no redirection, which would send secrets on.
 
     Args:
-        request: what to ask.
         times: how long it may take.
         context: for `https`.
         proxies: by scheme, the URL of the proxy; None for those of the environment (`HTTPS_PROXY`, `NO_PROXY`).
@@ -148,11 +147,7 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         raise failure
 
     def _left(self) -> float:
-        """Return how many seconds are left.
-
-        Raises:
-            TimeoutError: none are.
-        """
+        """Return how many seconds are left."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -154,7 +154,6 @@ def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa
 
 
 def to_records(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Return rows of Spark, with columns of `RECORD`, as a record batch."""
     return pa.RecordBatch.from_pylist([row.asDict() for row in rows], schema=RECORD)
 
 

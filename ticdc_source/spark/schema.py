@@ -43,7 +43,6 @@ def _metadata(field: pa.Field) -> dict[str, Any]:
 
 
 def type_of(arrow: pa.DataType) -> spark.DataType:
-    """Return the Spark type of an Arrow type."""
     if pa.types.is_decimal(arrow):
         return spark.DecimalType(arrow.precision, arrow.scale)
     if pa.types.is_list(arrow):

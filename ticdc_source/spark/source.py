@@ -43,7 +43,6 @@ class TiCDCReader(DataSourceReader):
         return [TiCDCPartition(ranges, plan.context, plan.scope) for ranges in plan.partitions or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one input partition."""
         return read_partition(partition, to_arrow(self._schema), self._options)
 
 

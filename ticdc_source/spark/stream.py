@@ -80,7 +80,6 @@ class StreamReader(DataSourceStreamReader):
 
     @property
     def source(self) -> RecordSource:
-        """Where the records come from."""
         if self._source is None:
             self._source = record_source(self._options)
         return self._source
@@ -103,7 +102,6 @@ class StreamReader(DataSourceStreamReader):
 
     @_planning
     def initialOffset(self) -> OffsetJSON:  # noqa: N802 (Spark's name)
-        """Return where a new stream starts."""
         return self.planner.initial()
 
     @_planning
@@ -143,11 +141,9 @@ class StreamReader(DataSourceStreamReader):
             self._source.commit(offsets_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one input partition."""
         return read_partition(partition, to_arrow(self._schema), self._options)
 
     def stop(self) -> None:
-        """Close the driver's connections."""
         if self._source is not None:
             self._source.close()
         self._source = self._planner = None
@@ -205,7 +201,6 @@ if HAS_ADMISSION_CONTROL:
         """For PySpark 4.2 and newer: with admission control and Trigger.AvailableNow."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            """Return the limit that the options ask for."""
             if self._options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(self._options.max_offsets_per_trigger)
             if self._options.min_offsets_per_trigger is not None:
@@ -226,12 +221,10 @@ if HAS_ADMISSION_CONTROL:
 
         @_planning
         def reportLatestOffset(self) -> OffsetJSON | None:  # noqa: N802
-            """Return the ends of all partitions, for the query's progress."""
             return self.planner.newest() or None
 
         @_planning
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            """Fix the end of the stream."""
             self.planner.stop_at_latest()
 
 

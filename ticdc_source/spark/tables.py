@@ -338,7 +338,6 @@ def _with_protocol(
 
 
 def _as_records(frame: DataFrame, options: Mapping[str, OptionValue]) -> DataFrame:
-    """Return the frame as `outputFormat=record` has it."""
     if {"_tables", "_event_types", "_watermark_ts", "_partitions", "_value"} <= set(frame.columns):
         return _with_original_names(frame, options)
     own_options = {name: value for name, value in options.items() if is_of_messages(name)}
@@ -433,11 +432,9 @@ class _MicroBatch:
         self.named, self.unknown = records_of(self.records, self.options, names)
 
     def options_of(self, name: TableName) -> Options:
-        """Return the options of a table."""
         return self.own.get(str(name).lower(), self.options)
 
     def content(self, earlier_ddl: pa.RecordBatch, on_table_error: str) -> FoundTables:
-        """Return which tables it has."""
         told = [event.table for events in self.known_ddl.values() for event in events]
         earlier_tables = [*told, *map(parse_table, [*self.known_ddl, *sorted(self.before.tables)])]
         records = surveyed(self.named.select(RECORD.names), self.options, self.held_from)

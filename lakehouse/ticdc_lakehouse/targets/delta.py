@@ -1,7 +1,5 @@
 """A table in Delta: its properties, its history, and what RESTORE does to it."""
 
-# ruff: noqa: D102 (what each method does says `Target`)
-
 from __future__ import annotations
 
 import datetime

@@ -3,8 +3,6 @@
 The settings of a catalog, such as a REST catalog's, are those of the session (syncs/session_and_catalog.py).
 """
 
-# ruff: noqa: D102 (what each method does says `Target`)
-
 from __future__ import annotations
 
 import datetime

@@ -4,8 +4,6 @@ What the engines do differently is in `targets/delta.py` and `targets/iceberg.py
 DDL. Names of columns are as the table has them, without quotes; conditions and values are expressions of Spark SQL.
 """
 
-# ruff: noqa: D102 (names of methods that need no more)
-
 from __future__ import annotations
 
 import datetime

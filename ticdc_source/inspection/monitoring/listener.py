@@ -89,7 +89,6 @@ class ProgressListener(StreamingQueryListener):
             registry.register(self._collector)
 
     def reports(self) -> list[StreamProgress]:
-        """Return the progress of all queries at this moment."""
         with self._lock:
             return [report for tracker in self._trackers.values() for report in tracker.reports(self._clock())]
 
@@ -103,7 +102,6 @@ class ProgressListener(StreamingQueryListener):
             self._thread.join()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
-        """Follow a query."""
         tracker = self._tracker(str(event.id), event.name)
         with self._lock:
             tracker.state, tracker.run = "running", str(event.runId)
@@ -113,7 +111,6 @@ class ProgressListener(StreamingQueryListener):
                     del self._trackers[other.query_id]
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Report a micro-batch that has ended."""
         progress = event.progress
         tracker = self._tracker(str(progress.id), progress.name)
         history, lines = ([], []) if self._metrics is None else self._metrics.of(tracker.query_id, progress.batchId)

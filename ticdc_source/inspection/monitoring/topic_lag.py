@@ -121,7 +121,6 @@ class LagReport:
         return max((each.late_s for each in self.partitions if each.late_s is not None), default=None)
 
     def as_json(self) -> dict[str, object]:
-        """Return everything as JSON values."""
         return {"version": 1, "late_s": self.late_s, **asdict(self)}
 
 
@@ -133,7 +132,6 @@ class _Newest:
     watermark: int | None = None
 
     def add(self, other: _Newest) -> None:
-        """Keep the larger ones."""
         self.commit_ts = _largest(self.commit_ts, other.commit_ts)
         self.watermark = _largest(self.watermark, other.watermark)
 

@@ -267,7 +267,6 @@ class Avro(Decoder):
 
 
 def _has_no_row(value: bytes) -> bool:
-    """Return whether a value is that of a delete without a row."""
     return not value or (len(value) == _SHORT and value[0] == _DELETE)
 
 

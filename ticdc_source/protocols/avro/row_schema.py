@@ -43,7 +43,6 @@ _REPLACED = re.compile("[^A-Za-z0-9_]")
 
 
 def sanitized(name: str) -> str:
-    """Return a name as TiCDC sanitizes it."""
     replaced = _REPLACED.sub("_", name)
     return f"_{replaced}" if replaced[:1].isdigit() else replaced
 
@@ -158,7 +157,6 @@ class RowSchema:
     renamed: Mapping[str, str]
 
     def row(self, fields: Row) -> Row:
-        """Return the cells of a row by column."""
         renamed = self.renamed
         return {renamed.get(name, name): cell for name, cell in fields.items()} if renamed else fields
 

@@ -312,7 +312,6 @@ def _bare_text_error(column: Column, field: str | None) -> ValueError:
 
 
 def _field_count_error(count: int, first: int, columns: Sequence[Column], key: Key) -> DecodeError:
-    """Return the error for a row with another number of fields than its table has."""
     return DecodeError(
         f"{count} fields, and {first + len(columns)} are expected: {first} of TiCDC, and {len(columns)} columns of "
         f"version {key.version}. Are csv.includeCommitTs and csv.outputOldValue as for the changefeed? Has the table "

@@ -78,11 +78,9 @@ class DebeziumAvro(Debezium):
             split.skipped += 1
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return what `source` and `op` say."""
         return pa.array(map(self._origin, events.payloads), ORIGIN)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Parse the messages."""
         return pa.array([self._commit_ts(payload) for payload in events.payloads], pa.int64())
 
     def _commit_ts(self, value: bytes) -> int | None:
@@ -133,7 +131,6 @@ def _names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[st
 
 
 def _as_json(cell: object, *, is_single: bool) -> object:
-    """Return a cell as the JSON has it."""
     if is_single and isinstance(cell, float):
         return float(shortest_single(cell))
     return base64.b64encode(cell).decode() if type(cell) is bytes else cell

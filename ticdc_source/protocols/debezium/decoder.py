@@ -239,7 +239,6 @@ class Debezium(JSONDecoder):
         return read
 
     def _message(self, value: bytes, parse: Parse = parse_object) -> JSONObject:
-        """Parse a message."""
         return parse(value)
 
     def _key_columns(self, events: TableEvents) -> frozenset[str]:

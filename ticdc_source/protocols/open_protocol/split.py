@@ -213,7 +213,6 @@ def _add_row(
     value_frame: bytes,
     compression: Compression,
 ) -> None:
-    """Add one row event to the split, with its value frame decompressed."""
     if "ccl" in key_frame:  # the row is in a file, and may be as large as a message
         split.unpacked += compression.max_bytes
         plain = value_frame

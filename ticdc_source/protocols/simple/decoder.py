@@ -198,7 +198,6 @@ class Simple(JSONDecoder):
         parsed: Parsed,
         plan: Plan,
     ) -> None:
-        """Verify the checksums of a row."""
         parsed.verified += 1
         try:
             wrong = wrong_checksum(message, images, columns, plan.settings)

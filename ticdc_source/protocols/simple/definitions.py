@@ -25,7 +25,6 @@ def table_of(schema: JSONObject) -> TableName:
 
 
 def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
-    """Return what DDL and BOOTSTRAP events define."""
     schemas = (schema for event in events for schema in event.table_changes or ())
     return {(table_of(schema).folded, tso(schema["version"])): _columns(schema) for schema in schemas}
 

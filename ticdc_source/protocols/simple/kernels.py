@@ -141,7 +141,6 @@ def _comes_twice(text: str, zone: str) -> bool:
 
 
 def _value(cell: object, type_: ColumnType, settings: Settings) -> object:
-    """Return what the checksum is computed of."""
     if cell is None:
         return None
     if type_.name == "timestamp":

@@ -93,7 +93,6 @@ def default_value(reader: Reader) -> str | None:
 
 
 def _default(reader: Reader) -> Default:
-    """Step over a default."""
     token = reader.next
     if token.type == "sign" and token.text == "(":
         inside = reader.bracket()

@@ -67,7 +67,6 @@ class TableHistory:
         return self.others.primary_key is False
 
     def facts_of(self, column: str) -> ColumnFacts:
-        """Return what is known of a column beside its type."""
         return self.facts.get(column, self.others)
 
     def handle_key(self, sent: Collection[str]) -> frozenset[str] | None:

@@ -84,7 +84,6 @@ class DropKey(NamedTuple):
     """A table loses its primary key, or another index.
 
     Attributes:
-        primary: whether it is the primary key.
         name: the name of another index, in lower case.
     """
 

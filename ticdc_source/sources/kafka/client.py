@@ -58,9 +58,7 @@ class LogTruncatedError(Exception):
 class PartitionReader(Protocol):
     """Reads the records of one topic partition, from an offset on."""
 
-    def seek(self, offset: int) -> None:
-        """Continue at another offset."""
-        ...
+    def seek(self, offset: int) -> None: ...
 
     def poll(self, timeout_ms: float) -> tuple[Iterator[Chunk] | None, int]:
         """Wait for records.
@@ -189,7 +187,6 @@ class RetryingClient:
     `patience`.
 
     Args:
-        settings: of the client.
         connect: connects with a client library.
         reached: whether the brokers have already answered the driver of this stream.
         is_first: whether nobody has asked these brokers before: the driver is the first to do so.
@@ -206,7 +203,6 @@ class RetryingClient:
 
     @property
     def servers(self) -> str:
-        """The bootstrap servers, for messages."""
         return ",".join(self._settings.bootstrap_servers)
 
     @property
@@ -226,7 +222,6 @@ class RetryingClient:
         self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
-        """Close the connections; the next request connects again."""
         client, self.client = self.client, None
         if client is not None:
             client.close()

@@ -62,21 +62,17 @@ class KafkaFetcher(Fetcher):
 
     @property
     def library(self) -> str | None:
-        """Which client library reads; see `Fetcher.library`."""
         return self._brokers.library
 
     def close(self) -> None:
-        """Close the connections; the next range connects again."""
         self._brokers.close()
 
     def fetch(self, offset_range: OffsetRange) -> Generator[Chunk, None, None]:
-        """Yield the records of a range; see `Fetcher.fetch`."""
         if offset_range.size == 0:
             return
         yield from _RangeRead(self._brokers, offset_range, self._settings, self._size).chunks()
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
-        """Report topics that were deleted and created again; see `Fetcher.check_topics`."""
         if not planned:
             return
         for look in range(LOOKS_UNTIL_RECREATED):

@@ -69,7 +69,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next look-up connects again."""
         self._brokers.close()
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
@@ -246,7 +245,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
             _log.warning("commitGroupOffsets: offsets were not committed for group %s: %s", group, error)
 
     def brokers(self) -> BrokerFacts:
-        """Return what the brokers say of themselves: their addresses, and their version."""
         return self._look_up(lambda client, patience: client.brokers(patience))
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> Offsets:

@@ -49,7 +49,6 @@ class Patience:
     """One wait for brokers: its deadline, the failures so far, and when to log next.
 
     Args:
-        servers: the bootstrap servers.
         status: what is happening, for log lines, such as "no broker answers" or "a request is pending".
         limit: how long to wait.
         clock: a monotonic clock, in seconds.
@@ -95,12 +94,10 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether the deadline has passed."""
         return self._clock() >= self._deadline
 
     @property
     def has_failures(self) -> bool:
-        """Whether a server has failed."""
         return bool(self._progress.failures)
 
     def is_cut_short(self, server: str, seconds: float) -> bool:
@@ -173,7 +170,6 @@ class Patience:
             raise self.error()
 
     def error(self) -> KafkaUnavailableError:
-        """Return the error that ends an unsuccessful wait."""
         seconds = self._clock() - self._began
         limit = "more time would not help"
         if self.is_over:

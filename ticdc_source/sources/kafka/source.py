@@ -38,16 +38,13 @@ class KafkaSource(RecordSource):
         return self._made
 
     def close(self) -> None:
-        """Close the connections."""
         if self._made is not None:
             self._made.close()
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:
-        """Return the names of topics."""
         return ", ".join(sorted({each.topic for each in ranges})) or "the topics"
 
     def check_protocol(self, protocol: str) -> None:
-        """Refuse a wire format of files only."""
         if protocol != "auto" and protocol not in self._formats.in_topics:
             msg = (
                 f"protocol={protocol} comes in files of a storage sink, and in no topic: set 'path' instead of topics, "
@@ -56,19 +53,15 @@ class KafkaSource(RecordSource):
             raise OptionError(msg)
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """Return one range for each topic partition."""
         return self._cluster.resolve_ranges()
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:
-        """Return one range for each topic partition."""
         return self._cluster.resolve_ranges() if batch else self._cluster.everything()
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the log start of each topic partition."""
         return self._cluster.earliest(topic_partitions)
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the end of each topic partition."""
         return self._cluster.latest(topic_partitions)
 
     def existing(self) -> Iterable[TopicPartition]:
@@ -76,11 +69,9 @@ class KafkaSource(RecordSource):
         return self._cluster.partitions(missing=True)
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of topics."""
         return self._cluster.topic_ids()
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Cut large ranges, and pack small ones."""
         return pack(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def fetcher(
@@ -91,7 +82,6 @@ class KafkaSource(RecordSource):
         max_rows: int | None = None,  # noqa: ARG002 (there are no files)
         driver: bool = True,
     ) -> Fetcher:
-        """Return a fetcher with connections of its own."""
         return KafkaFetcher(client_settings(self._options, driver=driver), settings)
 
     def task_fetcher(
@@ -101,15 +91,12 @@ class KafkaSource(RecordSource):
         *,
         fresh: bool,
     ) -> AbstractContextManager[Fetcher]:
-        """Borrow a fetcher of this process."""
         return FETCHERS.borrow(client_settings(self._options, driver=False), settings, fresh=fresh)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> TopicPlanner:
-        """Return what plans a stream."""
         return TopicPlanner(self._cluster, limits, self.report_loss, members=members)
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit to the consumer group, if asked to."""
         group = self._options.kafka.get("group.id")
         if self._options.commit_group_offsets and group and self._made is not None:
             self._made.commit_group(group, offsets)
@@ -150,7 +137,6 @@ class FetcherPool:
             replaced[0].close()
 
     def close_all(self) -> None:
-        """Close all idle fetchers."""
         with self._lock:
             idle = list(self._idle.values())
             self._idle.clear()

@@ -393,12 +393,7 @@ def _said(body: bytes, login: EndpointLogin) -> str:
 
 
 def _sign_token(login: MSKLogin, servers: Iterable[str], seconds: float) -> Token:
-    """Sign a token for Amazon MSK; the bootstrap servers' names have the region.
-
-    Raises:
-        AccessRefusedError: a package, credentials or the region are missing, or AWS refuses.
-        TokenUnavailableError: AWS does not answer in time.
-    """
+    """Sign a token for Amazon MSK; the bootstrap servers' names have the region."""
     try:
         import botocore.session  # noqa: PLC0415 (optional packages)
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415

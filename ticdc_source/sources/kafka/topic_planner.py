@@ -160,7 +160,6 @@ class TopicPlanner:
         self._epochs = _LeaderEpochs(self.lookup.ends_of_epochs)
 
     def initial(self) -> OffsetJSON:
-        """Return where a new stream starts. It is resolved once."""
         if self._start is None:
             self._start = self.lookup.starts(self.lookup.partitions(missing=True))
         return initial_offset(self._start)
@@ -170,11 +169,9 @@ class TopicPlanner:
         self._stops_at_target = True
 
     def newest(self) -> OffsetJSON:
-        """Return the ends of all partitions, for Spark's report."""
         return to_json_dict(self._look())
 
     def behind(self, offset_range: OffsetRange) -> int:
-        """Return how many offsets the last look-up has seen after the end of a range."""
         return max(0, self._latest.get(offset_range.topic_partition, offset_range.end) - offset_range.end)
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:

@@ -113,7 +113,6 @@ def _unknown(schema_id: SchemaId, where: str) -> DecodeError:
 
 
 def _checked(text: object, schema_id: SchemaId, where: str) -> str:
-    """Return the schema in an answer, which is JSON."""
     try:
         loads(text if isinstance(text, str) else "")
     except ValueError:
@@ -185,7 +184,6 @@ def _context(tls: TLSSettings) -> ssl.SSLContext:
 
 
 def _refusal(answer: Answer, url: str, schema_id: int, settings: RegistrySettings) -> Exception:
-    """Return the error for an answer that is no success."""
     if answer.status == _NOT_FOUND and _is_of_registry(answer):
         return _unknown(schema_id, f"the schema registry {url}")
     if answer.status in _REFUSALS:

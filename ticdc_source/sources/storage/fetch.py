@@ -60,7 +60,6 @@ class FileFetcher(Fetcher):
 
     @property
     def library(self) -> str:
-        """What reads; see `Fetcher.library`."""
         return "fsspec"
 
     def close(self) -> None:
@@ -70,12 +69,6 @@ class FileFetcher(Fetcher):
         """Do nothing: files have no topic ids. The planner reports a folder that another changefeed has taken over."""
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
-        """Yield the records of files in order; see `Fetcher.fetch`.
-
-        Raises:
-            StorageUnavailableError: the folder cannot be read.
-            DataLossError: a file of the range is gone, and `fail_on_data_loss` is on.
-        """
         topic = offset_range.topic
         if offset_range.topic_partition == CHECKPOINT:
             ts = offset_range.end - 1

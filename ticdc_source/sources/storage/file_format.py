@@ -33,12 +33,10 @@ class FileSettings:
 
     @property
     def end_of_row(self) -> bytes:
-        """What ends a row of CSV."""
         return self.terminator or _CRLF
 
     @classmethod
     def of(cls, options: Options) -> FileSettings:
-        """Return what options say."""
         return cls(
             terminator=None if options.terminator is None else options.terminator.encode(),
             delimiter=options.csv_delimiter,
@@ -96,7 +94,6 @@ class LineCutter:
         self._left = b""
 
     def cut(self, block: bytes) -> list[bytes] | Binaries:
-        """Return the messages that are whole; see `FileCutter.cut`."""
         data = self._left + block
         if self._terminator is not None:
             *messages, self._left = data.split(self._terminator)

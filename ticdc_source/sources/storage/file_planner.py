@@ -61,7 +61,6 @@ class FilePlanner:
     _minimum: MinimumWait = field(default_factory=MinimumWait)
 
     def initial(self) -> OffsetJSON:
-        """Return where a new stream starts. It is resolved once."""
         if self._start is None:
             look = self._current_look()
             if look.is_empty:
@@ -75,7 +74,6 @@ class FilePlanner:
         self._stops_at_target = True
 
     def newest(self) -> OffsetJSON:
-        """Return the ends of all directories, for Spark's report."""
         return to_json_dict(_ends(self._current_look()))
 
     def next(self, start: OffsetJSON, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJSON:
@@ -251,7 +249,6 @@ def wanted_of(ranges: Iterable[OffsetRange], tables: TableFilter) -> list[Offset
 
 
 def _may_be_wanted(topic: str, wanted: TableFilter) -> bool:
-    """Return whether files may be of a wanted table."""
     place = directory_of(topic)
     if not wanted.patterns or place is None or place.table is None or "/" in place.table[1]:
         return True  # the path does not tell the table; a slash may belong to the database or to the table

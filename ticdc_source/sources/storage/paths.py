@@ -36,7 +36,6 @@ class DataDirectory(NamedTuple):
     Attributes:
         owner: the path of the table, and the partition if it has directories of its own.
         table: the database and the table; None if the path does not say them, as with `use-table-id-as-path`.
-        version: the version of the table.
         date: the day or month when they were written; empty if directories have no date.
     """
 
@@ -81,7 +80,6 @@ def extension_of(path: str) -> str:
 
 
 def is_schema_file(path: str) -> bool:
-    """Return whether a path is that of a schema file."""
     return _SCHEMA.fullmatch(path) is not None
 
 

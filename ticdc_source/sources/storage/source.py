@@ -42,7 +42,6 @@ class FileSource(RecordSource):
         self._changefeed = Changefeed(options.path)
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
-        """Return the folder."""
         return f"'path' {self._changefeed}"
 
     def check_protocol(self, protocol: str) -> None:
@@ -78,7 +77,6 @@ class FileSource(RecordSource):
         return names[0]
 
     def batch_ranges(self) -> list[OffsetRange]:
-        """Return the finished files of wanted tables, and the checkpoint-ts."""
         look = self._changefeed.look_of_batch()
         self._changefeed.warn_of_gaps(look)
         return ranges_of(look, self._tables)
@@ -106,11 +104,9 @@ class FileSource(RecordSource):
         return sampled(ranges)
 
     def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return all schema files, and the first and last file of a table's newest directories."""
         return sampled(ranges)
 
     def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return the schema files."""
         return [each for each in ranges if is_schema_file(each.topic)]
 
     def defining(self, around: OffsetRange, version: int) -> list[OffsetRange]:
@@ -156,7 +152,6 @@ class FileSource(RecordSource):
         max_rows: int | None = None,
         driver: bool = True,  # noqa: ARG002 (both open files alike)
     ) -> Fetcher:
-        """Return a fetcher for files."""
         return FileFetcher(
             self._location,
             FileSettings.of(self._options),
@@ -173,11 +168,9 @@ class FileSource(RecordSource):
         *,
         fresh: bool,  # noqa: ARG002 (nothing is kept)
     ) -> AbstractContextManager[Fetcher]:
-        """Return a fetcher for files."""
         return self.fetcher(settings, protocol=protocol)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> FilePlanner:  # noqa: ARG002 (one log)
-        """Return what plans a stream."""
         options = self._options
         return FilePlanner(
             self._changefeed,

@@ -28,8 +28,6 @@ def cut_records(
     """Cut records out of `data[at:end]` and append them to a chunk.
 
     Args:
-        batch: the record batch that holds the records.
-        chunk: the chunk.
         data: the records, one behind the other; the last may be cut off.
         at: the index of the first byte.
         end: the index behind the last byte.
@@ -165,11 +163,7 @@ def _length(number: int) -> int:
 
 
 def _named(headers: Sequence[tuple[bytes, bytes | None]], batch: RecordBatch) -> list[tuple[str, bytes | None]]:
-    """Return headers with their names as text.
-
-    Raises:
-        DecodeError: a name is not UTF-8.
-    """
+    """Return headers with their names as text."""
     try:
         return [(name.decode(), value) for name, value in headers]
     except UnicodeDecodeError as error:

@@ -70,7 +70,6 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self._failed_at[node_id] = time.monotonic()
 
     def answered(self, node_id: library.NodeId) -> None:
-        """Remember that a node has answered."""
         self._failed_at.pop(node_id, None)
 
     def nodes(self) -> list[library.NodeId]:

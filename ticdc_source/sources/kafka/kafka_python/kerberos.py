@@ -124,7 +124,6 @@ class _Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has 
             raise _failed(error) from None
 
     def receive(self, auth_bytes: bytes) -> None:
-        """Take what the broker has sent."""
         try:
             super().receive(bytes(auth_bytes))
         except self._errors as error:

@@ -88,7 +88,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         self._used: str | None = None
 
     def token(self) -> str:
-        """Return the token's text."""
         try:
             value = self._token.value()
         except TokenUnavailableError as error:
@@ -97,7 +96,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         return value
 
     def extensions(self) -> dict[str, str]:
-        """Return SASL extensions, by name."""
         return self._extensions
 
     def replace(self, patience: Patience) -> bool:

@@ -96,7 +96,6 @@ class NetworkClient:
         self._manager.close_sockets()
 
     def reader(self, offset_range: OffsetRange, limits: FetchSettings, patience: Patience) -> BatchReader:
-        """Return a reader; see `Client.reader`."""
         with our_errors(self.servers):
             # So that the leader is known when the consumer is assigned the partition: it would sleep until it is. Of
             # many partitions of one topic not each looks again: the answer names all of them.
@@ -115,13 +114,11 @@ class NetworkClient:
         return consumer
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets; see `Client.commit`."""
         kafka_offsets = {KafkaTopicPartition(*key): OffsetAndMetadata(at, "", -1) for key, at in offsets.items()}
         with our_errors(self.servers):
             self._of_group(group).commit(kafka_offsets, timeout_ms=self._timeout_ms)
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return committed offsets; see `Client.committed`."""
         deadline = time.monotonic() + self._timeout_ms / 1000
         committed = {}
         with our_errors(self.servers):
@@ -142,7 +139,6 @@ class NetworkClient:
         return self._groups[group]
 
     def brokers(self, patience: Patience) -> BrokerFacts:
-        """Look up the brokers; see `Client.brokers`."""
         with our_errors(self.servers):
             answer = self._ask(_metadata_request(()), patience)
         version = self._manager.broker_version
@@ -152,7 +148,6 @@ class NetworkClient:
         )
 
     def topics(self, names: Iterable[str] | None, patience: Patience) -> dict[str, Topic]:
-        """Look up topics; see `Client.topics`."""
         names = None if names is None else list(names)
         with our_errors(self.servers):
             while True:
@@ -186,19 +181,16 @@ class NetworkClient:
         return {topic.name: topic for topic in response.topics}
 
     def offsets(self, times: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        """Look up offsets; see `Client.offsets`."""
         with our_errors(self.servers):
             return self._ask_leaders(self._list_offsets, times, patience)
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int], patience: Patience) -> dict[TopicPartition, int]:
-        """Look up where epochs end; see `Client.ends_of_epochs`."""
         with our_errors(self.servers):
             return self._ask_leaders(self._ends_of_epochs, epochs, patience)
 
     def topic_ids_at_leaders(
         self, topic_partitions: Iterable[TopicPartition], patience: Patience
     ) -> dict[TopicPartition, str]:
-        """Look up topic ids; see `Client.topic_ids_at_leaders`."""
         by_leader = defaultdict(list)
         for topic_partition in topic_partitions:
             leader = self._manager.cluster.leader_for_partition(KafkaTopicPartition(*topic_partition))
@@ -220,9 +212,6 @@ class NetworkClient:
         """Ask the leader of each partition until all have answered.
 
         `request` asks a leader about its partitions, and returns the offsets of those that it answered for.
-
-        Raises:
-            UnknownPartitionsError: some partitions do not exist.
         """
         offsets: dict[TopicPartition, int] = {}
         pending = dict(asked)
@@ -373,7 +362,6 @@ class NetworkClient:
         """Return a node's response to a request, whose attributes depend on the request: hence `Any`.
 
         Raises:
-            _NodeFailedError: the node did not answer; `patience` knows why.
             kafka.errors.KafkaError: another try would not help.
         """
         sent: list[library.Future] = []
@@ -448,7 +436,6 @@ def _exists(name: str, topic: library.TopicMetadata | None) -> bool:
     """Return whether a topic exists.
 
     Raises:
-        OptionError: its name cannot be that of a topic.
         kafka.errors.KafkaError: something else is wrong with it.
     """
     if topic is None:

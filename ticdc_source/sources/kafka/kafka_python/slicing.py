@@ -114,7 +114,6 @@ class Slice:
         return [chunks_of(fetched, batches, damage, limits.chunk, limits.end)] if batches or damage else []
 
     def drain(self) -> None:
-        """Drop what is left."""
         self._fetched = None
         if self._left:
             self._left = False
@@ -151,7 +150,6 @@ class BatchReader:
         consumer._fetcher.PartitionRecords = functools.partial(Slice, self._slices)  # noqa: SLF001
 
     def begin(self, offset_range: OffsetRange, limits: FetchSettings) -> None:
-        """Read another range from now on."""
         self._slices.chunk, self._slices.end = limits, offset_range.end
         self._topic_partition = KafkaTopicPartition(*offset_range.topic_partition)
         with our_errors(self._servers):
@@ -159,13 +157,11 @@ class BatchReader:
         self.seek(offset_range.start)
 
     def seek(self, offset: int) -> None:
-        """Continue at another offset, which may lie inside a record batch."""
         self._slices.batch_end = -1
         with our_errors(self._servers):
             self._consumer.seek(self._topic_partition, offset)
 
     def poll(self, timeout_ms: float) -> tuple[Iterator[Chunk] | None, int]:
-        """Wait for records; see `PartitionReader.poll`."""
         with our_errors(self._servers):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=1)  # one iterator
             position = self._consumer.position(self._topic_partition, timeout_ms=0)
