@@ -64,7 +64,6 @@ class ComparedColumn:
 
     @property
     def part_in_spark(self) -> str:
-        """The same in Spark."""
         text = self.hashed[1] if self.hashed else self.spark
         text = f"concat(octet_length({text}), ':', {text})" if self.any_text else text
         return f"coalesce({text}, '{_NULL}')"

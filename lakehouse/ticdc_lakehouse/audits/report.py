@@ -32,7 +32,6 @@ class TableAudit:
 
     Attributes:
         table: the table in TiDB; "" if the target does not say it.
-        target: the name of the target.
         state: `equal`, `different`, or `unknown` if it could not tell.
         reason: why it could not tell.
         at: the TSO at which both sides were compared.
@@ -78,7 +77,6 @@ class TableAudit:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, object]:
-        """Return it for `json.dumps`."""
         return {**asdict(self), "at_time": utc(self.at)}
 
 

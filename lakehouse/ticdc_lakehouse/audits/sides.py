@@ -67,11 +67,9 @@ class TiDBSide:
         return self.snapshot.table.quoted
 
     def total(self) -> Checksum:
-        """Return the checksum of all rows."""
         return self._checksums("0", "")[0]
 
     def buckets(self) -> dict[int, Checksum]:
-        """Return the checksums of the buckets that have rows."""
         return self._checksums(self._bucket(), " GROUP BY bucket")
 
     def _checksums(self, bucket: str, group: str) -> dict[int, Checksum]:
@@ -121,11 +119,9 @@ class SparkSide:
     comparison: Comparison
 
     def total(self) -> Checksum:
-        """Return the checksum of all rows."""
         return self._checksums("0").get(0, Checksum(0, 0))
 
     def buckets(self) -> dict[int, Checksum]:
-        """Return the checksums of the buckets that have rows."""
         return self._checksums(self._bucket())
 
     def _checksums(self, bucket: str) -> dict[int, Checksum]:
@@ -136,7 +132,6 @@ class SparkSide:
         return {row[0]: Checksum(row[1], sum(row[2 + n] << start for n, start in enumerate(starts))) for row in rows}
 
     def rows(self, buckets: Collection[int]) -> DataFrame:
-        """Return the rows of buckets."""
         chosen = self.frame
         if len(buckets) < self.comparison.buckets:
             chosen = chosen.where(F.expr(self._bucket()).isin(sorted(buckets)))

@@ -19,7 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     return command_line(
         "ticdc-lakehouse",
         __version__,

@@ -33,7 +33,6 @@ _DEFAULT_SAMPLE = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     parser.add_argument("file", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     parser.add_argument(
         "--tables", type=argument(checked_patterns), metavar="DB.TABLE[,…]", help="the tables, such as shop.*; all"

@@ -58,7 +58,6 @@ _SECONDS = 10.0  # between two lines of a table that is loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
     parser.add_argument("file", nargs="?", type=argument(file_path), metavar="FILE", help="the file, such as sync.toml")
     add_overrides(parser)
     parser.add_argument(
@@ -126,9 +125,6 @@ def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
     Args:
         file: the file; None if there is none.
         given: what replaces those of the file, by section and key.
-
-    Raises:
-        OptionError: the file cannot be read, or is wrong.
     """
     from ticdc_lakehouse.syncs.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
@@ -192,11 +188,7 @@ def _check_before_spark(config: SyncConfig) -> None:
 
 
 def refuse_without_java() -> None:
-    """Refuse to start Spark where it finds no Java.
-
-    Raises:
-        TargetError: it is so; the text says what to do.
-    """
+    """Refuse to start Spark where it finds no Java."""
     java = check_java()
     if java.result == "failed":
         msg = f"{java.message}: {java.mend}"

@@ -80,7 +80,6 @@ def with_verbatim_sql(run: Callable[_Parameters, _Result]) -> Callable[_Paramete
 
 
 def run_sql(spark: SparkSession, text: str, **frames: Any) -> DataFrame:
-    """Run a statement as it is written."""
     with verbatim(spark):
         return spark.sql(text, **frames)
 

@@ -222,7 +222,6 @@ class SnapshotRows:
         return self.as_changes(read, alias, rank=rank, index=index)
 
     def of_keys(self, names: Sequence[str], keys: Iterable[Sequence[KeyValue]], *, rank: int) -> DataFrame:
-        """Return the rows that have one of some keys."""
         sql = self.table.select_sql(where=self.table.keys_condition(names, keys))
         return self.as_changes(self._jdbc.frame(sql, customSchema=self._read_as()), rank=rank)
 

@@ -94,7 +94,6 @@ class RowKey:
         return tuple(f"k{number}" for number in range(len(self.columns)))
 
     def selected(self) -> str:
-        """Return the columns as `SELECT` has them."""
         named = zip(self.columns, self.aliases, strict=True)
         return ", ".join(f"{column.sql} AS {alias}" for column, alias in named)
 
@@ -104,7 +103,6 @@ class RowKey:
         return f"(SELECT {self._texts()} FROM {rows} ORDER BY {', '.join(self.aliases)}) AS bounds"  # noqa: S608
 
     def count_sql(self) -> str:
-        """Return the `dbtable` that counts the rows."""
         return f"(SELECT COUNT(*) AS n FROM {self.table}) AS counted"  # noqa: S608
 
     def every_sql(self, step: int) -> str:

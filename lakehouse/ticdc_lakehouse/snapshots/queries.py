@@ -85,7 +85,6 @@ class SnapshotColumn:
 
     @property
     def sql(self) -> str:
-        """What is selected."""
         name = quote(self.name)
         if self.type.family == "bit":
             return f"CAST({name} AS SIGNED)"
@@ -158,7 +157,6 @@ class SnapshotTable:
 
     @property
     def quoted(self) -> str:
-        """The name of the table as SQL."""
         return f"{quote(self.name.database)}.{quote(self.name.table)}"
 
     def column_to_split(self, name: str) -> SnapshotColumn:
@@ -176,7 +174,6 @@ class SnapshotTable:
 
 
 def quote(name: str) -> str:
-    """Quote a name for MySQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -210,7 +207,6 @@ def _literal(type_: ColumnType, value: KeyValue) -> str:
 
 
 def check_tso(at: int) -> None:
-    """Refuse what is not a TSO."""
     if isinstance(at, bool) or not isinstance(at, int):
         msg = f"at={at!r}: a TSO is an int; ticdc_lakehouse.current_tso(…) returns that of this moment"
         raise OptionError(msg)

@@ -130,9 +130,6 @@ class LakeMarks:
 
         Returns:
             The statuses; a table whose target is an older version is set aside.
-
-        Raises:
-            CheckpointError: the status table is older than the checkpoint.
         """
         self._last = mark = self._read()
         if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
@@ -205,7 +202,6 @@ class LakeMarks:
         """Return the status of a table, which is set aside if its target lacks what the stream does not read again.
 
         Args:
-            status: the status.
             last: the last micro-batch that its target has.
             lacks: the one that the checkpoint says it had, if it lacks that.
             needed: the last micro-batch that it had when the checkpoint was as it is: the stream reads on from there.
@@ -257,11 +253,7 @@ class LakeMarks:
         self._last = mark
 
     def _read(self) -> LakeMark:
-        """Return the mark; an empty one if an older release has written the checkpoint.
-
-        Raises:
-            CheckpointError: somebody has changed the file.
-        """
+        """Return the mark; an empty one if an older release has written the checkpoint."""
         text = text_of_file(self._spark, self._path)
         new = None if text else text_of_file(self._spark, f"{self._path}{_NEW}")  # killed before it was renamed
         try:

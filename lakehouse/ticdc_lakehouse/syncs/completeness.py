@@ -46,7 +46,6 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
     before now, so its commit-ts is not larger than that of now.
 
     Args:
-        config: what is copied.
         starts: the offsets at which the stream has started, by topic and partition; None if nobody knows.
     """
     if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
@@ -63,10 +62,8 @@ def claimed(
     None if they are not.
 
     Args:
-        config: what is copied.
         starts: returns the offsets at which the stream has started; see `lost_before`.
         writer: the id of the streaming query. If the table does not name it yet, this is the first micro-batch of all.
-        before: what it said before.
     """
     begins, may_lose = before["writer"] != writer, config.may_lose_changes
     exact_since = 0 if begins else before.get("exact_since")

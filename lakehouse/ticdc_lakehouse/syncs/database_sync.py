@@ -131,8 +131,6 @@ def _run(running: RunningSync, records: DataFrame, trigger: str | None) -> None:
     """Run a query until it ends.
 
     Args:
-        running: the tables.
-        records: the stream.
         trigger: time between two micro-batches; None ends when the topics are read.
     """
     how = {"availableNow": True} if trigger is None else {"processingTime": trigger}

@@ -131,11 +131,7 @@ class Shared:
         return self.stopping()
 
     def _check_store(self) -> None:
-        """Write and read the status table.
-
-        Raises:
-            TargetError: that fails, so all tables are affected.
-        """
+        """Write and read the status table."""
         try:
             self.retried(self.try_store, self.store)
         except Exception as error:  # noqa: BLE001 (of any store)
@@ -229,7 +225,6 @@ class BackOff:
         """Return whether a table is tried now; then it waits longer the next time.
 
         Args:
-            name: the table.
             at_end: whether the stream has ended, so that there is nothing to wait for.
         """
         now = self._clock()

@@ -186,11 +186,7 @@ class RunningSync:
                 existing_target(self._spark, target)
 
     def resume(self, names: tuple[str, ...]) -> None:
-        """Let tables that are set aside go on: write what they have missed, now, or load them.
-
-        Raises:
-            OptionError: one of them is not set aside, or is not copied.
-        """
+        """Let tables that are set aside go on: write what they have missed, now, or load them."""
         began = time.monotonic()
         aside = {name.lower(): name for name, each in self._tables.items() if isinstance(each.phase, SetAside)}
         for name in names:
@@ -209,7 +205,6 @@ class RunningSync:
             self._report(written, self._last_batch, began, resumed=written)
 
     def statuses(self) -> list[TableStatus]:
-        """Return the status of each table that is copied, at this moment."""
         every = list(self._tables.values())  # at once: Prometheus asks while micro-batches add tables
         return [each for each in every if each.state != "left out"]
 
@@ -284,7 +279,6 @@ class RunningSync:
         """Let every table heal, as the records of any may be lost.
 
         Args:
-            reason: what is lost.
             skips: whether the next query skips that without an error. After it, more may be lost, so every table heals
                 once more, as of the next start.
         """

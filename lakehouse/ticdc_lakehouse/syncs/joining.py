@@ -37,8 +37,6 @@ class Joining:
     """Loads the tables of a sync from TiDB. Without `[tidb]` it loads nothing, but knows the columns of earlier loads.
 
     Args:
-        spark: the session.
-        config: what is copied.
         stream: the query. If it is stopped, loads end after the commits that are under way, and continue when the sync
             is started again.
         shared: tells errors of one table from those of all.

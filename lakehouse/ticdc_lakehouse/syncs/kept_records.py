@@ -42,7 +42,6 @@ class KeptBatches:
     """The records of consecutive micro-batches, which one commit can replay.
 
     Attributes:
-        last: the number of the last one.
         bounds: which changes they returned.
         records: the records, each once.
     """
@@ -79,8 +78,6 @@ class KeptRecords:
         Usually it is one part. If the sync has changed between `latest` and `resolved` meanwhile, it is several.
 
         Args:
-            first: the number of the first one.
-            last: the number of the last one.
             begins: whether the table was set aside in the first one, so that it was kept.
 
         Raises:

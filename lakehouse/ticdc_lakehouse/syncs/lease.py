@@ -47,7 +47,6 @@ class Owner:
 
     @staticmethod
     def here() -> Owner:
-        """Return a new owner in this process."""
         return Owner.of(os.getpid())
 
     @staticmethod

@@ -67,7 +67,6 @@ class LoadFolder:
         raise self._unreadable(_TSO)
 
     def keep_tso(self, spark: SparkSession, at: int) -> None:
-        """Remember the TSO of a load."""
         self._write(spark, _TSO, str(at))
 
     def plan(self, spark: SparkSession, table: TableName, at: int) -> Plan | None:

@@ -47,7 +47,6 @@ class Destination:
     """Where the rows of a table go, and how they are written.
 
     Attributes:
-        target: the name of the target.
         log: the name of the log, if the table has no key.
         settings: how they are written.
         properties: table properties for a new target.
@@ -75,7 +74,6 @@ class LoadProgress:
     """How far the load of a table is.
 
     Attributes:
-        table: the table.
         rows: about how many of its rows are in the target.
         of: about how many rows it has.
         seconds: for how long it has been loading, in this run.
@@ -104,7 +102,6 @@ class TableLoad:
     """What the load of a table did.
 
     Attributes:
-        table: the table.
         target: the name of the target, or of the log.
         complete: the TSO from which on the target has every row; None if it has not.
         rows: about how many rows were read.
@@ -172,7 +169,6 @@ def load_tables(
         spark: the session, with MySQL's JDBC driver among its jars.
         tidb: where TiDB is.
         tables: the tables, or patterns as the option `tables` has them; views are left out.
-        target_of: the target of a table.
         folder: where the load remembers its TSO and the ranges of tables; on any file system that Spark knows.
         at: the TSO; by default that of the load that began in the folder, or else of this moment.
         parallel: how many tables are loaded at once.
@@ -370,11 +366,7 @@ class _TableLoad:
         return TableLoad(table=self._name, target=name, complete=at, gone=True)
 
     def _check_no_table(self) -> None:
-        """Refuse to read a table into a log while a target has its rows.
-
-        Raises:
-            TargetError: the table had a key until now.
-        """
+        """Refuse to read a table into a log while a target has its rows."""
         target = existing_target(self._spark, self._place.target)
         if target is not None and KEYS in target.properties():
             msg = (
@@ -423,11 +415,7 @@ class _TableLoad:
         return writers <= {None, self._app_id} and has_all
 
     def _check_log(self) -> None:
-        """Refuse a log with rows that this load has not written: without a key, nothing tells them from new ones.
-
-        Raises:
-            TargetError: it has such rows.
-        """
+        """Refuse a log with rows that this load has not written: without a key, nothing tells them from new ones."""
         log = existing_target(self._spark, self._place.log)
         writers = {commit.facts.app_id or "" for commit in log.commits()} if log else set()
         others = writers - {"", self._app_id}

@@ -285,8 +285,6 @@ class MicroBatch:
         """Merge the changes of a table into its target, or append them to its log.
 
         Args:
-            status: the status of the table.
-            frame: the changes.
             whole: whether no bad record is left out of them: otherwise a CREATE TABLE clears no bad record.
         """
         name, table = status.table_name, parse_table(status.table_name)
@@ -379,11 +377,7 @@ class MicroBatch:
         return self.facts.batch_id is not None and status.batch_id >= self.facts.batch_id
 
     def _check_history(self, log: Target, status: TableStatus) -> None:
-        """Refuse a log that is behind the table beside it.
-
-        Raises:
-            TargetError: it lacks micro-batches, because `history` was off.
-        """
+        """Refuse a log that is behind the table beside it."""
         last = log.last_batch(self.facts.app_id or "") if log.exists() else None
         held = None if last is None else last.number
         if held is not None and held < status.batch_id:
@@ -407,7 +401,6 @@ class MicroBatch:
         return created_ts if self.context.lost_until is None or created_ts > self.context.lost_until else None
 
     def _failed(self, status: TableStatus, error: Exception) -> Outcome:
-        """Set a table aside."""
         failed = Failed(self.context.reason(error), why_of(error), self.facts.batch_id or 0)
         status, _ = self.context.step(status, failed)
         self._keep(status.table_name)
@@ -437,9 +430,6 @@ def _check_columns(status: TableStatus, columns: Collection[str], target: Target
 
     Columns of a log may be renamed, so that its changes begin others. A target without rows may have been left between
     two statements, when its columns began anew.
-
-    Raises:
-        TargetError: somebody has dropped it, or some of its columns.
     """
     if not columns:
         msg = f"The target {status.target} is gone. {_again(status)}"
@@ -455,11 +445,7 @@ def _check_columns(status: TableStatus, columns: Collection[str], target: Target
 
 
 def _check_own(target: Target, status: TableStatus) -> None:
-    """Refuse a table that somebody has put in the place of a target.
-
-    Raises:
-        TargetError: it has no properties of a target.
-    """
+    """Refuse a table that somebody has put in the place of a target."""
     if TABLE_PROPERTY not in target.properties():
         msg = (
             f"The target {status.target} is another table than the one that the sync has written, or somebody has "

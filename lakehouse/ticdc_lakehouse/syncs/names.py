@@ -66,7 +66,6 @@ class Layout:
     catalog: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         if self.engine not in ENGINES:
             msg = f"format={self.engine!r}: it must be one of {', '.join(ENGINES)}"
             raise OptionError(msg)

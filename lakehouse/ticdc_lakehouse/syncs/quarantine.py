@@ -35,7 +35,6 @@ class Quarantine:
     """The table of bad records.
 
     Args:
-        name: its name in SQL.
         engine: `delta` or `iceberg`.
     """
 

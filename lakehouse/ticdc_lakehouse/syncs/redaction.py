@@ -24,8 +24,6 @@ class Redaction:
     """Hides secrets in texts: those that were given, and what looks like one.
 
     Args:
-        options: options of the source.
-        settings: settings of Spark.
         secret: the names of settings that are secret, whatever their names say.
     """
 
@@ -41,7 +39,6 @@ class Redaction:
         self._given = _one_of(text for text in values if text.strip())
 
     def text(self, text: str) -> str:
-        """Return a text without secrets."""
         if self._given is not None:
             text = self._given.sub(HIDDEN, text)
         text = _USER_OF_URL.sub(f"{HIDDEN}@", text)

@@ -48,7 +48,6 @@ class BatchReport:
     tables: int = 0
 
     def as_json(self) -> dict[str, object]:
-        """Return it as values of JSON."""
         return asdict(self)
 
 
@@ -112,10 +111,7 @@ def exported(
     """Serve the metrics of a sync while the block runs, if its configuration says so.
 
     Args:
-        spark: the session of the stream.
-        config: the configuration.
         query: the name of the stream.
-        statuses: returns the status of each table at this moment.
         clock: returns the time in seconds since 1970.
 
     Raises:

@@ -42,8 +42,6 @@ class Resuming:
         resume that was killed continues there.
 
         Args:
-            name: the table.
-            statuses: the statuses of all tables.
             last: the last micro-batch that Spark has committed, or is about to.
             writer: the id of the streaming query.
         """

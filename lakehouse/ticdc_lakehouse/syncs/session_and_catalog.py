@@ -72,7 +72,6 @@ def refuse_connect(spark: SparkSession) -> None:
 
 
 def session_of(config: SyncConfig) -> SparkSession:
-    """Return a session that writes the tables of a sync."""
     if "spark.remote" in config.spark or any(os.environ.get(name) for name in _REMOTE):
         raise OptionError(_NO_CONNECT)
     # Spark's workers use this Python. PySpark itself leaves `spark.pyspark.python` to spark-submit.
@@ -117,7 +116,6 @@ def _expanded(jars: str) -> str:
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
-    """Return the session of a builder."""
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
@@ -192,7 +190,6 @@ def _check_jars(spark: SparkSession, engine: str) -> None:
 
 
 def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
-    """Refuse a catalog that the session does not have."""
     name = "" if catalog is None else catalog.partition(".")[0].strip("`")
     if name in ("", "spark_catalog") or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
         return

@@ -66,7 +66,6 @@ class Healing:
     """Its rows are read again from TiDB, because the stream alone cannot keep it right.
 
     Attributes:
-        reason: why.
         at: as of `Loading`.
         kept_from: as of `Loading`. Records of before are kept only for a history.
     """
@@ -82,7 +81,6 @@ class SetAside:
     """The copy stays as it is, and what the stream brings is kept.
 
     Attributes:
-        reason: why.
         since: since when, in ISO 8601, UTC.
         kept_from: as of `Loading`.
         lacks: as of `Following`, which it was before.
@@ -212,7 +210,6 @@ class TableStatus:
 
     @property
     def state(self) -> str:
-        """The name of its phase."""
         return self.phase.word
 
     @property
@@ -265,7 +262,6 @@ class TableStatus:
         return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as a row of the status table."""
         flat = {**asdict(self), **asdict(self.phase), "state": self.state}
         return {name: flat.get(name) for name in _SCHEMA.names if name != "written"}
 
@@ -358,8 +354,6 @@ class StatusTable:
     """The table of statuses. It is small, and each write replaces it whole in one commit.
 
     Args:
-        spark: the session.
-        name: its name in SQL.
         engine: `delta` or `iceberg`.
         file: gets a copy of each write.
     """
@@ -398,14 +392,9 @@ class StatusTable:
         Args:
             query_id: the id of its streaming query; None if it has no checkpoint yet.
             committed: the last micro-batch that has ended, by the checkpoint; -1 if none has.
-            topics: what it reads.
 
         Returns:
             What the status table says of the sync.
-
-        Raises:
-            CheckpointError: another sync writes them, or this one, and its checkpoint or its tables are gone.
-            TargetError: they are copies of other topics.
         """
         target, read = self.opened(), sorted(topics)
         if not target.exists():
@@ -471,7 +460,6 @@ class StatusTable:
             return now
 
     def write(self, statuses: Mapping[str, TableStatus]) -> None:
-        """Replace the statuses."""
         self.written += bool(statuses)  # the rows say it
         named = [{**statuses[name].as_row(), "written": self.written} for name in sorted(statuses)]
         rows = [tuple(each[name] for name in _SCHEMA.names) for each in named]
@@ -498,11 +486,7 @@ class StatusTable:
             raise CheckpointError(msg)
 
     def _identity(self, target: Target) -> Identity:
-        """Return which sync writes the tables.
-
-        Raises:
-            TargetError: no sync does.
-        """
+        """Return which sync writes the tables."""
         try:
             identity = loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
@@ -512,16 +496,11 @@ class StatusTable:
 
 
 def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
-    """Return the table of statuses of a sync."""
     return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format, StatusFile(config))
 
 
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
-    """Return how the tables of a sync are, by name, whether it runs or not.
-
-    Raises:
-        TargetError: no sync has written tables there.
-    """
+    """Return how the tables of a sync are, by name, whether it runs or not."""
     table = status_table(spark, config)
     if not table.opened().exists():
         msg = (

@@ -83,7 +83,6 @@ class _Reader:
     from_elsewhere: set[str] = field(default_factory=set)
 
     def config(self, document: Mapping[str, object]) -> SyncConfig:
-        """Return the configuration."""
         refuse_unknown_keys(document, _TOP, "")
         given = dict(document)
         source, target, tables = (dict(_section(given.pop(name, {}), name)) for name in ("source", "target", "table"))
@@ -119,7 +118,6 @@ class _Reader:
         return kind(**self._values(kind, given, place))  # type: ignore[arg-type]  # as above
 
     def _values(self, kind: type, given: Mapping[str, object], section: str = "") -> dict[str, object]:
-        """Return values of the types that the fields of a dataclass have."""
         hints = get_type_hints(kind)
         places = {name: f"{section}.{name}" if section else _PLACES.get(name, name) for name in given}
         return {name: self._value(value, hints[name], places[name]) for name, value in given.items()}

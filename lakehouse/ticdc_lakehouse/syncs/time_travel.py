@@ -108,7 +108,6 @@ def as_of(
 
 
 def _last_tso(moment: int | datetime.datetime) -> int:
-    """Return the last TSO of a moment."""
     if not isinstance(moment, datetime.datetime):
         check_tso(moment)
         return moment

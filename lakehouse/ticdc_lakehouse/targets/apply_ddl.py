@@ -58,7 +58,6 @@ class OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
         Args:
-            target: the target.
             remembered: its properties; None if it does not exist.
             events: the DDL events of its table, oldest first.
             policy: what is done about events that remove rows.
@@ -147,11 +146,7 @@ class OldRows:
         return replace(changes, frame=frame, columns=fields)
 
     def check_rows(self, columns: Mapping[str, DataType]) -> None:
-        """Check that rows of the target, which exists, can get what `in_target` sets.
-
-        Raises:
-            TargetError: a column has the values of another one, and its type does not hold them.
-        """
+        """Check that rows of the target, which exists, can get what `in_target` sets."""
         misfit = next(iter(self.state.misfits_of_rows(columns, self.target.columns())), None)
         if misfit is None or self.is_emptied():
             return
@@ -164,11 +159,7 @@ class OldRows:
 
         Args:
             changes: the changes, as they came.
-            columns: the columns of the target.
             images: the newest image of each key; an older change does not count.
-
-        Raises:
-            TargetError: a column has the values of another one, and its type does not hold them.
         """
         given = {field.name: field.dataType for field in changes.columns}
         sequence = f"{changes.prefix}sequence"

@@ -60,11 +60,7 @@ class Changelog:
 
 
 def read_changelog(frame: DataFrame) -> Changelog:
-    """Find the columns of the table, its name and its keys.
-
-    Raises:
-        SchemaError: it is not a changelog, or it is a stream.
-    """
+    """Find the columns of the table, its name and its keys."""
     if frame.isStreaming:
         msg = (
             "The changes are a stream: merge_into takes one micro-batch. Call it in foreachBatch: "
@@ -166,9 +162,6 @@ def computed_images(
     Returns:
         The images; how many there are, and how many of them say that the row is gone; which they are: other images have
         another text; and by the name of such a column the type that the target has, None if it lacks the column.
-
-    Raises:
-        SchemaError: there are rows without a `_sequence`.
     """
     types = {name.lower(): type_ for name, type_ in existing.items()}
     given = given_to_target(changes.columns, types)
@@ -220,13 +213,7 @@ def with_time_as(changes: Changelog, target: Target, time_as: str | None) -> Cha
     """Return the changes with TIME as the target has it, and let the target say so. It cannot be changed later.
 
     Args:
-        changes: the changes.
-        target: the target.
         time_as: `micros` or `text`; None for what the target has, or `micros`.
-
-    Raises:
-        OptionError: it is neither.
-        TargetError: the target was created with the other one, and the changes have a TIME.
     """
     if time_as not in (None, *_TIMES):
         msg = f"time_as={time_as!r}: it must be 'micros' or 'text'"
@@ -291,7 +278,6 @@ def lost_values(column: str, given: DataType, wanted: DataType | None) -> Column
 
     Args:
         column: the column, as SQL.
-        given: its type.
         wanted: the other type; None for leaving the column out.
     """
     if not _are_decimals(given, wanted):

@@ -32,15 +32,10 @@ class DataLayout:
     cluster_by: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is a layout at all."""
         return bool(self.partition_by or self.cluster_by)
 
     def check(self, engine: str, what: str) -> None:
-        """Refuse what an engine cannot do.
-
-        Raises:
-            OptionError: the engine cannot do it.
-        """
+        """Refuse what an engine cannot do."""
         if self.partition_by and self.cluster_by:
             msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
             raise OptionError(msg)
@@ -53,11 +48,7 @@ class DataLayout:
             raise OptionError(msg)
 
     def check_target(self, target: str, remembered: Mapping[str, str]) -> None:
-        """Refuse another layout than the one for which a target was created. Without a layout, any will do.
-
-        Raises:
-            TargetError: it was created for another one.
-        """
+        """Refuse another layout than the one for which a target was created. Without a layout, any will do."""
         now = self.as_properties().get(LAYOUT)
         before = remembered.get(LAYOUT)
         if now is None or now == before:
@@ -76,11 +67,7 @@ class DataLayout:
         return {LAYOUT: json.dumps(given)} if given else {}
 
     def in_sql(self, target: str, columns: Iterable[str]) -> str:
-        """Return the clause of CREATE TABLE, which begins with a blank; nothing if there is no layout.
-
-        Raises:
-            TargetError: a column is none of them.
-        """
+        """Return the clause of CREATE TABLE, which begins with a blank; nothing if there is no layout."""
         names = {name.lower(): name for name in columns}
 
         def found(name: str) -> str:
@@ -106,11 +93,7 @@ class DataLayout:
 
 
 def check_not_laid_out_by(columns: Iterable[str], target: str, remembered: Mapping[str, str]) -> None:
-    """Refuse to give columns another type by which a target is laid out.
-
-    Raises:
-        TargetError: it is laid out by one of them.
-    """
+    """Refuse to give columns another type by which a target is laid out."""
     layout = remembered.get(LAYOUT, "").lower()
     kept = next((name for name in columns if f'"{name.lower()}"' in layout or f"{name.lower()})" in layout), None)
     if kept is not None:
@@ -147,7 +130,6 @@ class WriteSettings:
     Attributes:
         format: `delta` or `iceberg`, for a target that does not exist.
         keys: the columns that identify a row, if not those of TiDB.
-        deletes: `soft` or `hard`.
         column_prefix: what precedes the names of the columns that are added.
         time_zone: the zone of TIMESTAMP defaults in DDL.
         time_as: how TIME is stored: `micros` or `text`.

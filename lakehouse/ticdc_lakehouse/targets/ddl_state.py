@@ -46,20 +46,16 @@ class DDLPlaces:
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLPlaces:
-        """Return what the properties of a target hold."""
         return cls(tuple((ts, partition, offset) for ts, partition, offset in loads(properties.get(_PLACES, "[]"))))
 
     def as_properties(self) -> dict[str, str]:
-        """Return the properties that hold it."""
         return {_PLACES: json.dumps(self.known, separators=(",", ":"))} if self.known else {}
 
     def after(self, events: Sequence[DDLEvent]) -> DDLPlaces:
-        """Return the places with those of more events."""
         new = {(one.commit_ts, *one.place) for one in events if one.place is not None and one.commit_ts is not None}
         return DDLPlaces(tuple(sorted({*self.known, *new})))
 
     def since(self, commit_ts: int) -> DDLPlaces:
-        """Return the places from the time of a commit-ts on."""
         return DDLPlaces(tuple(one for one in self.known if one[0] >> 18 >= commit_ts >> 18))
 
     def numbered(self, event: DDLEvent) -> DDLEvent:
@@ -179,7 +175,6 @@ class DDLState:
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> DDLState:
-        """Return the state that the properties of a target hold."""
         truncated, key_dropped = properties.get(TRUNCATED_TS), properties.get(KEY_DROPPED_TS)
         handled_ts = int(properties.get(HANDLED_TS) or 0)
         assignments = (Assignment(**fields) for fields in loads(properties.get(COLUMN_DEFAULTS) or "[]"))
@@ -284,7 +279,6 @@ class DDLState:
         """Return what to set in rows of the target that are older than events: expressions by column.
 
         Args:
-            columns: the columns of the target.
             row_ts: the expression of a row's commit-ts.
             time_zone: the zone of a TIMESTAMP's default.
         """
@@ -377,8 +371,6 @@ class DDLState:
         """Return what changes that are older than events have instead of their own: expressions by column.
 
         Args:
-            columns: the columns of the target.
-            changes: the columns of the changes.
             row_ts: the expression of a change's commit-ts.
             time_zone: as in `on_rows`.
         """
@@ -436,9 +428,7 @@ def _misfits(
     """Return the columns whose types do not hold what `_expressions` gives them.
 
     Args:
-        assignments: the assignments.
         columns: the columns that get values.
-        row_columns: the columns of the rows.
         row_ts: the expression of a row's commit-ts.
         own: whether the values count that a column has itself, in rows after all events.
     """

@@ -102,7 +102,6 @@ class DeltaTarget(Target):
         super().check_drop(names)
 
     def merged(self, answer: Sequence[Row], _facts: CommitFacts) -> Merged:
-        """Return what a MERGE did."""
         rows = answer[0]["num_affected_rows"]
         return Merged(rows, is_commit=rows > 0)
 
@@ -121,7 +120,6 @@ class DeltaTarget(Target):
         return table == table_before and int(number) == int(number_before) + 1
 
     def compact(self) -> None:
-        """Write small files into larger ones."""
         self.commit(f"OPTIMIZE {self.name}", CommitFacts())
 
     def forget_versions(self, keep: datetime.timedelta) -> None:

@@ -57,11 +57,7 @@ class DestructiveDDL(Enum):
 
     @classmethod
     def of(cls, word: str) -> DestructiveDDL:
-        """Return the policy of a word.
-
-        Raises:
-            OptionError: there is no such policy.
-        """
+        """Return the policy of a word."""
         try:
             return cls(word)
         except ValueError:
@@ -82,9 +78,6 @@ def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Calla
     Args:
         word: `fail` or `warn`.
         policy: what is done about events that remove rows; `FAIL` means the same here.
-
-    Raises:
-        OptionError: there is no such policy.
     """
     if word not in ("fail", "warn"):
         msg = f"on_doubtful_ddl={word!r}: it must be 'fail' or 'warn'"
@@ -93,11 +86,7 @@ def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Calla
 
 
 def _refuse(what: str) -> NoReturn:
-    """Refuse DDL of which only TiDB knows what it does.
-
-    Raises:
-        SchemaError: always.
-    """
+    """Refuse DDL of which only TiDB knows what it does."""
     msg = f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'"
     raise SchemaError(msg)
 
@@ -342,11 +331,7 @@ class DDLReader:
         return self.target.stored(type_of(type_.arrow)) if type_.is_supported else None
 
     def _refuse(self, event: DDLEvent, what: str, column: str, there: DataType) -> NoReturn:
-        """Refuse DDL after which the changes do not fit the target.
-
-        Raises:
-            TargetError: always.
-        """
+        """Refuse DDL after which the changes do not fit the target."""
         name = self.target.name
         what = f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}"
         if self.is_log:

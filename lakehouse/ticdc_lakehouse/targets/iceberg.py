@@ -75,7 +75,6 @@ class IcebergTarget(Target):
         self._schema = None
 
     def refresh(self, spark: SparkSession) -> None:
-        """Forget what a session's catalog keeps of the table, and of that of deleted keys if it was opened."""
         self._refresh_one(spark, self.name)
         if self._opened_deleted_keys:
             self._refresh_one(spark, deleted_keys_of(self.name))
@@ -88,7 +87,6 @@ class IcebergTarget(Target):
                 raise
 
     def stored(self, type_: DataType) -> DataType:
-        """Return the type in which Iceberg keeps values of a type."""
         return IntegerType() if isinstance(type_, (ByteType, ShortType)) else super().stored(type_)
 
     def recording(self, facts: CommitFacts) -> dict[str, str]:
@@ -101,7 +99,6 @@ class IcebergTarget(Target):
         self._call("rewrite_position_delete_files")
 
     def forget_versions(self, keep: datetime.timedelta) -> None:
-        """Remove snapshots that nobody can read who reads the table as of a moment within a time."""
         before = datetime.datetime.now(datetime.timezone.utc) - keep
         rows = (
             self._newest_first()
@@ -119,7 +116,6 @@ class IcebergTarget(Target):
             self._call("expire_snapshots", f"older_than => TIMESTAMP '{moment.isoformat()}'")
 
     def _call(self, procedure: str, *arguments: str) -> None:
-        """Call a procedure of the catalog of the table."""
         catalog = quoted(catalog_of(self.spark, self.name))
         given = ", ".join((f"table => {text_in_sql(self.name)}", *arguments))
         check_permission()

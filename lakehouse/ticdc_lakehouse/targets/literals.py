@@ -36,7 +36,6 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
     Args:
         value: the default, as MySQL writes it without quotes; None for NULL.
         type_: the column's MySQL type.
-        target: the type of the target's column.
         time_zone: the zone of a TIMESTAMP's text.
 
     Raises:

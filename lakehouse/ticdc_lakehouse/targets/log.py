@@ -315,12 +315,9 @@ def check_key(changes: DataFrame, target: str, log: str) -> None:
 
     Args:
         changes: a changelog frame of one table, with columns of the table.
-        target: the name of the target.
-        log: the name of the log.
 
     Raises:
         SchemaError: the frame is no changelog.
-        TargetError: the other one of the two has the rows.
     """
     changelog, spark = read_changelog(changes), changes.sparkSession
     merged = existing_target(spark, target)
@@ -509,14 +506,8 @@ def history_query(
 
     Args:
         source: what it reads, as SQL names it.
-        log: the name of the log.
         remembered: the properties of the log.
-        columns: the columns of the log.
         keys: the columns that identify a row; by default those that the log remembers.
-
-    Raises:
-        SchemaError: the table has no key, or its key columns were renamed or replaced.
-        TargetError: it is no log.
     """
     if LOG not in remembered:
         msg = f"{log} is not a log that append_log created"

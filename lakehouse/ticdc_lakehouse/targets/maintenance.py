@@ -165,7 +165,6 @@ def _existing(spark: SparkSession, target: str) -> Target:
 
 
 def _commit_ts(moment: int | datetime.datetime) -> int:
-    """Return the first commit-ts of a moment."""
     if isinstance(moment, int):
         return moment
     if moment.tzinfo is None:

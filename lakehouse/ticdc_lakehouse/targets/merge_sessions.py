@@ -126,7 +126,6 @@ def shuffling(spark: SparkSession, rows: int) -> Iterator[None]:
 
 @contextmanager
 def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set configurations of a session for a while."""
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

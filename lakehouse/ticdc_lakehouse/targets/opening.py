@@ -18,13 +18,8 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
     """Return the target of a name; the table need not exist yet.
 
     Args:
-        spark: the session.
         name: a name as SQL has it, or ``delta.`/path` `` for a Delta table without a catalog.
         engine: `delta` or `iceberg`; None to ask the table, or the catalog of a table that does not exist.
-
-    Raises:
-        TargetError: it is no table in Delta or Iceberg, or it is not clear which of them a new one shall be, or its
-            name is refused.
     """
     if engine is not None and engine not in ENGINES:
         msg = f"format={engine!r}: it must be one of {', '.join(ENGINES)}"
@@ -49,11 +44,7 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
 
 
 def existing_target(spark: SparkSession, name: str) -> Target | None:
-    """Return the target of a name if there is such a table; None if there is none.
-
-    Raises:
-        TargetError: it is no table in Delta or Iceberg, or its name is refused.
-    """
+    """Return the target of a name if there is such a table; None if there is none."""
     check_name(name)
     schema = schema_of(spark, name)
     if schema is None:

@@ -22,11 +22,7 @@ def same_table(one: str, other: str) -> bool:
 
 
 def check_table(target: Target, before: str, now: str) -> None:
-    """Refuse the changes of one table in the target of another; a name that is not known is not compared.
-
-    Raises:
-        TargetError: they are of another table.
-    """
+    """Refuse the changes of one table in the target of another; a name that is not known is not compared."""
     if not before or not now or same_table(before, now):
         return
     msg = (
@@ -41,13 +37,9 @@ def last_batch(target: Target, facts: CommitFacts, after_batch: int | None = Non
     """Return what the last commit of the writer recorded; None if there is none.
 
     Args:
-        target: the target.
         facts: the facts of the micro-batch that is to be written.
         after_batch: a micro-batch of this writer that the target must have, or a later one, -1 for none; None if that
             is not known, so that the commits alone tell whether some are missing.
-
-    Raises:
-        TargetError: somebody has restored an older version since, and this micro-batch does not follow on it.
     """
     if facts.app_id is None or facts.batch_id is None:
         return None

@@ -69,7 +69,6 @@ class CommitFacts:
 
     @staticmethod
     def of(properties: Mapping[str, object]) -> CommitFacts:
-        """Return the facts among what a commit recorded."""
         names = (APP_ID, CONTENT, ENDS, RESOLVED_TS, BATCH_ID)
         texts = [None if properties.get(name) is None else str(properties[name]) for name in names]
         app_id, content, ends = texts[:3]
@@ -301,8 +300,6 @@ class Target(ABC):
         """Create the table, and its namespace if that is missing.
 
         Args:
-            columns: its columns.
-            properties: its properties.
             layout: the clause of SQL with its layout.
             replaces: whether it takes the place of a table that is there, and has no columns yet.
         """
@@ -409,8 +406,6 @@ class Target(ABC):
         """Refuse a new column that the table cannot have.
 
         Args:
-            column: its name.
-            type_: its type.
             given: the properties of a table that is still to be created.
 
         Raises:
@@ -528,7 +523,6 @@ def schema_of(spark: SparkSession, name: str) -> StructType | None:
 
 
 def not_opened(name: str, why: str) -> str:
-    """Return the error of a table that is not opened."""
     return (
         f"The target {name} cannot be opened: {why}. Give the name of a table, or of one to be created, in a "
         "catalog that the session has; or delta.`/path` with a path that is empty or holds a Delta table"
@@ -536,7 +530,6 @@ def not_opened(name: str, why: str) -> str:
 
 
 def is_missing(error: PySparkException) -> bool:
-    """Return whether Spark says that there is no such table."""
     return (error.getCondition() or "").partition(".")[0] in _MISSING
 
 
@@ -573,7 +566,6 @@ def text_in_sql(text: str) -> str:
 
 
 def _settings_in_sql(properties: Mapping[str, str]) -> str:
-    """Return properties of a table as `TBLPROPERTIES` has them."""
     return "(" + ", ".join(f"{text_in_sql(name)} = {text_in_sql(value)}" for name, value in properties.items()) + ")"
 
 
@@ -584,7 +576,6 @@ def _definition(column: NewColumn) -> str:
 
 
 def _merge_in_sql(target: str, view: str, upsert: Upsert) -> str:
-    """Return the MERGE of the images in a view into a target."""
     return f"MERGE INTO {target} t USING {_source(view, upsert)} s {_clauses(upsert)}"
 
 

@@ -17,13 +17,11 @@ _SESSION_CATALOG = "spark_catalog"
 
 
 def is_path(name: str) -> bool:
-    """Return whether a name is the path of a Delta table."""
     parts = parts_of(name)
     return len(parts) == 2 and bare(parts[0]).lower() == "delta" and parts[1].startswith("`")  # noqa: PLR2004 (delta, path)
 
 
 def parts_of(name: str) -> list[str]:
-    """Return the parts of a name, with their quotes."""
     return re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
 
 
@@ -81,5 +79,4 @@ def deleted_keys_of(target: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column in backticks."""
     return "`" + name.replace("`", "``") + "`"
