@@ -15,9 +15,6 @@ from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
 
-_TOLD = (
-    "reason string, topic string, partition int, offset bigint, table string, column string, key binary, value binary"
-)
 _SCHEMA = StructType([
     StructField("batch_id", LongType()),
     StructField("table_name", StringType()),
@@ -29,6 +26,8 @@ _SCHEMA = StructType([
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),
 ])  # fmt: skip
+# A value of `columnNameOfCorruptRecord`.
+_TOLD = StructType([StructField("table", StringType()), StructField("column", StringType()), *_SCHEMA.fields[3:]])
 
 
 class Quarantine:

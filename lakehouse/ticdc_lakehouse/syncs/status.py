@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from typing import Any, ClassVar, Literal, TypeAlias
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
@@ -107,33 +107,6 @@ Identity: TypeAlias = Mapping[str, Any]  # what the status table says of the syn
 Phase: TypeAlias = Following | Loading | Healing | SetAside | LeftOut
 _PHASES: dict[str, type[Phase]] = {each.word: each for each in (Following, Loading, Healing, SetAside, LeftOut)}
 
-_TEXTS = (
-    "table_name",
-    "target",
-    "kind",
-    "state",
-    "reason",
-    "since",
-    "ends_by",
-    "lacks",
-    "last_error",
-    "target_content",
-)
-_NUMBERS = ("at", "kept_from", "complete_since", "complete_before", "resolved_ts", "loaded_ts", "batch_id", "images",
-            "maintained_ms", "maintained_batch", "bad_records", "bad_until", "target_batch", "written")  # fmt: skip
-_SCHEMA = StructType([
-    *(StructField(name, StringType()) for name in _TEXTS),
-    *(StructField(name, LongType()) for name in _NUMBERS),
-    StructField("columns", ArrayType(StringType())),
-    StructField("pauses", ArrayType(StructType([
-        StructField("reason", StringType()),
-        StructField("ended", StringType()),
-        StructField("complete_since", LongType()),
-        StructField("from_ts", LongType()),
-        StructField("to_ts", LongType()),
-        StructField("rows", LongType()),
-    ]))),
-])  # fmt: skip
 _MOST_PAUSES = 50  # that a status remembers one by one
 _ATTEMPT = "ticdc.attempt"  # a property that says nothing
 _SYNC = "ticdc.sync"  # the property of the table that names the sync
@@ -298,6 +271,28 @@ class TableStatus:
             first, second, *rest = earlier
             earlier = [replace(second, complete_since=first.complete_since, from_ts=first.from_ts), *rest]
         return replace(self, pauses=tuple(earlier))
+
+
+# The type of a column, by the annotation of its field.
+_TYPES: Mapping[str, DataType] = {
+    **dict.fromkeys(("str", "str | None", "Kind | None", "EndsBy"), StringType()),
+    **dict.fromkeys(("int", "int | None"), LongType()),
+    "tuple[str, ...]": ArrayType(StringType()),
+}
+
+
+def _columns(*kinds: type[Any], but: Collection[str] = ()) -> list[StructField]:
+    """Return the fields of dataclasses as columns, each name once."""
+    types = {each.name: _TYPES[str(each.type)] for kind in kinds for each in fields(kind) if each.name not in but}
+    return [StructField(name, type_) for name, type_ in types.items()]
+
+
+_SCHEMA = StructType([
+    StructField("state", StringType()),
+    *_columns(TableStatus, *_PHASES.values(), but=("phase", "pauses")),
+    StructField("pauses", ArrayType(StructType(_columns(Pause)))),
+    StructField("written", LongType()),
+])  # fmt: skip
 
 
 class StatusFile:
