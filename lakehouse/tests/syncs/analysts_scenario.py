@@ -149,7 +149,7 @@ class Example:
         """Fail between a merge and the append to the log; the micro-batch is not committed."""
         half = len(self.messages[ORDERS]) // 2
         self.write(ORDERS, self.messages[ORDERS][half:])
-        with patch.object(micro_batch, "append_log", side_effect=KeyboardInterrupt):
+        with patch.object(micro_batch, "append_changes", side_effect=KeyboardInterrupt):
             try:
                 self.once()
             except BaseException as error:  # noqa: BLE001 (what Spark makes of it)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_lakehouse import append_log, merge_into
+from ticdc_lakehouse import merge_into
 from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
@@ -182,12 +182,10 @@ def test_a_table_is_written_in_one_way() -> None:
 
     assert settings == WriteSettings(
         format="delta", deletes="soft", column_prefix="_", time_zone="Asia/Shanghai", time_as="micros",
-        partition_by=("region",), as_log=True,
+        layout=DataLayout(partition_by=("region",)), as_log=True,
     )  # fmt: skip
-    assert settings.for_log(has_layout=False) == {**settings.for_log(), "partition_by": ()}
     accepted = {*inspect.signature(merge_into).parameters}
-    assert {one.name for one in fields(WriteSettings)} - {"as_log"} == settings.for_merge().keys() <= accepted
-    assert settings.for_log().keys() <= {*inspect.signature(append_log).parameters}
+    assert {one.name for one in fields(WriteSettings)} - {"as_log", "layout"} <= accepted
 
 
 def test_a_tidb_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

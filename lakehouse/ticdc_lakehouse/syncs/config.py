@@ -344,8 +344,7 @@ class SyncConfig:
             time_zone=self.time_zone,
             time_as=self.time_as,
             commit_time=self.commit_time,
-            partition_by=own.partition_by,
-            cluster_by=own.cluster_by,
+            layout=own.layout,
             as_log=own.log,
         )
 

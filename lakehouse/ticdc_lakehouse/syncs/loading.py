@@ -26,8 +26,8 @@ from ticdc_lakehouse.syncs.failures import is_fault
 from ticdc_lakehouse.syncs.load_folder import LoadFolder, Plan, rows_in
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.data_layout import WriteSettings
-from ticdc_lakehouse.targets.log import append_log
-from ticdc_lakehouse.targets.merge import COMMIT_TIME, COMPLETE, DELETES, KEYS, PREFIX, merge_into
+from ticdc_lakehouse.targets.log import append_changes
+from ticdc_lakehouse.targets.merge import COMMIT_TIME, COMPLETE, DELETES, KEYS, PREFIX, merge_changes
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
 from ticdc_lakehouse.targets.target import CommitFacts, Target
@@ -441,9 +441,8 @@ class _TableLoad:
     def _write(self, rows: SnapshotRows, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
             place = self._place
-            append_log(frame, place.log, app_id=facts.app_id, batch_id=facts.batch_id,
-                       properties={**place.properties, LOAD: str(self._load.at)},
-                       **place.settings.for_log())  # fmt: skip
+            properties = {**place.properties, LOAD: str(self._load.at)}
+            append_changes(frame, place.log, place.settings, facts, properties=properties)
         elif not appends:
             try:
                 # Types that DDL has stated before say nothing of these rows, and older rows stay.
@@ -468,15 +467,9 @@ class _TableLoad:
 
     def _merge(self, frame: DataFrame, facts: CommitFacts, ddl: Sequence[DDLEvent] = ()) -> None:
         place = self._place
-        merge_into(
-            frame,
-            place.target,
-            app_id=facts.app_id,
-            batch_id=facts.batch_id,
-            ddl=ddl,
-            on_destructive_ddl="apply",
-            properties={**place.properties, LOAD: str(self._load.at)},
-            **place.settings.for_merge(),
+        properties = {**place.properties, LOAD: str(self._load.at)}
+        merge_changes(
+            frame, place.target, place.settings, facts, ddl=ddl, on_destructive_ddl="apply", properties=properties
         )
 
     def _remove_gone(self) -> None:

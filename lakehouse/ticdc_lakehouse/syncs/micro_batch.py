@@ -22,8 +22,9 @@ from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Kind, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import BadRecords, Changed, Effect, Event, Failed, Rules, Step, step
 from ticdc_lakehouse.syncs.views import Views
-from ticdc_lakehouse.targets.log import append_log, check_key
-from ticdc_lakehouse.targets.merge import COMPLETE, merge_into
+from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.log import append_changes, check_key
+from ticdc_lakehouse.targets.merge import COMPLETE, merge_changes
 from ticdc_lakehouse.targets.merge import TABLE as TABLE_PROPERTY
 from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
@@ -339,22 +340,18 @@ class MicroBatch:
             frame = self.changes.persist(frame)
             change_type = F.col(f"{self._config.column_prefix}change_type")
             images = frame.where(change_type.isin("insert", "update_postimage", "delete")).count()
-            log = append_log(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
-                             after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
-                             properties=properties, **written.for_log())  # fmt: skip
+            log = append_changes(frame, target, written, facts, after_batch=after, ddl=ddl, properties=properties)
             created, kind, content = log.created, None if log.missing else kind, log.content
         else:
-            merged = merge_into(frame, target, app_id=facts.app_id, batch_id=facts.batch_id,
-                                after_batch=after, resolved_ts=facts.resolved_ts, ddl=ddl,
-                                on_destructive_ddl="apply", on_doubtful_ddl="fail" if self._config.heal else "warn",
-                             properties=properties,
-                                **written.for_merge())  # fmt: skip
+            merged = merge_changes(
+                frame, target, written, facts, after_batch=after, ddl=ddl, properties=properties,
+                on_destructive_ddl="apply", on_doubtful_ddl="fail" if self._config.heal else "warn",
+            )  # fmt: skip
             created, images = merged.created, merged.images
             content = merged.content
             if settings.history:  # after the merge: a table that it sets aside brings these changes again
-                append_log(history, log_target, app_id=facts.app_id, batch_id=facts.batch_id,
-                           resolved_ts=facts.resolved_ts, ddl=history_ddl,
-                           **written.for_log(has_layout=False))  # fmt: skip
+                beside = replace(written, layout=DataLayout())  # the layout is that of the table
+                append_changes(history, log_target, beside, facts, ddl=history_ddl)
             self.context.views.write(spark, table, has_history=settings.history, keys=settings.keys)
         if columns and properties and complete_since != status.complete_since:
             open_target(spark, target, engine).set_properties(properties)

@@ -28,7 +28,7 @@ from ticdc_lakehouse.targets.changelog import (
     time_property,
     with_time_as,
 )
-from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
@@ -123,35 +123,48 @@ def append_log(
         SchemaError: the frame is no changelog.
         TargetError: the log cannot take the changes. Nothing has been written.
     """
+    layout = DataLayout(tuple(partition_by), tuple(cluster_by))
+    settings = WriteSettings(format=format, column_prefix=column_prefix, time_as=time_as, layout=layout)
     facts = CommitFacts(resolved_ts, app_id, batch_id)
-    with target_of(read_changelog(changes), target, format) as (changelog, log):
-        return _append(
-            with_time_as(changelog, log, time_as), log, facts, ddl,
-            properties=properties or {}, column_prefix=column_prefix,
-            layout=DataLayout(tuple(partition_by), tuple(cluster_by)), after_batch=after_batch,
-        )  # fmt: skip
+    return append_changes(changes, target, settings, facts, after_batch=after_batch, ddl=ddl, properties=properties)
+
+
+@with_verbatim_sql
+def append_changes(
+    changes: DataFrame,
+    target: str,
+    settings: WriteSettings,
+    facts: CommitFacts,
+    *,
+    after_batch: int | None = None,
+    ddl: Sequence[DDLEvent] = (),
+    properties: Mapping[str, str] | None = None,
+) -> LogReport:
+    """Do what `append_log` does, whose arguments these are."""
+    with target_of(read_changelog(changes), target, settings.format) as (changelog, log):
+        timed = with_time_as(changelog, log, settings.time_as)
+        return _append(timed, log, settings, facts, ddl, properties=properties or {}, after_batch=after_batch)
 
 
 def _append(
     changelog: Changelog,
     log: Target,
+    settings: WriteSettings,
     facts: CommitFacts,
     ddl: Sequence[DDLEvent],
     *,
     properties: Mapping[str, str],
-    column_prefix: str | None,
-    layout: DataLayout,
     after_batch: int | None,
 ) -> LogReport:
     exists, last = log.exists(), None
     remembered = log.properties() if exists else {}
-    layout.check(log.engine, log.name)
+    settings.layout.check(log.engine, log.name)
     if exists:
-        layout.check_target(log.name, remembered)
+        settings.layout.check_target(log.name, remembered)
     if exists and LOG not in remembered:
         msg = f"{log.name} is not a log that append_log created: give the name of a table that does not exist"
         raise TargetError(msg)
-    prefix = remembered.get(PREFIX, "_" if column_prefix is None else column_prefix)
+    prefix = remembered.get(PREFIX, "_" if settings.column_prefix is None else settings.column_prefix)
     if not exists and not changelog.columns:
         return LogReport(target=log.name, missing=True)
     if exists:
@@ -178,9 +191,9 @@ def _append(
     else:
         own = {LOG: "true", TABLE: changelog.table, PREFIX: prefix, **time_property(changelog.time_as)}
         keys = _keys_now(changelog, {})
-        clause = layout.in_sql(log.name, [column.name for column in add])
-        settings = {**own, **keys, **remembers, **layout.as_properties(), **properties}
-        log.create(add, settings, layout=clause)
+        clause = settings.layout.in_sql(log.name, [column.name for column in add])
+        properties = {**own, **keys, **remembers, **settings.layout.as_properties(), **properties}
+        log.create(add, properties, layout=clause)
     rows = _rows(changelog, wanted, ddl)
     appended = _append_new(rows, log, facts, last, prefix, exists=exists)
     return LogReport(

@@ -32,7 +32,7 @@ from ticdc_lakehouse.targets.changelog import (
     time_property,
     with_time_as,
 )
-from ticdc_lakehouse.targets.data_layout import DataLayout
+from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLPlaces, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL, doubts_of
 from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
@@ -164,23 +164,59 @@ def merge_into(
             `on_doubtful_ddl`).
         TargetError: the target cannot take the changes. Nothing has been written.
     """
-    changelog = read_changelog(changes)
-    with target_of(changelog, target, format) as (changelog, opened):
+    settings = WriteSettings(
+        format=format,
+        keys=None if keys is None else tuple(keys),
+        deletes=deletes,
+        column_prefix=column_prefix,
+        time_zone=time_zone,
+        time_as=time_as,
+        commit_time=commit_time,
+        layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
+    )
+    return merge_changes(
+        changes,
+        target,
+        settings,
+        CommitFacts(resolved_ts, app_id, batch_id),
+        after_batch=after_batch,
+        ddl=ddl,
+        on_destructive_ddl=on_destructive_ddl,
+        on_doubtful_ddl=on_doubtful_ddl,
+        properties=properties,
+    )
+
+
+@with_verbatim_sql
+def merge_changes(
+    changes: DataFrame,
+    target: str,
+    settings: WriteSettings,
+    facts: CommitFacts,
+    *,
+    after_batch: int | None = None,
+    ddl: Sequence[DDLEvent] = (),
+    on_destructive_ddl: str = "warn",
+    on_doubtful_ddl: str = "warn",
+    properties: Mapping[str, str] | None = None,
+) -> MergeReport:
+    """Do what `merge_into` does, whose arguments these are."""
+    with target_of(read_changelog(changes), target, settings.format) as (changelog, opened):
+        timed = with_time_as(changelog, opened, settings.time_as)
+        if settings.deletes not in (None, _SOFT, _HARD):
+            msg = f"deletes={settings.deletes!r}: it must be 'soft' or 'hard'"
+            raise OptionError(msg)
+        policy = DestructiveDDL.of(on_destructive_ddl)
         return _Merge(
-            changes=with_time_as(changelog, opened, time_as),
+            changes=timed,
             target=opened,
-            facts=CommitFacts(resolved_ts, app_id, batch_id),
+            settings=settings,
+            facts=facts,
             after_batch=after_batch,
-            keys=None if keys is None else tuple(keys),
-            deletes=_checked_deletes(deletes),
             properties=dict(properties or {}),
-            prefix=column_prefix,
-            layout=DataLayout(tuple(partition_by), tuple(cluster_by)),
             ddl=tuple(ddl),
-            on_destructive_ddl=DestructiveDDL.of(on_destructive_ddl),
-            doubts=doubts_of(on_doubtful_ddl, DestructiveDDL.of(on_destructive_ddl)),
-            time_zone=time_zone,
-            commit_time=commit_time,
+            on_destructive_ddl=policy,
+            doubts=doubts_of(on_doubtful_ddl, policy),
         ).run()
 
 
@@ -199,13 +235,6 @@ def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tup
             yield replace(changes, frame=frame_in(changes.frame, spark)), target
         finally:
             target.refresh(given)
-
-
-def _checked_deletes(deletes: str | None) -> str | None:
-    if deletes not in (None, _SOFT, _HARD):
-        msg = f"deletes={deletes!r}: it must be 'soft' or 'hard'"
-        raise OptionError(msg)
-    return deletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,18 +316,13 @@ class _Merge:
 
     changes: Changelog
     target: Target
+    settings: WriteSettings
     facts: CommitFacts
     after_batch: int | None
-    keys: tuple[str, ...] | None
-    deletes: str | None
     properties: dict[str, str]
-    prefix: str | None
-    layout: DataLayout
     ddl: tuple[DDLEvent, ...]
     on_destructive_ddl: DestructiveDDL
     doubts: Callable[[str], None]
-    time_zone: str
-    commit_time: bool
 
     @property
     def _what(self) -> str:
@@ -333,25 +357,25 @@ class _Merge:
 
     @cached_property
     def _prefix(self) -> str:
-        before = self._remembered.get(PREFIX)
-        if before is not None and self.prefix not in (None, before):
+        before, given = self._remembered.get(PREFIX), self.settings.column_prefix
+        if before is not None and given not in (None, before):
             msg = (
                 f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
-                f"column_prefix={self.prefix!r} was given. Leave column_prefix out, or give another target"
+                f"column_prefix={given!r} was given. Leave column_prefix out, or give another target"
             )
             raise TargetError(msg)
-        return next((one for one in (before, self.prefix) if one is not None), "_")
+        return next((one for one in (before, given) if one is not None), "_")
 
     @cached_property
     def _deletes(self) -> str:
-        before = self._remembered.get(DELETES)
-        if before is not None and self.deletes not in (None, before):
+        before, given = self._remembered.get(DELETES), self.settings.deletes
+        if before is not None and given not in (None, before):
             msg = (
-                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={self.deletes!r} was "
-                "given. Leave deletes out, or give another target"
+                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={given!r} was given. "
+                "Leave deletes out, or give another target"
             )
             raise TargetError(msg)
-        return before or self.deletes or _SOFT
+        return before or given or _SOFT
 
     @cached_property
     def _deleted(self) -> str | None:
@@ -360,7 +384,7 @@ class _Merge:
 
     @cached_property
     def _has_commit_time(self) -> bool:
-        return self.commit_time or COMMIT_TIME in self._remembered
+        return self.settings.commit_time or COMMIT_TIME in self._remembered
 
     @cached_property
     def _old_rows(self) -> OldRows:
@@ -371,7 +395,7 @@ class _Merge:
             self.on_destructive_ddl,
             sequence=f"{self._prefix}sequence",
             deleted=self._deleted,
-            time_zone=self.time_zone,
+            time_zone=self.settings.time_zone,
             doubts=self.doubts,
             places=self._places,
             changes=self.changes,
@@ -379,9 +403,9 @@ class _Merge:
 
     def run(self) -> MergeReport:
         exists, remembered = self._exists, self._remembered
-        self.layout.check(self.target.engine, self.target.name)
+        self.settings.layout.check(self.target.engine, self.target.name)
         if exists and not self._only_had_ddl:
-            self.layout.check_target(self.target.name, remembered)
+            self.settings.layout.check_target(self.target.name, remembered)
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = self._old_rows
         check_table(self.target, old_rows.state.table, self.changes.table)
@@ -389,7 +413,7 @@ class _Merge:
             old_rows.check_rows(self._columns)
         if not self.changes.columns:
             return self._only_ddl(last)
-        if old_rows.state.key_dropped_ts and not (self.keys or self.changes.keys):
+        if old_rows.state.key_dropped_ts and not (self.settings.keys or self.changes.keys):
             raise SchemaError(self._without_key(old_rows.state.key_dropped_ts))
         keys = self._keys()
         return self._merge(keys, old_rows.in_changes(self.changes, self._columns, keys), last)
@@ -411,7 +435,7 @@ class _Merge:
         if exists:
             if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
                 self._forget_rows(self.target)
-            if self.layout and self._only_had_ddl:
+            if self.settings.layout and self._only_had_ddl:
                 own = {name: value for name, value in remembered.items() if name.startswith(_OWN)}
                 columns = [*(NewColumn(name, type_) for name, type_ in existing.items()), *plan.add]
                 self._create(self.target, columns, {KEYS: keys_as_text(keys), **own}, replaces=True)
@@ -485,7 +509,7 @@ class _Merge:
         old_rows, remembered = self._old_rows, self._remembered
         before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
         # Field metadata marks the old name too if older and newer rows come together.
-        wanted = self.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
+        wanted = self.settings.keys or tuple(dict.fromkeys(old_rows.state.renamed(self.changes.keys))) or before
         if not wanted:
             msg = (
                 f"Cannot merge {self._what}: no column is marked as a key ({_names(self.changes)}). If the table has "
@@ -594,7 +618,7 @@ class _Merge:
     ) -> None:
         facts = {TABLE: self.changes.table, DELETES: self._deletes, PREFIX: self._prefix, **more}
         facts |= time_property(self.changes.time_as)
-        layout = self.layout if target is self.target and KEYS in more else DataLayout()
+        layout = self.settings.layout if target is self.target and KEYS in more else DataLayout()
         clause = layout.in_sql(target.name, [column.name for column in columns])
         settings = {**facts, **layout.as_properties(), **self.properties}
         target.create(columns, settings, layout=clause, replaces=replaces)
