@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Literal
 
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_url
@@ -348,7 +349,7 @@ class SyncConfig:
             as_log=own.log,
         )
 
-    @property
+    @cached_property
     def table_filter(self) -> TableFilter:
         return TableFilter(table_patterns(",".join(self.tables)) if self.tables else ())
 
