@@ -33,8 +33,8 @@ from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
 from ticdc_lakehouse.targets.ddl_state import TRUNCATED_TS
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
-from ticdc_lakehouse.targets.merge_sessions import configured, in_thread, own_session
-from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.merge_sessions import configured, in_thread
+from ticdc_lakehouse.targets.opening import existing_target, in_own_session
 from ticdc_lakehouse.targets.repeats import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
@@ -69,8 +69,7 @@ def audit_table(
     began = time.monotonic()
     table = ""
     try:
-        with own_session(spark) as own, configured(own, SETTINGS):
-            target = _opened(own, name)
+        with in_own_session(spark, lambda own: _opened(own, name)) as target, configured(target.spark, SETTINGS):
             table = target.properties().get(TABLE, "")
             audited = _TableAudit.of(target, tidb, _Moment.of(target, at, complete, newest=repair))
             found = audited.run(sample)
@@ -79,7 +78,6 @@ def audit_table(
             if found.state == "equal" and audited.is_newest:
                 verified = {VERIFIED: str(found.at)}
                 retried(lambda: target.set_properties(verified))
-            target.refresh(spark)
     except Exception as error:  # noqa: BLE001 (of the engine, Py4J, a store: the other tables are compared all the same)
         found = TableAudit(table=table, target=name, state="unknown", reason=_reason(error))
     return replace(found, seconds=round(time.monotonic() - began, 3))

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ticdc_lakehouse.common.verbatim import computed
-from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session
-from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.merge_sessions import frame_in
+from ticdc_lakehouse.targets.opening import in_own_session, open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn
 
 _SCHEMA = StructType([
@@ -62,15 +62,14 @@ class Quarantine:
         if count == 0:
             return 0
         # Several tables may have bad records, and what a commit records is a setting of its session.
-        with self._lock, own_session(rows_with_bad.sparkSession) as own:
-            target = open_target(own, self.name, self._engine)
+        spark = rows_with_bad.sparkSession
+        with self._lock, in_own_session(spark, lambda own: open_target(own, self.name, self._engine)) as target:
             if not target.exists():
                 target.create([NewColumn(field.name, field.dataType) for field in _SCHEMA], {})
             place = ("table_name", "column_name", "topic", "partition", "offset")
-            here, there = frame_in(rows, own).alias("here"), target.frame().select(*place).alias("there")
+            here, there = frame_in(rows, target.spark).alias("here"), target.frame().select(*place).alias("there")
             same = reduce(and_, (F.col(f"here.{name}").eqNullSafe(F.col(f"there.{name}")) for name in place))
             target.append(here.join(there, same, "left_anti"), CommitFacts())  # with a number, an engine may skip it
-            target.refresh(rows_with_bad.sparkSession)
         return count
 
     def count_of(self, spark: SparkSession, table: str, first: int, last: int) -> int:

@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.targets.merge import DELETES, PREFIX
-from ticdc_lakehouse.targets.merge_sessions import own_session
-from ticdc_lakehouse.targets.opening import existing_target
+from ticdc_lakehouse.targets.opening import existing_target, in_own_session
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import of_time
@@ -85,10 +84,8 @@ def purge_deleted(spark: SparkSession, target: str, *, before: int | datetime.da
         OptionError: the time has no zone.
         TargetError: there is no such table, or `merge_into` did not create it.
     """
-    with own_session(spark) as own:
-        table = _existing(own, target)
+    with in_own_session(spark, lambda own: _existing(own, target)) as table:
         _purge(table, target, before)
-        table.refresh(spark)
 
 
 @with_verbatim_sql
@@ -129,8 +126,7 @@ def maintain(
     if keep < datetime.timedelta():
         msg = f"keep={keep}: it must not be negative"
         raise OptionError(msg)
-    with own_session(spark) as own:
-        table = _existing(own, target)
+    with in_own_session(spark, lambda own: _existing(own, target)) as table:
         if purge_before is not None and DELETES in table.properties():  # a log has none
             _purge(table, target, purge_before)
         deleted_keys = table.deleted_keys()
@@ -138,7 +134,6 @@ def maintain(
             if compact:
                 each.compact()
             each.forget_versions(keep)
-        table.refresh(spark)
 
 
 def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:

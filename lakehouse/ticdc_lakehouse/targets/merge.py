@@ -35,8 +35,8 @@ from ticdc_lakehouse.targets.changelog import (
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLPlaces, types_as_property
 from ticdc_lakehouse.targets.followed_ddl import DestructiveDDL, doubts_of
-from ticdc_lakehouse.targets.merge_sessions import frame_in, own_session, shuffling
-from ticdc_lakehouse.targets.opening import open_target
+from ticdc_lakehouse.targets.merge_sessions import frame_in, shuffling
+from ticdc_lakehouse.targets.opening import in_own_session, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import quoted
@@ -222,19 +222,12 @@ def merge_changes(
 
 @contextmanager
 def target_of(changes: Changelog, name: str, engine: str | None) -> Iterator[tuple[Changelog, Target]]:
-    """Open a target in a session of its own, and give the changes as a frame of that session.
-
-    The session of the changes sees afterwards what was written, also if that was not all.
-    """
+    """Open a target in a session of its own, and give the changes as a frame of that session."""
     given = changes.frame.sparkSession
     if "." not in name:  # a temporary view, which is no target, is one of the user's session alone
         open_target(given, name, engine)
-    with own_session(given) as spark:
-        target = open_target(spark, name, engine)
-        try:
-            yield replace(changes, frame=frame_in(changes.frame, spark)), target
-        finally:
-            target.refresh(given)
+    with in_own_session(given, lambda own: open_target(own, name, engine)) as target:
+        yield replace(changes, frame=frame_in(changes.frame, target.spark)), target
 
 
 @dataclass(frozen=True, slots=True)

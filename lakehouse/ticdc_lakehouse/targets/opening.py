@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
+from ticdc_lakehouse.targets.merge_sessions import own_session
 from ticdc_lakehouse.targets.target import REMEMBERED, Target, schema_of
 from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
 
@@ -63,6 +67,17 @@ def existing_target(spark: SparkSession, name: str) -> Target | None:
         "another name, or write the changes with append_log"
     )
     raise TargetError(msg)
+
+
+@contextmanager
+def in_own_session(spark: SparkSession, opened: Callable[[SparkSession], Target]) -> Iterator[Target]:
+    """Open a target in a session of its own. The given one sees afterwards what was written, even if not all was."""
+    with own_session(spark) as own:
+        target = opened(own)
+        try:
+            yield target
+        finally:
+            target.refresh(spark)
 
 
 def _provider_of(spark: SparkSession, name: str) -> str:
