@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
+from ticdc_lakehouse.targets.changelog import time_in_sql
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import ColumnType
 
@@ -123,7 +124,7 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_
             text, rewritten = _moment(column.type, name, type_, is_key=is_key)
             return ComparedColumn(column.name, mine, text, as_string, rewritten)
         case "time":
-            text = _time_of_text(mine) if is_text else _time_of_micros(mine)
+            text = _time_of_text(mine) if is_text else time_in_sql(mine, _FRACTION_DIGITS)
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
         case "binary":
             if is_text:
@@ -218,13 +219,6 @@ def _moment(mysql: ColumnType, name: str, type_: DataType, *, is_key: bool) -> t
     if is_key:
         invalid += f" OR DAY({name}) > DAY(LAST_DAY(CONCAT(LEFT(CAST({name} AS CHAR), 8), '01')))"
     return f"IF({invalid}, NULL, {text})", f"CASE WHEN try_cast({{}} AS {kind}) IS NOT NULL THEN {{}} END"
-
-
-def _time_of_micros(stored: str) -> str:
-    size = f"abs({stored})"
-    parts = f"{size} DIV 3600000000, {size} DIV 60000000 % 60, {size} DIV 1000000 % 60, {size} % 1000000"
-    text = f"IF({stored} < 0, '-', '') || format_string('%02d:%02d:%02d.%06d', {parts})"
-    return f"CASE WHEN {stored} IS NOT NULL THEN {text} END"
 
 
 def _time_of_text(stored: str) -> str:

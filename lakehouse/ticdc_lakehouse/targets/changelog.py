@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, Struct
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.common.verbatim import computed
 from ticdc_lakehouse.targets.target import Target
+from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_source.developer_api import (
     COMMENT,
     KEY,
@@ -56,7 +57,7 @@ class Changelog:
 
     def column(self, name: str) -> Column:
         """Return a column by its name, whatever characters it has."""
-        return self.frame["`" + name.replace("`", "``") + "`"]
+        return self.frame[quoted(name)]
 
 
 def read_changelog(frame: DataFrame) -> Changelog:
@@ -243,16 +244,25 @@ def committed_at(sequence: Column) -> Column:
 
 def stored_column(changes: Changelog, field: StructField) -> Column:
     """Return a column as it is stored: neither engine has intervals, so a TIME is its microseconds, or text."""
-    column = changes.column(field.name)
     if not isinstance(field.dataType, DayTimeIntervalType):
-        return column
-    minutes = (F.extract(F.lit("DAY"), column) * 24 + F.extract(F.lit("HOUR"), column)) * 60
-    minutes += F.extract(F.lit("MINUTE"), column)
-    seconds = (F.extract(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
-    micros = minutes.cast("bigint") * 60_000_000 + seconds
-    if changes.time_as == "micros":
-        return micros
-    return time_text(micros, (field.metadata or {}).get(MYSQL_TYPE))
+        return changes.column(field.name)
+    name = quoted(field.name)
+    minutes = f"(extract(DAY FROM {name}) * 24 + extract(HOUR FROM {name})) * 60 + extract(MINUTE FROM {name})"
+    micros = f"(CAST({minutes} AS BIGINT) * 60000000 + CAST(extract(SECOND FROM {name}) * 1000000 AS BIGINT))"
+    digits = parse_type((field.metadata or {}).get(MYSQL_TYPE) or "time").length
+    return F.expr(micros if changes.time_as == "micros" else time_in_sql(micros, digits))
+
+
+def time_in_sql(micros: str, digits: int | None) -> str:
+    """Return SQL for the text of a TIME with so many digits of a second; None for those that the value has."""
+    size, places = f"abs({micros})", 6 if digits is None else digits
+    pattern = "%02d:%02d:%02d" + (f".%0{places}d" if places else "")
+    fraction = f"{size} % 1000000 DIV {10 ** (6 - places)}"
+    parts = f"{size} DIV 3600000000, {size} DIV 60000000 % 60, {size} DIV 1000000 % 60, {fraction}"
+    text = f"IF({micros} < 0, '-', '') || format_string('{pattern}', {parts})"
+    if digits is None:
+        text = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
+    return f"CASE WHEN {micros} IS NOT NULL THEN {text} END"
 
 
 def given_to_target(columns: Iterable[StructField], types: Mapping[str, DataType]) -> dict[str, DataType]:
@@ -311,31 +321,3 @@ def comment_of(changes: Changelog, field: StructField) -> str | None:
 def keys_as_text(keys: Sequence[str]) -> str:
     """Return keys as the table property `ticdc.keys` has them."""
     return json.dumps(list(keys))
-
-
-def time_text(micros: Column, mysql_type: str | None) -> Column:
-    """Return a TIME as TiDB writes it.
-
-    Args:
-        micros: the value, in microseconds.
-        mysql_type: the type of the changes; without digits, or None, if nobody knows them.
-    """
-    return _text(micros, parse_type(mysql_type or "time").length)
-
-
-def _text(micros: Column, digits: int | None) -> Column:
-    """Return a TIME with so many digits of a second; None for those that the value has."""
-    size = F.abs(micros)
-    clock = F.format_string(
-        "%02d:%02d:%02d",
-        F.floor(size / 3_600_000_000).cast("bigint"),
-        F.floor(size / 60_000_000).cast("bigint") % 60,
-        F.floor(size / 1_000_000).cast("bigint") % 60,
-    )
-    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
-    if digits is None:
-        fraction = F.regexp_replace(fraction, "0+$", "")
-        fraction = F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction))
-    else:
-        fraction = F.concat(F.lit("."), fraction.substr(1, digits)) if digits else F.lit("")
-    return F.when(micros.isNotNull(), F.concat(F.when(micros < 0, "-").otherwise(""), clock, fraction))
