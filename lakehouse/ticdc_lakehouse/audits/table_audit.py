@@ -32,7 +32,7 @@ from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
 from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
 from ticdc_lakehouse.targets.ddl_state import TRUNCATED_TS
 from ticdc_lakehouse.targets.log import LOG
-from ticdc_lakehouse.targets.merge import DELETES, KEYS, PREFIX, TABLE, merge_into
+from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, OwnColumns, merge_into
 from ticdc_lakehouse.targets.merge_sessions import configured, in_thread
 from ticdc_lakehouse.targets.opening import existing_target, in_own_session
 from ticdc_lakehouse.targets.repeats import retried
@@ -159,11 +159,11 @@ class _TableAudit:
         self._latest = now + of_ms(_CLOCK_SKEW_MS)  # no change can be later
         self.is_newest = moment.is_newest
         properties = target.properties()
-        prefix = properties[PREFIX]
+        own = OwnColumns.of(properties)
         self._frame = _frame_of(target, moment)
-        self._whole_sequence = quoted(f"{prefix}sequence")
+        self._whole_sequence = quoted(own.sequence)
         self._sequence = f"{self._whole_sequence}.commit_ts"
-        self._deleted = quoted(f"{prefix}is_deleted") if properties.get(DELETES) == "soft" else None
+        self._deleted = None if own.deleted is None else quoted(own.deleted)
         self._keys: list[str] = loads(properties[KEYS])
         self._types = {field.name: field.dataType for field in self._frame.schema}
         compared, self._missing_columns = columns_of(rows.table.columns, self._types, self._keys)

@@ -27,7 +27,7 @@ from ticdc_lakehouse.syncs.load_folder import LoadFolder, Plan, rows_in
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.data_layout import WriteSettings
 from ticdc_lakehouse.targets.log import append_changes
-from ticdc_lakehouse.targets.merge import COMMIT_TIME, COMPLETE, DELETES, KEYS, PREFIX, merge_changes
+from ticdc_lakehouse.targets.merge import COMPLETE, KEYS, OwnColumns, merge_changes
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
 from ticdc_lakehouse.targets.target import CommitFacts, Target
@@ -478,25 +478,23 @@ class _TableLoad:
         Their deletes may never come: they were among bad records, or in what a topic has lost.
         """
         target = self._opened(self._place.target)
-        properties = target.properties()
-        prefix = properties[PREFIX]
-        gone = f"{quoted(f'{prefix}sequence')}.commit_ts < {self._load.at}"
-        if properties[DELETES] == "soft":
-            deleted = quoted(f"{prefix}is_deleted")
-            target.update_rows({f"{prefix}is_deleted": "true"}, f"{gone} AND NOT {deleted}", CommitFacts())
-        else:
+        own = OwnColumns.of(target.properties())
+        gone = f"{quoted(own.sequence)}.commit_ts < {self._load.at}"
+        if own.deleted is None:
             target.delete_rows(gone, CommitFacts())
+        else:
+            target.update_rows({own.deleted: "true"}, f"{gone} AND NOT {quoted(own.deleted)}", CommitFacts())
 
     def _as_stored(self, frame: DataFrame, target: Target) -> DataFrame:
         """Return rows as `merge_into` would store them."""
         changes = with_time_as(read_changelog(frame), target, None)
-        properties = target.properties()
-        prefix = properties[PREFIX]
+        names = OwnColumns.of(target.properties())
         sequence = changes.column(f"{changes.prefix}sequence")
-        own = [sequence.alias(f"{prefix}sequence")]
-        own += [committed_at(sequence).alias(f"{prefix}committed_at")] if COMMIT_TIME in properties else []
-        own += [F.lit(False).alias(f"{prefix}is_deleted")] if properties[DELETES] == "soft" else []  # noqa: FBT003
-        return frame.select(*(stored_column(changes, one).alias(one.name) for one in changes.columns), *own)
+        own = {names.sequence: sequence, names.committed_at: committed_at(sequence), names.deleted: F.lit(False)}  # noqa: FBT003
+        return frame.select(
+            *(stored_column(changes, one).alias(one.name) for one in changes.columns),
+            *(column.alias(name) for name, column in own.items() if name is not None),
+        )
 
     def _opened(self, name: str) -> Target:
         target = existing_target(self._spark, name)

@@ -20,7 +20,7 @@ from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of
 from ticdc_lakehouse.targets.log import LOG
-from ticdc_lakehouse.targets.merge import COMMIT_TIME, DELETES, PREFIX
+from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.target import Commit, Target
 from ticdc_lakehouse.targets.target_names import quoted
@@ -266,11 +266,7 @@ def _rows(target: Target, version: int) -> DataFrame:
     properties, frame = target.properties(), target.frame_at(version)
     if LOG in properties:
         return frame
-    prefix = properties[PREFIX]
-    own = {f"{prefix}sequence"}
-    if properties.get(DELETES) == "soft":
-        frame = frame.where(f"NOT {quoted(f'{prefix}is_deleted')}")
-        own.add(f"{prefix}is_deleted")
-    if COMMIT_TIME in properties:
-        own.add(f"{prefix}committed_at")
+    own = OwnColumns.of(properties)
+    if own.deleted is not None:
+        frame = frame.where(f"NOT {quoted(own.deleted)}")
     return frame.select(*(quoted(name) for name in frame.columns if name not in own))

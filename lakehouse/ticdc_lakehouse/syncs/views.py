@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.log import history_query
-from ticdc_lakehouse.targets.merge import DELETES
+from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
@@ -59,12 +59,10 @@ class Views:
         existing = existing_target(spark, target) if self._config.views else None
         if existing is None:  # it only has had DDL
             return
-        deleted = f"{self._config.column_prefix}is_deleted"
+        own = OwnColumns.of(existing.properties())
         frame = spark.table(target)
-        is_soft = deleted in frame.columns and existing.properties().get(DELETES) == "soft"
-        own = {f"{self._config.column_prefix}sequence", *([deleted] if is_soft else [])}
-        columns = ", ".join(quoted(name) for name in frame.columns if name not in own)
-        where = f" WHERE NOT {quoted(deleted)}" if is_soft else ""
+        columns = ", ".join(quoted(name) for name in frame.columns if name not in (own.sequence, own.deleted))
+        where = "" if own.deleted is None else f" WHERE NOT {quoted(own.deleted)}"
         if columns:
             query = f"SELECT {columns} FROM {target}{where}"  # noqa: S608 (names are quoted)
             self._replace(spark, self._layout.target(table, "__current"), query, frame.schema.json())

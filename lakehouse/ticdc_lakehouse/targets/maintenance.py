@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
-from ticdc_lakehouse.targets.merge import DELETES, PREFIX
+from ticdc_lakehouse.targets.merge import DELETES, OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target, in_own_session
 from ticdc_lakehouse.targets.target import Commit, CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
@@ -141,10 +141,10 @@ def _purge(table: Target, target: str, before: int | datetime.datetime) -> None:
     if DELETES not in properties:
         msg = f"{target} has no property {DELETES}: merge_into did not create it, so which rows are deleted is unknown"
         raise TargetError(msg)
-    prefix = properties.get(PREFIX, "_")
-    older = f"{quoted(f'{prefix}sequence')}.commit_ts < {_commit_ts(before)}"
-    if properties[DELETES] == "soft":
-        table.delete_rows(f"{quoted(f'{prefix}is_deleted')} AND {older}", CommitFacts())
+    own = OwnColumns.of(properties)
+    older = f"{quoted(own.sequence)}.commit_ts < {_commit_ts(before)}"
+    if own.deleted is not None:
+        table.delete_rows(f"{quoted(own.deleted)} AND {older}", CommitFacts())
         return
     tombstones = table.deleted_keys()
     if tombstones.exists():

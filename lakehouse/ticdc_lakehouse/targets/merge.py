@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -50,6 +50,31 @@ COMMIT_TIME = "ticdc.commit_time"  # its column of this name is filled
 COMPLETE = "ticdc.complete"  # the TSO from which on it has every row
 _OWN = "ticdc."  # begins their names
 _SOFT, _HARD = "soft", "hard"
+
+
+class OwnColumns(NamedTuple):
+    """The columns that a target has beside those of its table.
+
+    Attributes:
+        sequence: the place of the last change of a row.
+        deleted: whether a row is deleted; None if deleted rows are removed.
+        committed_at: the time of a row's last commit; None if there is none.
+    """
+
+    sequence: str
+    deleted: str | None
+    committed_at: str | None
+
+    @classmethod
+    def named(cls, prefix: str, *, soft: bool, commit_time: bool) -> OwnColumns:
+        deleted, committed_at = f"{prefix}is_deleted", f"{prefix}committed_at"
+        return cls(f"{prefix}sequence", deleted if soft else None, committed_at if commit_time else None)
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> OwnColumns:
+        """Return those of a target with these properties."""
+        soft, commit_time = properties.get(DELETES) == _SOFT, COMMIT_TIME in properties
+        return cls.named(properties.get(PREFIX, "_"), soft=soft, commit_time=commit_time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,33 +263,15 @@ class _Plan:
         columns: the columns that the target will have, by lower-case name: its own name of each, and the type.
         add: the columns to add; of a new table all.
         widen: the columns to widen, with their new types.
-        prefix: what precedes the names of the target's own columns.
-        commit_time: whether the target has the time of a row's last commit.
+        own: those of them that the table does not have.
         drop: the columns to drop before they are added with another type; the target has no rows then.
     """
 
     columns: Mapping[str, tuple[str, DataType]]
     add: tuple[NewColumn, ...]
     widen: tuple[tuple[str, DataType], ...]
-    prefix: str
-    hard: bool
-    commit_time: bool = False
+    own: OwnColumns
     drop: tuple[str, ...] = ()
-
-    @property
-    def sequence(self) -> str:
-        """The column with the place of the last change of a row."""
-        return f"{self.prefix}sequence"
-
-    @property
-    def deleted(self) -> str:
-        """The column that says, with soft deletes, that a row is deleted."""
-        return f"{self.prefix}is_deleted"
-
-    @property
-    def committed_at(self) -> str | None:
-        """The column with the time of a row's last commit; None if there is none."""
-        return f"{self.prefix}committed_at" if self.commit_time else None
 
     def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
         """Return what the images do to the rows of the target."""
@@ -272,28 +279,28 @@ class _Plan:
             images=images.frame,
             keys=self._names(images.keys),
             values=self._names(images.others),
-            sequence=self.sequence,
-            committed_at=self.committed_at,
-            deleted=None if self.hard else self.deleted,
-            removes=self.hard,
+            sequence=self.own.sequence,
+            committed_at=self.own.committed_at,
+            deleted=self.own.deleted,
+            removes=self.own.deleted is None,
             tombstones=tombstones,
         )
 
     def rows(self, images: Images) -> DataFrame:
         """Return the images as the rows of a target that has none."""
-        own = {self.sequence: "seq"} | ({} if self.hard else {self.deleted: "gone"})
+        own = {self.own.sequence: "seq"} | ({} if self.own.deleted is None else {self.own.deleted: "gone"})
         keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
         values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
-        chosen = images.frame.where("NOT gone") if self.hard else images.frame
+        chosen = images.frame.where("NOT gone") if self.own.deleted is None else images.frame
         rows = chosen.select(*(F.col(old).alias(new) for new, old in {**keys, **values, **own}.items()))
-        if self.committed_at is None:
+        if self.own.committed_at is None:
             return rows
-        return rows.withColumn(self.committed_at, committed_at(F.col(quoted(self.sequence))))
+        return rows.withColumn(self.own.committed_at, committed_at(F.col(quoted(self.own.sequence))))
 
     def burial(self, images: Images) -> Upsert:
         """Return what the images of deleted rows do to the table of tombstones."""
         gone = images.frame.where("gone")
-        return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.sequence)
+        return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.own.sequence)
 
     def _names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return columns as the target calls them."""
@@ -371,13 +378,9 @@ class _Merge:
         return before or given or _SOFT
 
     @cached_property
-    def _deleted(self) -> str | None:
-        """The column that says that a row is deleted; None if deleted rows are removed."""
-        return f"{self._prefix}is_deleted" if self._deletes == _SOFT else None
-
-    @cached_property
-    def _has_commit_time(self) -> bool:
-        return self.settings.commit_time or COMMIT_TIME in self._remembered
+    def _own(self) -> OwnColumns:
+        commit_time = self.settings.commit_time or COMMIT_TIME in self._remembered
+        return OwnColumns.named(self._prefix, soft=self._deletes == _SOFT, commit_time=commit_time)
 
     @cached_property
     def _old_rows(self) -> OldRows:
@@ -386,8 +389,8 @@ class _Merge:
             self._remembered if self._exists else None,
             self._events,
             self.on_destructive_ddl,
-            sequence=f"{self._prefix}sequence",
-            deleted=self._deleted,
+            sequence=self._own.sequence,
+            deleted=self._own.deleted,
             time_zone=self.settings.time_zone,
             doubts=self.doubts,
             places=self._places,
@@ -424,7 +427,7 @@ class _Merge:
             old_rows.check_rows(dict(plan.columns.values()))
         images = images.settled(decided)
         types = types_as_property(old_rows.state.types, changes.columns, decided)
-        tombstones, buried = self._tombstones(images, plan) if plan.hard else (None, False)
+        tombstones, buried = self._tombstones(images, plan) if self._own.deleted is None else (None, False)
         if exists:
             if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
                 self._forget_rows(self.target)
@@ -434,18 +437,18 @@ class _Merge:
                 self._create(self.target, columns, {KEYS: keys_as_text(keys), **own}, replaces=True)
             else:
                 self._alter(plan)
-            if plan.committed_at is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
-                commit_time = f"timestamp_millis(shiftright({quoted(plan.sequence)}.commit_ts, 18))"
-                where = f"{quoted(plan.committed_at)} IS NULL"
-                self.target.update_rows({plan.committed_at: commit_time}, where, CommitFacts())
+            committed = self._own.committed_at
+            if committed is not None and COMMIT_TIME not in remembered:  # it is new, or was not filled
+                commit_time = f"timestamp_millis(shiftright({quoted(self._own.sequence)}.commit_ts, 18))"
+                self.target.update_rows({committed: commit_time}, f"{quoted(committed)} IS NULL", CommitFacts())
             more = {KEYS: keys_as_text(keys), **types}
-            more |= {COMMIT_TIME: "true"} if self._has_commit_time else {}
+            more |= {COMMIT_TIME: "true"} if committed else {}
             if self.changes.table and not old_rows.state.table:  # until now it only has had DDL
                 more[TABLE] = self.changes.table
-            old_rows.in_target(self._deleted, self.facts, more)
+            old_rows.in_target(self._own.deleted, self.facts, more)
         else:
             filled = {**old_rows.properties([column.name for column in plan.add]), **types}
-            filled |= {COMMIT_TIME: "true"} if self._has_commit_time else {}
+            filled |= {COMMIT_TIME: "true"} if self._own.committed_at else {}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled})
         merged = Merged(0)
         with shuffling(self.target.spark, count):
@@ -455,7 +458,7 @@ class _Merge:
                 merged = self.target.merge(plan.upsert(images, tombstones), facts)
             elif count and not repeated:  # no row is there yet, and none is kept out: nothing to compare
                 self.target.append(plan.rows(images), facts)
-                merged = Merged(count - gone if plan.hard else count, is_commit=True)
+                merged = Merged(count if self._own.deleted else count - gone, is_commit=True)
             if exists and self.ddl and not repeated and not merged.is_commit:
                 merged = replace(merged, is_commit=self._mark(facts))
         return MergeReport(
@@ -488,12 +491,12 @@ class _Merge:
         content = None
         types = types_as_property(old_rows.state.types)
         if exists:
-            old_rows.in_target(self._deleted, self.facts, types)
+            old_rows.in_target(self._own.deleted, self.facts, types)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self._events)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
         elif properties:
             own = [NewColumn(old_rows.sequence, self.changes.frame.schema[f"{self.changes.prefix}sequence"].dataType)]
-            own += [NewColumn(self._deleted, BooleanType())] if self._deleted else []
+            own += [NewColumn(self._own.deleted, BooleanType())] if self._own.deleted else []
             self._create(self.target, own, {**properties, **types})
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
@@ -538,10 +541,8 @@ class _Merge:
         )
 
     def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> _Plan:
-        existing, old_rows, prefix = self._columns, self._old_rows, self._prefix
-        needed = (f"{prefix}sequence", *(() if self._deleted is None else (self._deleted,)))
-        added = {f"{prefix}committed_at": TimestampType()} if self._has_commit_time else {}
-        own = (*needed, *added)
+        existing, old_rows = self._columns, self._old_rows
+        own = [name for name in self._own if name is not None]
         for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
                 msg = (
@@ -551,12 +552,13 @@ class _Merge:
                 raise TargetError(msg)
         fields = {field.name: field for field in changes.columns if field.name not in decided}
         stored = {name: self.target.stored(field.dataType) for name, field in fields.items()}
-        types = {**stored, needed[0]: images.frame.schema["seq"].dataType}
-        if self._deleted is not None:
-            types[self._deleted] = BooleanType()
-        types |= added
+        types = {**stored, self._own.sequence: images.frame.schema["seq"].dataType}
+        if self._own.deleted is not None:
+            types[self._own.deleted] = BooleanType()
+        if self._own.committed_at is not None:
+            types[self._own.committed_at] = TimestampType()
         if existing:
-            self._check_own(existing, needed)
+            self._check_own(existing, [name for name in own if name != self._own.committed_at])
         columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
         add, widen = [], []
         drop: list[str] = []
@@ -582,8 +584,7 @@ class _Merge:
                 columns[name.lower()] = (old[0], wide)
         if drop:  # before the rows go
             self.target.check_drop(drop)
-        hard, commit_time = self._deletes == _HARD, self._has_commit_time
-        return _Plan(columns, tuple(add), tuple(widen), prefix, hard, commit_time, tuple(drop))
+        return _Plan(columns, tuple(add), tuple(widen), self._own, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -632,7 +633,7 @@ class _Merge:
     def _tombstones(self, images: Images, plan: _Plan) -> tuple[Target, bool]:
         """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
         tombstones = self.target.deleted_keys()
-        names = (*images.keys, plan.sequence)
+        names = (*images.keys, self._own.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
             self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)})
