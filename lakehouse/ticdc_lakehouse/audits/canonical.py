@@ -9,17 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    StringType,
-    TimestampNTZType,
-    VariantType,
-)
+from pyspark.sql import types as spark
 
 from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
 from ticdc_lakehouse.targets.changelog import time_in_sql
@@ -98,14 +88,16 @@ def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
     return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
 
 
-def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_key: bool = False) -> ComparedColumn:
+def compared_column(
+    column: SnapshotColumn, stored: str, type_: spark.DataType, *, is_key: bool = False
+) -> ComparedColumn:
     """Return how a column of TiDB is compared with the target's column of the name `stored`.
 
     TiDB's text of a part of the key must not need to be rewritten.
     """
     name, mine = quote(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
-    is_text = isinstance(type_, StringType)
+    is_text = isinstance(type_, spark.StringType)
     match column.type.family:
         case "float":
             if is_text:
@@ -114,7 +106,7 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_
         case "number":
             return _number(column, mine, type_)
         case "bit":
-            number = "UNSIGNED" if is_text or isinstance(type_, DecimalType) else "SIGNED"
+            number = "UNSIGNED" if is_text or isinstance(type_, spark.DecimalType) else "SIGNED"
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS {number}) AS CHAR)", _digits(mine, type_))
         case "enum" | "set" if not is_text:
             return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS UNSIGNED) AS CHAR)", _digits(mine, type_))
@@ -137,9 +129,9 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_
             return ComparedColumn(
                 column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", rewritten, any_text=True
             )
-        case "text" if isinstance(type_, BinaryType):
+        case "text" if isinstance(type_, spark.BinaryType):
             return ComparedColumn(column.name, mine, f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
-        case "json" if isinstance(type_, VariantType):
+        case "json" if isinstance(type_, spark.VariantType):
             return ComparedColumn(
                 column.name, mine, as_char, f"to_json({mine})", "to_json(parse_json({}))", any_text=True
             )
@@ -151,7 +143,7 @@ def compared_column(column: SnapshotColumn, stored: str, type_: DataType, *, is_
             return ComparedColumn(column.name, mine, f"CONVERT({as_char} USING utf8mb4)", as_string, any_text=True)
 
 
-def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedColumn:
+def _number(column: SnapshotColumn, stored: str, type_: spark.DataType) -> ComparedColumn:
     name, mysql = quote(column.name), column.type
     text = f"CAST({name} AS CHAR)"
     if mysql.name == "year":
@@ -161,20 +153,20 @@ def _number(column: SnapshotColumn, stored: str, type_: DataType) -> ComparedCol
         text = f"CAST(CAST({name} AS DECIMAL({min((mysql.length or 0) + 1, 65)},{mysql.scale})) AS CHAR)"
     if mysql.name == "decimal" and mysql.scale:
         text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
-    if isinstance(type_, (FloatType, DoubleType)):
+    if isinstance(type_, (spark.FloatType, spark.DoubleType)):
         return _binary_fraction(column, stored, text, type_)
-    if isinstance(type_, BooleanType):
+    if isinstance(type_, spark.BooleanType):
         text = f"CAST({name} <> 0 AS CHAR)"
     return ComparedColumn(column.name, stored, text, _digits(stored, type_))
 
 
-def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: DataType) -> ComparedColumn:
+def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: spark.DataType) -> ComparedColumn:
     """Return how a FLOAT or a DOUBLE is compared: by its text in Java, and hashed as its exponent and 53 bits.
 
     Their texts differ: Java may write more digits than are needed.
     """
     # A double of a FLOAT column may have the digits of its text, or those of its single.
-    single = column.type.name == "float" or isinstance(type_, FloatType)
+    single = column.type.name == "float" or isinstance(type_, spark.FloatType)
     kind = "FLOAT" if single else "DOUBLE"
     rewritten = f"CAST(CAST({{}} AS {kind}) AS STRING)"
     own = f"CAST({stored} AS {kind})"
@@ -191,20 +183,20 @@ def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: Data
     return ComparedColumn(column.name, stored, text, as_string, rewritten, (hashed[0], in_spark))
 
 
-def _digits(stored: str, type_: DataType) -> str:
+def _digits(stored: str, type_: spark.DataType) -> str:
     """Return Spark's SQL for the digits of an exact number, or of one that is stored as text."""
-    if isinstance(type_, BooleanType):
+    if isinstance(type_, spark.BooleanType):
         return f"CASE {stored} WHEN true THEN '1' WHEN false THEN '0' END"
     text = f"CAST({stored} AS STRING)"
-    if isinstance(type_, DecimalType) and not type_.scale:
+    if isinstance(type_, spark.DecimalType) and not type_.scale:
         return text
-    if isinstance(type_, (DecimalType, StringType)):
+    if isinstance(type_, (spark.DecimalType, spark.StringType)):
         trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
-        return trimmed if isinstance(type_, DecimalType) else f"IF(contains({text}, '.'), {trimmed}, {text})"
+        return trimmed if isinstance(type_, spark.DecimalType) else f"IF(contains({text}, '.'), {trimmed}, {text})"
     return text
 
 
-def _moment(mysql: ColumnType, name: str, type_: DataType, *, is_key: bool) -> tuple[str, str]:
+def _moment(mysql: ColumnType, name: str, type_: spark.DataType, *, is_key: bool) -> tuple[str, str]:
     """Return TiDB's SQL for the text of a moment, and Spark's that turns invalid dates into NULL.
 
     Finding 30 February in TiDB would cost more than everything else, so only Spark does, but for keys.
@@ -212,7 +204,7 @@ def _moment(mysql: ColumnType, name: str, type_: DataType, *, is_key: bool) -> t
     text = f"CAST({name} AS CHAR)"
     if mysql.length:
         text = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {text}))"
-    if mysql.name == "date" and isinstance(type_, TimestampNTZType):
+    if mysql.name == "date" and isinstance(type_, spark.TimestampNTZType):
         text = f"CONCAT({text}, ' 00:00:00')"
     kind = "date" if mysql.name == "date" else "timestamp_ntz"
     invalid = f"{name} < '0001-01-01' OR MONTH({name}) = 0 OR DAY({name}) = 0"
@@ -255,7 +247,7 @@ def _plain_number(text: str) -> str:
 
 
 def columns_of(
-    columns: Sequence[SnapshotColumn], stored: Mapping[str, DataType], keys: Collection[str] = ()
+    columns: Sequence[SnapshotColumn], stored: Mapping[str, spark.DataType], keys: Collection[str] = ()
 ) -> tuple[tuple[ComparedColumn, ...], tuple[str, ...]]:
     """Return the columns that can be compared, and the names of those that the target lacks."""
     names = {name.lower(): name for name in stored}

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    TimestampNTZType,
-)
+from pyspark.sql import types as spark
 
 from ticdc_source.developer_api import ColumnType
 
-_INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
+_INTEGERS: tuple[type[spark.DataType], ...] = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 # Digits before the point that a decimal needs for each of them: so many has the type to which Delta widens them.
-_DIGITS: dict[type[DataType], int] = {ByteType: 10, ShortType: 10, IntegerType: 10, LongType: 20}
+_DIGITS: dict[type[spark.DataType], int] = {**dict.fromkeys(_INTEGERS, 10), spark.LongType: 20}
 _MOST_DIGITS = 38
 
 
-def common_type(first: DataType, second: DataType) -> DataType | None:
+def common_type(first: spark.DataType, second: spark.DataType) -> spark.DataType | None:
     """Return the narrowest type that holds all values of both types; None if there is none, or only text."""
     if _holds(first, second):
         return first
@@ -34,43 +23,43 @@ def common_type(first: DataType, second: DataType) -> DataType | None:
         return None
     scale = max(one.scale, other.scale)
     digits = max(one.precision - one.scale, other.precision - other.scale) + scale
-    return DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
+    return spark.DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
 
 
-def _as_decimal(type_: DataType) -> DecimalType | None:
-    if isinstance(type_, DecimalType):
+def _as_decimal(type_: spark.DataType) -> spark.DecimalType | None:
+    if isinstance(type_, spark.DecimalType):
         return type_
     digits = _DIGITS.get(type(type_))
-    return None if digits is None else DecimalType(digits, 0)
+    return None if digits is None else spark.DecimalType(digits, 0)
 
 
-def _holds(wide: DataType, narrow: DataType) -> bool:
+def _holds(wide: spark.DataType, narrow: spark.DataType) -> bool:
     """Return whether every value of one type is a value of the other."""
     if wide == narrow:
         return True
     kinds = (type(wide), type(narrow))
     if all(kind in _INTEGERS for kind in kinds):
         return _INTEGERS.index(kinds[0]) >= _INTEGERS.index(kinds[1])
-    if isinstance(wide, DoubleType):
-        return isinstance(narrow, (FloatType, ByteType, ShortType, IntegerType))
-    if isinstance(wide, TimestampNTZType):
-        return isinstance(narrow, DateType)
+    if isinstance(wide, spark.DoubleType):
+        return isinstance(narrow, (spark.FloatType, spark.ByteType, spark.ShortType, spark.IntegerType))
+    if isinstance(wide, spark.TimestampNTZType):
+        return isinstance(narrow, spark.DateType)
     number = _as_decimal(narrow)
-    if isinstance(wide, DecimalType) and number is not None:
+    if isinstance(wide, spark.DecimalType) and number is not None:
         return wide.scale >= number.scale and wide.precision - wide.scale >= number.precision - number.scale
     return False
 
 
-def delta_can_widen(old: DataType, new: DataType) -> bool:
+def delta_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
     """Return whether Delta's type widening takes a column from one type to the other."""
     return old != new and _holds(new, old)
 
 
-def iceberg_can_widen(old: DataType, new: DataType) -> bool:
+def iceberg_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
     """Return whether Iceberg takes a column from one type to the other: it keeps the scale of a decimal."""
-    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+    if isinstance(old, spark.DecimalType) and isinstance(new, spark.DecimalType):
         return old.scale == new.scale and old.precision < new.precision
-    return (type(old), type(new)) in {(IntegerType, LongType), (FloatType, DoubleType)}
+    return (type(old), type(new)) in {(spark.IntegerType, spark.LongType), (spark.FloatType, spark.DoubleType)}
 
 
 # MySQL types
