@@ -38,7 +38,7 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError, SchemaError
 
-_EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
+EMPTIES = frozenset({"truncate_table", "drop_table", "drop_database"})
 _REMOVES_SOME = frozenset({"drop_partition", "truncate_partition", "exchange_partition"})
 _BRINGS_BACK = frozenset({"recover_table", "recover_database"})
 _LONGEST_SHOWN = 200  # characters of a DDL text in a message
@@ -128,7 +128,7 @@ class DDLReader:
         """
         for event in events:
             kind = ddl_kind(event)
-            if kind in _EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
+            if kind in EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
                 state = self._removing(state, event, kind)
             elif kind == "alter_table" and event.query:
                 state = self._altered(state, event)
@@ -176,7 +176,7 @@ class DDLReader:
         raise UnexplainedChangeError(msg)
 
     def _removing(self, state: DDLState, event: DDLEvent, kind: str) -> DDLState:
-        done = max(state.handled_ts, (state.truncated_ts or 0) if kind in _EMPTIES else 0)
+        done = max(state.handled_ts, (state.truncated_ts or 0) if kind in EMPTIES else 0)
         if event.commit_ts is not None and event.commit_ts <= done:
             return state
         target = self.target.name
@@ -188,7 +188,7 @@ class DDLReader:
         if self.policy is DestructiveDDL.FAIL:
             msg = f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy"
             raise SchemaError(msg)
-        if kind in _EMPTIES and event.commit_ts is not None:
+        if kind in EMPTIES and event.commit_ts is not None:
             return state.emptied(event.commit_ts)
         reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
         msg = (

@@ -30,7 +30,7 @@ from ticdc_lakehouse.targets.changelog import (
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
 from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
-from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL
+from ticdc_lakehouse.targets.followed_ddl import EMPTIES, DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
@@ -42,7 +42,6 @@ from ticdc_source.errors import SchemaError
 LOG, LATER_KEYS = "ticdc.log", "ticdc.later_keys"
 CHANGE, COMMITTED_AT, SEQUENCE = "change", "committed_at", "sequence"
 EMPTIED = "truncate"  # the change of a row that stands for TRUNCATE TABLE or DROP TABLE
-_EMPTIES = ("truncate_table", "drop_table", "drop_database")
 IMAGES = ("insert", "update_postimage", "delete")
 
 
@@ -450,7 +449,7 @@ def _rows(changelog: Changelog, wanted: Sequence[NewColumn], ddl: Sequence[DDLEv
     # At a commit-ts every row of it is older; at a time that stands for one, the place says it.
     emptied = sorted(
         {(one.commit_ts, EMPTYING_RANK if one.place is None else PLACED_RANK, *(one.place or (-1, -1))) for one in ddl
-         if one.commit_ts is not None and ddl_kind(one) in _EMPTIES}
+         if one.commit_ts is not None and ddl_kind(one) in EMPTIES}
     )  # fmt: skip
     if not emptied:
         return rows
