@@ -29,6 +29,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SPARKS_NAMES = {"s3a": "s3", "s3n": "s3"}  # Spark's name of a scheme: pyarrow's
 # Stores in which an object appears when its upload ends. Elsewhere a file is visible while it is written.
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+_LOCAL = "local"
 # A store that cannot be reached takes seconds to fail: pyarrow's S3 client tries for six. Every task would wait for it.
 _PAUSE_S = 60.0
 _PARTS = re.compile(r"[/:@?#&=]+")  # between the parts of a URI
@@ -48,7 +49,7 @@ class MetricFiles:
     def __init__(self, location: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._location = location
         self._clock = clock
-        self._opened: tuple[fs.FileSystem | None, str] | None = None
+        self._opened: tuple[fs.FileSystem, str] | None = None
         self._paused_until: float | None = None
 
     def __repr__(self) -> str:
@@ -81,7 +82,7 @@ class MetricFiles:
         with _store_errors():
             system, folder = self._open()
             try:
-                if system is None:
+                if system.type_name == _LOCAL:
                     return (Path(folder) / name).read_bytes()
                 with system.open_input_stream(f"{folder}/{name}") as file:
                     return bytes(file.read())
@@ -92,7 +93,7 @@ class MetricFiles:
         """Return the names of the files that are whole, in order; none if there is no folder."""
         with _store_errors():
             system, folder = self._open()
-            if system is None:
+            if system.type_name == _LOCAL:
                 names = os.listdir(folder) if Path(folder).is_dir() else []  # noqa: PTH208 (no Path for each of many)
             else:
                 names = [info.base_name for info in system.get_file_info(fs.FileSelector(folder, allow_not_found=True))]
@@ -115,15 +116,14 @@ class MetricFiles:
             text = text.replace(secret, "***")
         return text
 
-    def _open(self) -> tuple[fs.FileSystem | None, str]:
-        """Return the file system, None for the local one, and the folder in it."""
+    def _open(self) -> tuple[fs.FileSystem, str]:
         if self._opened is None:
-            self._opened = _opened(self._location)
+            self._opened = file_system(self._location)
         return self._opened
 
     def _write(self, name: str, data: bytes) -> None:
         system, folder = self._open()
-        if system is None:
+        if system.type_name == _LOCAL:
             _write_locally(Path(folder) / name, data)
         elif system.type_name in _OBJECT_STORES:
             _write_stream(system, f"{folder}/{name}", data)
@@ -163,14 +163,13 @@ def without_credentials(location: str) -> str:
     return re.sub(r"(?s)[?#].*", "", re.sub(r"(?s)(?<=:/).*@", "/", location))
 
 
-def _opened(location: str) -> tuple[fs.FileSystem | None, str]:
+def file_system(location: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path, or of a URI that pyarrow or Spark knows, and the folder in it."""
     if _URI.match(location) is None:
-        return None, location
+        return fs.LocalFileSystem(), location
     scheme, colon, rest = location.partition(":")
-    scheme = _SPARKS_NAMES.get(scheme.lower(), scheme.lower())
-    uri = f"{scheme}{colon}{rest}"
-    system, folder = _from_uri(uri)
-    return (None if system.type_name == "local" else system), folder.rstrip("/")
+    system, folder = _from_uri(f"{_SPARKS_NAMES.get(scheme.lower(), scheme.lower())}{colon}{rest}")
+    return system, folder.rstrip("/")
 
 
 def _from_uri(uri: str) -> tuple[fs.FileSystem, str]:

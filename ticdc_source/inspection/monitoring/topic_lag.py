@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
@@ -14,6 +13,7 @@ from pyarrow import fs
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
+from ticdc_source.pipeline.metric_files import file_system
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
@@ -312,10 +312,7 @@ def committed_in_checkpoint(location: str, topics: Collection[str]) -> dict[Topi
 
 
 def _opened(location: str) -> tuple[fs.FileSystem, str]:
-    if "://" in location or location.startswith("file:"):
-        system, folder = fs.FileSystem.from_uri(location)
-    else:
-        system, folder = fs.LocalFileSystem(), str(Path(location).resolve())
+    system, folder = file_system(location)
     if not _has_offsets(system, folder):
         inner = sorted(
             item.base_name
