@@ -45,11 +45,7 @@ class Size:
     turns: int
 
 
-SIZES = {
-    "full": Size(300_000, (None, "gzip"), 5),
-    "quick": Size(50_000, (None,), 3),
-    "tiny": Size(200, (None,), 1),
-}
+SIZES = {"full": Size(300_000, (None, "gzip"), 5), "quick": Size(50_000, (None,), 3), "tiny": Size(200, (None,), 1)}
 
 
 def run(bootstrap: str, size_name: str, command: str) -> Result:

@@ -101,11 +101,7 @@ _FEW = {name: records // 6 for name, records in _RECORDS.items()}
 _EACH_PROTOCOL = ("canal-json", "open-protocol", "debezium, no schema", "simple", "avro")
 SIZES = {
     "full": Size(
-        _RECORDS,
-        3,
-        warm_up=25,
-        cores={1: tuple(_RECORDS), 2: ("canal-json",)},
-        longer={"canal-json, 60 columns": 45},
+        _RECORDS, 3, warm_up=25, cores={1: tuple(_RECORDS), 2: ("canal-json",)}, longer={"canal-json, 60 columns": 45}
     ),
     "quick": Size(_FEW, 2, warm_up=8, cores={1: ("canal-json", "open-protocol")}),
     "tiny": Size(dict.fromkeys(_EACH_PROTOCOL, 100), 1, warm_up=0, cores={1: ("canal-json",), 2: _EACH_PROTOCOL}),

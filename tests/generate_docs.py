@@ -58,10 +58,7 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
         ),
         ("decimal without precision in the messages, only NULL in the sample: a default", ColumnType("decimal")),
     ),
-    "bit": (
-        ("bit(1)", parse_type("bit(1)")),
-        ("bit(8), or bit without length in the messages", parse_type("bit(8)")),
-    ),
+    "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit without length in the messages", parse_type("bit(8)"))),
     "enum": (("enum with known labels", parse_type("enum('a')")), ("enum with unknown labels", parse_type("enum"))),
     "set": (
         ("set with known labels", parse_type("set('a')")),

@@ -115,7 +115,7 @@ WIRE_FORMATS = [(decoder.__module__.split(".")[2], re.compile(*names_of(decoder)
 REGISTRY = f"{PACKAGE}.protocols.__init__"
 # Modules beside the registry and its own folder that may name a wire format, each with the reason.
 MAY_NAME_A_WIRE_FORMAT: dict[str, str] = {
-    f"{PACKAGE}.options.table": "debezium.binaryHandlingMode has the changefeed's name of the setting",
+    f"{PACKAGE}.options.table": "debezium.binaryHandlingMode has the changefeed's name of the setting"
 }
 
 # The one module that gives Spark a statement: everybody else calls its `run_sql`.

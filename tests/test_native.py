@@ -62,8 +62,7 @@ def test_the_native_path_is_here(native_path: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("native_code", "times"),
-    [("auto", 1), pytest.param("off", 0, marks=pytest.mark.slow("a process of its own"))],
+    ("native_code", "times"), [("auto", 1), pytest.param("off", 0, marks=pytest.mark.slow("a process of its own"))]
 )
 def test_a_process_says_once_that_it_takes_the_general_path(native_code: str, times: int) -> None:
     """Of two queries in a process without the native path, the first says so, unless it was turned off."""

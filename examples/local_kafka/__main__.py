@@ -59,10 +59,7 @@ def main() -> int:
         ) as kafka:
             print(kafka.bootstrap_servers, file=sys.stderr if arguments.command else sys.stdout, flush=True)
             if isinstance(kafka, LocalKafka) and kafka.sasl_bootstrap_servers:
-                print(
-                    f"SASL: {kafka.sasl_bootstrap_servers} user {kafka.user} password {kafka.password}",
-                    flush=True,
-                )
+                print(f"SASL: {kafka.sasl_bootstrap_servers} user {kafka.user} password {kafka.password}", flush=True)
             if arguments.fill:
                 fill(kafka.bootstrap_servers, arguments.fill)
             if arguments.command:

@@ -281,12 +281,7 @@ class LocalKafka:
                     f'{modules}.plain.PlainLoginModule required user_{self.user}="{self.password}";'
                 ),
             }
-        return {
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            **sasl,
-            **self._coordination(listeners),
-        }
+        return {"listeners": listeners, "advertised.listeners": listeners, **sasl, **self._coordination(listeners)}
 
     def _coordination(self, listeners: str) -> dict[str, object]:
         """Return the settings of a broker that is its own controller."""

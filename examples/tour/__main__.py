@@ -15,15 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from examples.data import Message, read_messages
-from examples.local_kafka import (
-    KafkaSetupError,
-    KafkaStartError,
-    Record,
-    connect,
-    create_topic,
-    delete_topic,
-    produce,
-)
+from examples.local_kafka import KafkaSetupError, KafkaStartError, Record, connect, create_topic, delete_topic, produce
 
 PROTOCOL = "canal-json"
 TABLE = "shop.orders"

@@ -43,9 +43,7 @@ def hostile(broker: Kafka, topic: Callable[..., str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "is_terminal",
-    [pytest.param(False, marks=pytest.mark.slow("each command again")), True],
-    ids=["pipe", "terminal"],
+    "is_terminal", [pytest.param(False, marks=pytest.mark.slow("each command again")), True], ids=["pipe", "terminal"]
 )
 def test_no_command_reaches_the_terminal(
     is_terminal: bool,

@@ -526,13 +526,7 @@ def test_a_partition_that_is_larger_than_the_others_is_read_whole() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "avro.default",
-        "avro.glue.tidb-extension",
-        "avro.watermark",
-        "debezium-avro.default",
-        "debezium-avro.watermark",
-    ],
+    ["avro.default", "avro.glue.tidb-extension", "avro.watermark", "debezium-avro.default", "debezium-avro.watermark"],
 )
 def test_what_avro_shows_is_the_changefeed(name: str) -> None:
     """Protocol, tables, extension and old rows are those of the changefeed, and no record is bad."""

@@ -12,16 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ticdc_source.cli.screen import (
-    LogFormat,
-    Screen,
-    Table,
-    errors,
-    literal,
-    output,
-    print_json,
-    visible,
-)
+from ticdc_source.cli.screen import LogFormat, Screen, Table, errors, literal, output, print_json, visible
 
 # Commands of terminals, marks that turn the order of text, what is in no Unicode text, and other ends of lines.
 HOSTILE = "\x00\x07\x08\t\x0b\x1b\x7f\x80\x85\x9b\x9d\u061c\u200b\u200e\u2028\u202e\u2066\ufeff\udcff\U000e0001"

@@ -34,11 +34,7 @@ MATRICES = [
     )
     for matrix in ("types", "ops")
 ]
-STREAMS = [
-    "stream.open-protocol",
-    "stream.canal-json.tidb-extension",
-    "stream.debezium.tidb-extension.disable-schema",
-]
+STREAMS = ["stream.open-protocol", "stream.canal-json.tidb-extension", "stream.debezium.tidb-extension.disable-schema"]
 # Messages too large for Kafka: tests/protocols/test_large_messages.py reads them.
 LARGE = [
     f"{scenario}{compression}.large"

@@ -15,12 +15,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from examples.local_kafka import (
-    KafkaStartError,
-    LocalKafka,
-    Record,
-    produce,
-)
+from examples.local_kafka import KafkaStartError, LocalKafka, Record, produce
 from examples.local_kafka.__main__ import run
 from tests.fixtures import Kafka
 from tests.support.paths import ROOT

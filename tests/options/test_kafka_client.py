@@ -225,11 +225,7 @@ def test_jaas_logins(mechanism: str, text: str, user: str, password: str) -> Non
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" password="{SECRET};'), "is not of the form"),
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" "{SECRET}";'), "is not of the form"),
         ("PLAIN", jaas("plain.PlainLoginModule", f'username="me" password=https://{SECRET};'), "is not of the form"),
-        (
-            "PLAIN",
-            jaas("plain.PlainLoginModule", f'username=me password="{SECRET}"; more;'),
-            "is not of the form",
-        ),
+        ("PLAIN", jaas("plain.PlainLoginModule", f'username=me password="{SECRET}"; more;'), "is not of the form"),
         ("PLAIN", f'PlainLoginModule username="me" password="{SECRET}";', "is not of the form"),
         ("PLAIN", SECRET, "is not of the form"),
         ("PLAIN", "", "is not of the form"),

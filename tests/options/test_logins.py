@@ -7,13 +7,7 @@ import pytest
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import ClientSettings, client_settings
-from ticdc_source.options.logins import (
-    EndpointLogin,
-    KerberosLogin,
-    LoginTimes,
-    MSKLogin,
-    TLSSettings,
-)
+from ticdc_source.options.logins import EndpointLogin, KerberosLogin, LoginTimes, MSKLogin, TLSSettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 

@@ -90,8 +90,7 @@ def test_durations_have_units(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("10b", 10), ("512k", 512 << 10), ("32 MB", 32 << 20), ("1g", 1 << 30), ("2KB", 2048)],
+    ("text", "size"), [("1", 1), ("10b", 10), ("512k", 512 << 10), ("32 MB", 32 << 20), ("1g", 1 << 30), ("2KB", 2048)]
 )
 def test_sizes_have_units(text: str, size: int) -> None:
     """A size without a unit is in bytes; k, m and g are powers of 1024."""
@@ -105,11 +104,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
         ("inferSchema.timeoutMs", "-1", "expected a duration"),
         ("maxBytesPerBatch", "0", "expected a size such as 512k, 32m or 1g, got '0'"),
         ("maxBytesPerBatch", "1.5m", "expected a size"),
-        (
-            "startingTimestamp",
-            "yesterday",
-            "expected a whole number: milliseconds since the epoch, got 'yesterday'",
-        ),
+        ("startingTimestamp", "yesterday", "expected a whole number: milliseconds since the epoch, got 'yesterday'"),
         ("startingTimestamp", "2026-09-21T14:14:00Z", "'2026-09-21T14:14:00Z'; did you mean 1790000040000?"),
         ("endingTimestamp", "2026-09-21 16:14:00.123+02:00", "; did you mean 1790000040123?"),
         ("endingTimestamp", " 2026-09-21 14:14:00", "; did you mean 1790000040000 (in UTC)?"),
@@ -226,11 +221,7 @@ def test_a_secret_is_not_in_what_prints() -> None:
     assert "kafka.sasl.jaas.config" in repr(options)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"kafka.bootstrap.servers": ""}, {"assign": "{}"}, {"mode": "x"}],
-    ids=str,
-)
+@pytest.mark.parametrize("wrong", [{"kafka.bootstrap.servers": ""}, {"assign": "{}"}, {"mode": "x"}], ids=str)
 def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
     """If another option is wrong, neither the message nor the traceback contains a secret."""
     with pytest.raises(OptionError) as caught:

@@ -74,15 +74,7 @@ def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        {"t": [0]},
-        {"t": 3},
-        {"t": {"0": 3.0}},
-        {"t": {"0": True}},
-        {"t": {"-1": 3}},
-        {"t": {"00": 3}},
-        {"t": {"٣": 3}},
-    ],
+    [{"t": [0]}, {"t": 3}, {"t": {"0": 3.0}}, {"t": {"0": True}}, {"t": {"-1": 3}}, {"t": {"00": 3}}, {"t": {"٣": 3}}],
 )
 @pytest.mark.parametrize(
     "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
@@ -94,8 +86,7 @@ def test_json_of_another_form_is_refused(option: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "number"),
-    [("startingOffsets", -3), ("endingOffsets", -3), ("startingOffsetsByTimestamp", -1)],
+    ("option", "number"), [("startingOffsets", -3), ("endingOffsets", -3), ("startingOffsetsByTimestamp", -1)]
 )
 def test_numbers_below_sparks_own_are_refused(option: str, number: int) -> None:
     """An offset below -2 and a time before the epoch have no meaning."""

@@ -51,10 +51,7 @@ def test_assign_is_json() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"subscribe": " , "},
-            "No topics to subscribe to as specified value for option 'subscribe' is ' , '",
-        ),
+        ({"subscribe": " , "}, "No topics to subscribe to as specified value for option 'subscribe' is ' , '"),
         ({"assign": "{}"}, "No topicpartitions to assign as specified value for option 'assign' is"),
         ({"assign": '{"t":[]}'}, "No topicpartitions to assign as specified value for option 'assign' is"),
         ({"subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option"),

@@ -45,11 +45,7 @@ SCENARIOS = [
     "debezium.output-old-value-off",
     "simple.json",
 ]
-STREAMS = [
-    "stream.open-protocol",
-    "stream.canal-json.tidb-extension",
-    "stream.debezium.tidb-extension.disable-schema",
-]
+STREAMS = ["stream.open-protocol", "stream.canal-json.tidb-extension", "stream.debezium.tidb-extension.disable-schema"]
 MANGLED = ["open-protocol.default", "canal-json.plain", "canal-json.tidb-extension", "debezium.default",
            "debezium.disable-schema", "debezium.include-start-ts", "simple.json"]  # fmt: skip
 
@@ -296,10 +292,7 @@ _FIELDS = [
 _GOOD = {
     "open-protocol": open_message(open_row({"u": _ROWS})),
     "canal-json": canal(
-        data=[{"id": "1", "v": "5"}],
-        mysql_type={"id": "int"},
-        sql_type={"id": 4, "v": 1},
-        _tidb={"commitTs": TSO},
+        data=[{"id": "1", "v": "5"}], mysql_type={"id": "int"}, sql_type={"id": 4, "v": 1}, _tidb={"commitTs": TSO}
     ),
     "debezium": debezium(after={"id": 1, "v": 5, "b": "Bw=="}, fields=_FIELDS),
 }

@@ -122,10 +122,7 @@ def test_a_store_whose_files_grow_gets_a_draft_first() -> None:
     files.write("task", LINES)
 
     (name,) = files.names()
-    assert files.system.calls == [
-        ("open", f"metrics/.{name}.tmp"),
-        ("move", f"metrics/.{name}.tmp", f"metrics/{name}"),
-    ]
+    assert files.system.calls == [("open", f"metrics/.{name}.tmp"), ("move", f"metrics/.{name}.tmp", f"metrics/{name}")]
     assert files.read(name) == LINES
 
 

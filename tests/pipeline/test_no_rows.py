@@ -9,15 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, make_options, rows_of, single, whole
-from tests.support.messages import (
-    TSO,
-    Message,
-    canal,
-    debezium,
-    debezium_ddl,
-    declared,
-    simple_definition,
-)
+from tests.support.messages import TSO, Message, canal, debezium, debezium_ddl, declared, simple_definition
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.context import BatchScope, ReadContext

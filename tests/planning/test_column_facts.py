@@ -6,17 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.captured import Captured, load
-from tests.support.messages import (
-    TSO,
-    Message,
-    canal,
-    cell,
-    debezium,
-    debezium_ddl,
-    declared,
-    open_message,
-    open_row,
-)
+from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, declared, open_message, open_row
 from ticdc_source.errors import SchemaError
 from ticdc_source.spark.schema import to_spark
 

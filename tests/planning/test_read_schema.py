@@ -12,17 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captured import Captured, make_options
-from tests.support.messages import (
-    TSO,
-    Message,
-    canal,
-    cell,
-    debezium,
-    debezium_ddl,
-    declared,
-    open_message,
-    open_row,
-)
+from tests.support.messages import TSO, Message, canal, cell, debezium, debezium_ddl, declared, open_message, open_row
 from ticdc_source.errors import DecodeError, OptionError, SchemaError
 from ticdc_source.pipeline.context import ReadContext
 from ticdc_source.pipeline.metadata import Layout

@@ -29,11 +29,7 @@ from tests.versions.environments import interpreter
 KILLS = int(os.environ.get("TICDC_KILLS", "3"))
 SEED = int(os.environ.get("TICDC_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
-STREAMS = (
-    "stream.open-protocol",
-    "stream.canal-json.tidb-extension",
-    "stream.debezium.tidb-extension.disable-schema",
-)
+STREAMS = ("stream.open-protocol", "stream.canal-json.tidb-extension", "stream.debezium.tidb-extension.disable-schema")
 PART = 0.6  # includes the ADD COLUMN of shop.orders, and records that TiCDC sent twice
 BATCHES_A_LIFE = 12  # more than a query finishes between two kills
 FIRST, BETWEEN, WITHIN, ANY = "before its first commit", "between two batches", "in a batch", "at any time"
@@ -299,11 +295,7 @@ def test_a_crash_in_the_first_batch_keeps_the_start(
     """A stream that began at "latest" and is killed in batch 0, or before any data came, continues where it began."""
     queries = {}
     for name in ("still", "moving"):
-        options = {
-            "kafka.bootstrap.servers": servers,
-            "subscribe": topic(),
-            "startingOffsets": "latest",
-        }
+        options = {"kafka.bootstrap.servers": servers, "subscribe": topic(), "startingOffsets": "latest"}
         produce(servers, options["subscribe"], numbered(0, 20))
         queries[name] = Query(options, str(tmp_path / name), alone_at_first=name == "still")
     still, moving = queries.values()

@@ -37,10 +37,7 @@ PROTOCOLS: dict[str, list[Message]] = {
         open_message(open_row({"u": {"id": cell(3, 1, 11), "name": cell(15, "a")}})),
         open_message(
             open_row(
-                {
-                    "u": {"id": cell(3, 1, 11), "name": cell(15, "b")},
-                    "p": {"id": cell(3, 1, 11), "name": cell(15, "a")},
-                }
+                {"u": {"id": cell(3, 1, 11), "name": cell(15, "b")}, "p": {"id": cell(3, 1, 11), "name": cell(15, "a")}}
             )
         ),
         open_message(open_row({"d": {"id": cell(3, 1, 11), "name": cell(15, "b")}})),

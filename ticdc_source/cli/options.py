@@ -82,9 +82,4 @@ def _as_json(option: Option) -> dict[str, object]:
 
 
 def _setting_as_json(setting: Option) -> dict[str, object]:
-    return {
-        "name": setting.name,
-        "same_as": _same_as(setting),
-        "effect": setting.effect,
-        "meaning": setting.meaning,
-    }
+    return {"name": setting.name, "same_as": _same_as(setting), "effect": setting.effect, "meaning": setting.meaning}

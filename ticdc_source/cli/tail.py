@@ -141,10 +141,7 @@ def _line(event: Event, kind: str, tail: Tail, *, full: bool) -> Line:
         (f"{time} {event['_topic']}-{event['_partition']}:{event['_offset']} ", "bright_black"),
         (f"{kind:9} ", style),
         (f"{visible(table)} " if table else "", "bold" if kind != "watermark" else style),
-        (
-            visible("".join(_details(event, kind, tail, full=full))),
-            style if kind in {"watermark", "corrupt"} else "",
-        ),
+        (visible("".join(_details(event, kind, tail, full=full))), style if kind in {"watermark", "corrupt"} else ""),
     )
 
 

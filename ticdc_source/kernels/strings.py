@@ -279,14 +279,7 @@ BASE64_TEXT = Wire(
 )
 ENUM_NUMBER, ENUM_TEXT = _member_wires(LabelCast, _enum_label)
 SET_NUMBER, SET_TEXT = _member_wires(LabelsCast, _set_labels)
-LABEL = Wire(
-    _labels,
-    _texts,
-    number=_numbers_of_labels,
-    arrays=pa.string(),
-    labels=True,
-    text_cast=PlainCast.TEXT,
-)
+LABEL = Wire(_labels, _texts, number=_numbers_of_labels, arrays=pa.string(), labels=True, text_cast=PlainCast.TEXT)
 VECTOR_TEXT = Wire(_vectors, as_text, text_cast=PlainCast.TEXT)
 
 # How each type is written: as MySQL's text. A wire format has its own table of what it writes in another way.

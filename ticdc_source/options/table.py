@@ -46,9 +46,7 @@ class OptionTable:
     )
     subscribe: str | None = CLIENT.optional("subscribe", str, "topics to read, comma-separated")
     subscribe_pattern: str | None = CLIENT.optional(
-        "subscribePattern",
-        str,
-        "regular expression for the topics to read; it must match the whole name of a topic",
+        "subscribePattern", str, "regular expression for the topics to read; it must match the whole name of a topic"
     )
     path: str | None = PLAN.optional(
         "path",
@@ -201,16 +199,10 @@ class OptionTable:
         default="core",
     )
     include_headers: bool = HEADERS.option(
-        "includeHeaders",
-        parsers.boolean,
-        "`true` adds `_headers`, the Kafka headers",
-        default="false",
+        "includeHeaders", parsers.boolean, "`true` adds `_headers`, the Kafka headers", default="false"
     )
     metadata_column_prefix: str = OUTPUT.option(
-        "metadataColumnPrefix",
-        str,
-        "prefix of metadata column names, instead of the underscore",
-        default="_",
+        "metadataColumnPrefix", str, "prefix of metadata column names, instead of the underscore", default="_"
     )
 
     # The schema
@@ -234,9 +226,7 @@ class OptionTable:
         default="10000",
     )
     schema_hints: str | None = TYPED_ROWS.optional(
-        "schemaHints",
-        str,
-        "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`",
+        "schemaHints", str, "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`"
     )
     table_ddl: str | None = MESSAGES_WITH_COLUMNS.optional(
         "tableDDL",
@@ -288,10 +278,7 @@ class OptionTable:
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = COLUMNS.option(
-        "columnNameOfCorruptRecord",
-        str,
-        "name of the column that `mode=PERMISSIVE` adds",
-        default="_corrupt_record",
+        "columnNameOfCorruptRecord", str, "name of the column that `mode=PERMISSIVE` adds", default="_corrupt_record"
     )
     on_schema_drift: Literal["fail", "ignore", "rescue"] = TYPED_ROWS.option(
         "onSchemaDrift",

@@ -328,8 +328,4 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
     return rows
 
 
-OUTPUT_FORMATS: dict[str, Format] = {
-    "changelog": _changelog,
-    "envelope": _envelope,
-    "event": _event,
-}
+OUTPUT_FORMATS: dict[str, Format] = {"changelog": _changelog, "envelope": _envelope, "event": _event}

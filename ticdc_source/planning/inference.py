@@ -434,11 +434,7 @@ def infer_table(sample: Sample) -> TableSchema:
         raise OptionError(msg)
     if not names:
         declared = _declared_table(
-            sample.decoder,
-            sample.tables,
-            sample.ddl if sample.whole else (),
-            sample.definitions,
-            sample.table_ddl,
+            sample.decoder, sample.tables, sample.ddl if sample.whole else (), sample.definitions, sample.table_ddl
         )
         if declared is None:
             raise _nothing_found(sample)

@@ -21,14 +21,7 @@ from ticdc_source.options.ranges import validate, warn_of_implausible_times
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
-from ticdc_source.planning.inference import (
-    Fetch,
-    MakesSearch,
-    infer_table,
-    nothing_there,
-    take_sample,
-    tell_order,
-)
+from ticdc_source.planning.inference import Fetch, MakesSearch, infer_table, nothing_there, take_sample, tell_order
 from ticdc_source.planning.read_context import ContextFinder, warn_of_absent_names, warn_of_missing_ddl
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
 from ticdc_source.planning.resolved_ts import resolved_until

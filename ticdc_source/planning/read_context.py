@@ -278,7 +278,7 @@ class ContextFinder:
                 if (in_form or in_text) and not (whole and sample.whole):
                     warn(
                         "Not all DDL events were scanned (inferSchema.maxScannedRecords, inferSchema.timeoutMs): "
-                        "columns whose types or labels appear only in DDL events are shown as the messages have them",
+                        "columns whose types or labels appear only in DDL events are shown as the messages have them"
                     )
             if self._warns_of_absent:
                 warn_of_absent_tables(sample, options)

@@ -275,10 +275,7 @@ def number_after(values: pa.BinaryArray, pattern: str) -> pa.Int64Array:
 
 
 def describe_images(
-    table: TableName,
-    images: Images,
-    moments: Sequence[Moment] = (),
-    declared: Mapping[str, TypeVersions] | None = None,
+    table: TableName, images: Images, moments: Sequence[Moment] = (), declared: Mapping[str, TypeVersions] | None = None
 ) -> list[TableSchema]:
     """Return one schema for each run of images, completed by what values show and by what DDL declares."""
     return [

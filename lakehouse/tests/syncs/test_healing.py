@@ -182,9 +182,7 @@ def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None
     written: list[Any] = []
     unclaimed: list[str] = []
     sync._status = SimpleNamespace(
-        name="s",
-        change=lambda change: written.append(change({})),
-        write=lambda tables: written.append(dict(tables)),
+        name="s", change=lambda change: written.append(change({})), write=lambda tables: written.append(dict(tables))
     )
     sync._lease = SimpleNamespace(check=lambda **_: None)
     sync._marks = SimpleNamespace(write=lambda _: None)

@@ -133,9 +133,7 @@ def test_at_first_every_selected_table_is_loaded_at_one_tso(tidb: TiDB, join: Ca
 def test_only_what_is_new_or_incomplete_joins(join: Callable[..., Joining]) -> None:
     """A complete table, one that is set aside, and a log are left alone; one that lacks rows is loaded into."""
     statuses = known(
-        status(ORDERS, complete_since=None, images=5),
-        status(ITEMS),
-        status(EVENTS, kind="log", complete_since=None),
+        status(ORDERS, complete_since=None, images=5), status(ITEMS), status(EVENTS, kind="log", complete_since=None)
     )
 
     joined = join().joined(statuses)

@@ -33,8 +33,7 @@ def session(settings: Settings, *, local: bool) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("local", "before", "expected"),
-    [(True, None, python_daemon.__name__), (False, None, None), (True, "mine", "mine")],
+    ("local", "before", "expected"), [(True, None, python_daemon.__name__), (False, None, None), (True, "mine", "mine")]
 )
 def test_workers_are_forked_from_a_process_with_the_package(
     local: bool, before: str | None, expected: str | None

@@ -7,15 +7,7 @@ import pytest
 
 from examples.local_kafka import produce
 from lakehouse.tests.engines import engines
-from lakehouse.tests.syncs.test_sync_database import (
-    LOG,
-    SECONDS,
-    SEED,
-    TABLES,
-    Sync,
-    differences,
-    rows_in,
-)
+from lakehouse.tests.syncs.test_sync_database import LOG, SECONDS, SEED, TABLES, Sync, differences, rows_in
 from lakehouse.tests.targets.feed import DatabaseFeed
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeTopic

@@ -16,15 +16,13 @@ SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:i
 TARGET = "lake.shop.t"
 # Columns whose types are defaults, because a sample had only NULLs.
 _MARK = {"ticdc.undecided": "true"}
-PRICE = StructType(
-    [StructField("id", IntegerType()), StructField("price", DecimalType(38, 18), metadata=_MARK)],
-)
+PRICE = StructType([StructField("id", IntegerType()), StructField("price", DecimalType(38, 18), metadata=_MARK)])
 # A column of which the messages have values and no precision.
 LONG_PRICE = StructType(
     [
         StructField("id", IntegerType()),
         StructField("price", DecimalType(38, 2), metadata={"ticdc.unstated_precision": "true"}),
-    ],
+    ]
 )
 OPEN = StructType([*PRICE, StructField("note", StringType(), metadata=_MARK)])
 _GONE = ("delete", "update_preimage")
@@ -63,11 +61,7 @@ class Writer:
         self.options: dict[str, Any] = {"keys": ["id"], "app_id": "me", "on_destructive_ddl": "apply", **options}
 
     def merge(
-        self,
-        batch_id: int,
-        changes: Sequence[Change],
-        columns: str | StructType = "id int, v string",
-        **options: Any,
+        self, batch_id: int, changes: Sequence[Change], columns: str | StructType = "id int, v string", **options: Any
     ) -> MergeReport:
         """Merge a micro-batch; without changes it has no columns, as DDL alone."""
         frame = frame_of(self.lake.spark, changes, columns if changes else "")

@@ -192,12 +192,7 @@ class MemoryTarget(DeltaTarget):
         return delta_can_widen(old, new)
 
     def create(
-        self,
-        columns: Sequence[NewColumn],
-        properties: Mapping[str, str],
-        *,
-        layout: str = "",
-        replaces: bool = False,
+        self, columns: Sequence[NewColumn], properties: Mapping[str, str], *, layout: str = "", replaces: bool = False
     ) -> None:
         assert replaces == self.exists()
         self.lake.written("create", self.name)

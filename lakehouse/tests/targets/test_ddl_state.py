@@ -355,9 +355,7 @@ def test_what_a_column_was_before_the_rows_went_is_forgotten() -> None:
 FEW, MANY = "abc", "abcdefgh"  # of few, most have had rows; of many, some are gone before a row has them
 
 
-def history(
-    seed: int,
-) -> tuple[list[tuple[int, str, dict[str, int | None]]], list[DDLEvent], dict[str, Image]]:
+def history(seed: int) -> tuple[list[tuple[int, str, dict[str, int | None]]], list[DDLEvent], dict[str, Image]]:
     """Return the row images (ts, key, columns) and the DDL events of a random table, and its rows at the end."""
     chance = random.Random(seed)
     named = FEW if seed % 2 else MANY

@@ -29,11 +29,7 @@ def main(url: str, jar: str, table: str, at: str) -> None:
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     frame = snapshot(spark, url, table, at=int(at), user="root", partition_column="id", num_partitions=2)
     rows = rows_of(frame)
-    report = {
-        "pyspark": pyspark.__version__,
-        "schema": json.loads(frame.schema.json()),
-        "rows": rows,
-    }
+    report = {"pyspark": pyspark.__version__, "schema": json.loads(frame.schema.json()), "rows": rows}
     sys.stdout.write(f"{json.dumps(report)}\n")
     spark.stop()
 

@@ -32,10 +32,7 @@ from ticdc_source.schema.types import parse_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.slow("starts a TiDB"),
-    pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning"),
-]
+pytestmark = [pytest.mark.slow("starts a TiDB"), pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")]
 # The changefeeds whose messages are compared: labels of ENUM and SET, precisions and lengths come from `tableDDL`.
 CHANGES = ("open-protocol.default", "canal-json.content-compatible", "debezium.default")
 OLDEST = "3.5.9"

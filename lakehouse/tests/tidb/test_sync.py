@@ -47,10 +47,7 @@ KEYS: dict[str, tuple[str, Callable[[int], str]]] = {
     "k_decimal": ("a DECIMAL(30,10) PRIMARY KEY CLUSTERED", lambda n: f"{(-1) ** n * n}.{n:010d}"),
     "k_double": ("a DOUBLE PRIMARY KEY CLUSTERED", lambda n: f"{n}.25e{n % 100 - 50}"),
     "k_varchar": ("a VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY CLUSTERED", lambda n: f"'{_LETTERS[n % 10]}{n}'"),
-    "k_general": (
-        f"a {_GENERAL} PRIMARY KEY CLUSTERED",
-        lambda n: f"'{_LETTERS[n % 10]}{n}'",
-    ),
+    "k_general": (f"a {_GENERAL} PRIMARY KEY CLUSTERED", lambda n: f"'{_LETTERS[n % 10]}{n}'"),
     "k_char": ("a CHAR(20) COLLATE utf8mb4_unicode_ci PRIMARY KEY CLUSTERED", lambda n: f"'{_LETTERS[n % 10]}{n}'"),
     "k_varbinary": ("a VARBINARY(9) PRIMARY KEY CLUSTERED", lambda n: f"x'{n:06X}00'"),
     "k_binary": ("a BINARY(4) PRIMARY KEY CLUSTERED", lambda n: f"x'80{n:04X}27'"),

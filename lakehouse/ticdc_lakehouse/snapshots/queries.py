@@ -385,10 +385,7 @@ _ADVICE = (
             "takes, and take a newer TSO (ticdc_lakehouse.current_tso)"
         ),
     ),
-    (
-        r"future time|in the future",
-        "that moment lies in TiDB's future: take ticdc_lakehouse.current_tso",
-    ),
+    (r"future time|in the future", "that moment lies in TiDB's future: take ticdc_lakehouse.current_tso"),
     (r"Access denied", "the user or the password is wrong, or the user may not read the table"),
     (r"Communications link failure|UnknownHostException", "no server answers at the host and port of the JDBC URL"),
 )

@@ -376,10 +376,7 @@ class RunningSync:
         )
 
     def _after_changes(
-        self,
-        applied: Mapping[str, Outcome],
-        ddl: Mapping[str, Sequence[DDLEvent]],
-        number: int,
+        self, applied: Mapping[str, Outcome], ddl: Mapping[str, Sequence[DDLEvent]], number: int
     ) -> dict[str, Outcome]:
         """Do what a micro-batch asks for, once its changes are written or kept.
 

@@ -263,13 +263,7 @@ class MicroBatch:
             return None
         target = open_target(every.sparkSession, status.target, config.format)
         rows = rows_of_keys(
-            key_only,
-            target,
-            config.tidb,
-            name,
-            at,
-            prefix=prefix,
-            zero_date=config.source_option("zeroDate", "null"),
+            key_only, target, config.tidb, name, at, prefix=prefix, zero_date=config.source_option("zeroDate", "null")
         )
         if rows is None:
             return None

@@ -318,12 +318,7 @@ class StatusFile:
         """Write the rows of the table. After a failure, which is logged, this process tries no more: it takes long."""
         if self._is_off:
             return
-        whole = {
-            "version": _FILE_VERSION,
-            "table": self._table,
-            "written": now_text(),
-            "statuses": list(rows),
-        }
+        whole = {"version": _FILE_VERSION, "table": self._table, "written": now_text(), "statuses": list(rows)}
         text = json.dumps(whole, ensure_ascii=False)
         for secret, shown in self._secrets.items():
             text = text.replace(secret, shown)

@@ -17,15 +17,7 @@ from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, Varian
 
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.common.verbatim import run_sql
-from ticdc_lakehouse.targets.target import (
-    BATCH_ID,
-    Commit,
-    CommitFacts,
-    Merged,
-    Target,
-    is_missing,
-    text_in_sql,
-)
+from ticdc_lakehouse.targets.target import BATCH_ID, Commit, CommitFacts, Merged, Target, is_missing, text_in_sql
 from ticdc_lakehouse.targets.target_names import catalog_of, deleted_keys_of, quoted
 from ticdc_lakehouse.targets.widening import iceberg_can_widen
 from ticdc_source.developer_api import check_permission
@@ -41,9 +33,7 @@ class IcebergTarget(Target):
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "20",
     }
-    session: ClassVar = {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    }
+    session: ClassVar = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
     packages: ClassVar = {
         "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
         "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",

@@ -175,10 +175,7 @@ def _append(
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
     add, widen = _to_change(changelog.table, log, wanted, existing)
-    remembers = {
-        **types_as_property(now.types, changelog.columns),
-        **DDLState(altered=now.altered).as_properties(),
-    }
+    remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
     if exists:
         if add:
             log.add_columns(add)

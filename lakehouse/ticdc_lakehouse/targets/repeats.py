@@ -76,7 +76,7 @@ Result = TypeVar("Result")
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
     r"|\b(?:Concurrent\w+|MetadataChanged|ProtocolChanged|CommitFailed|CommitStateUnknown)Exception\b"
-    r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)",
+    r"|Found conflicting files|Cannot commit,? .*(?:stale|concurrent|conflict)"
 )
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further attempt
 

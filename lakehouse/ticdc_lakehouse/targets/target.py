@@ -290,12 +290,7 @@ class Target(ABC):
         return time if isinstance(type_, DayTimeIntervalType) else type_
 
     def create(
-        self,
-        columns: Sequence[NewColumn],
-        properties: Mapping[str, str],
-        *,
-        layout: str = "",
-        replaces: bool = False,
+        self, columns: Sequence[NewColumn], properties: Mapping[str, str], *, layout: str = "", replaces: bool = False
     ) -> None:
         """Create the table, and its namespace if that is missing.
 

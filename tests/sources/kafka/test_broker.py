@@ -356,11 +356,7 @@ class TestFetch:
         produce(
             servers,
             name,
-            [
-                (0, b"k", b"v", [("a", b"1"), ("a", b"")], 1_234),
-                (0, None, b"", [], 1_235),
-                (0, b"", None, [], 1_236),
-            ],
+            [(0, b"k", b"v", [("a", b"1"), ("a", b"")], 1_234), (0, None, b"", [], 1_235), (0, b"", None, [], 1_236)],
         )
         (chunk,) = fetch(OffsetRange(name, 0, 0, 3), settings(servers), **HOW, include_headers=True)
         assert (chunk.topic, chunk.partition) == (name, 0)

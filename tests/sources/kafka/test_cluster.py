@@ -15,10 +15,7 @@ from ticdc_source.sources.kafka import KafkaCluster, KafkaFetcher
 from ticdc_source.sources.kafka.kafka_python.network_client import NetworkClient
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.long("three brokers, which it starts again and again"),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.long("three brokers, which it starts again and again")]
 
 RECORDS = 300
 READS = int(os.environ.get("TICDC_READS", "5"))  # with each fault
@@ -87,9 +84,7 @@ def frozen(broker: LocalKafka) -> Iterator[None]:
     [(killed, 5), (frozen, 1)],
 )
 def test_one_broker_of_three_ends_no_read(
-    cluster: LocalKafkaCluster,
-    trouble: Callable[[LocalKafka], AbstractContextManager[None]],
-    at_a_time: int,
+    cluster: LocalKafkaCluster, trouble: Callable[[LocalKafka], AbstractContextManager[None]], at_a_time: int
 ) -> None:
     """Whichever broker a request would go to: the reads that begin while one is dead or frozen return every record."""
     everything = {b"%d" % number for number in range(RECORDS)}

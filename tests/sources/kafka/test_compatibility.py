@@ -163,10 +163,7 @@ def test_another_version_is_refused_at_once(version: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(kafka, "__version__", version)
     message = rf'^Kafka is read with {REQUIRED}, and here version {version} is installed: pip install "{REQUIRED}" on '
     began = time.monotonic()
-    for use in (
-        lambda: connect(ClientSettings(), PATIENCE),
-        lambda: check_package(Package("kafka-python", "reads")),
-    ):
+    for use in (lambda: connect(ClientSettings(), PATIENCE), lambda: check_package(Package("kafka-python", "reads"))):
         with pytest.raises(OptionError, match=message):
             use()
     assert time.monotonic() - began < 1

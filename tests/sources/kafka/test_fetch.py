@@ -14,13 +14,7 @@ import pytest
 from tests.sources.kafka.reading import StandIn
 from tests.support.captured import make_options
 from tests.support.seeds import each_seed
-from ticdc_source.errors import (
-    AccessRefusedError,
-    DataLossError,
-    DecodeError,
-    KafkaUnavailableError,
-    TiCDCSourceError,
-)
+from ticdc_source.errors import AccessRefusedError, DataLossError, DecodeError, KafkaUnavailableError, TiCDCSourceError
 from ticdc_source.options.kafka_client import ClientSettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition

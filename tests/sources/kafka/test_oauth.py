@@ -67,12 +67,7 @@ def options(servers: str, server: TokenServer, secret: str = CLIENT_SECRET, **mo
     given = server.options(sasl_jaas_config=server.jaas(secret, f' extension_test="{letters}"'), **more)
     kafka = {f"kafka.{name}": value for name, value in given.items()}
     return Options.of(
-        {
-            "kafka.bootstrap.servers": servers,
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "subscribe": "t",
-            **kafka,
-        }
+        {"kafka.bootstrap.servers": servers, "kafka.security.protocol": "SASL_PLAINTEXT", "subscribe": "t", **kafka}
     )
 
 

@@ -21,10 +21,7 @@ from ticdc_source.sources.kafka import KafkaCluster, report_loss
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
 from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.slow("three brokers, two of which are killed"),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.slow("three brokers, two of which are killed")]
 
 SESSION_SECONDS = 3.0
 LONGEST = 120.0  # seconds until a broker is no longer waited for; ten on two idle cores

@@ -113,11 +113,7 @@ def test_the_error_names_the_cause(
     Nothing of it comes from the library's log, which is off.
     """
     caplog.set_level(logging.CRITICAL + 1, "kafka")
-    with (
-        server() as address,
-        KafkaCluster(options(address)) as cluster,
-        pytest.raises(KafkaUnavailableError) as caught,
-    ):
+    with server() as address, KafkaCluster(options(address)) as cluster, pytest.raises(KafkaUnavailableError) as caught:
         cluster.partitions()
     assert caught.match(
         rf"Kafka at {address} did not answer in \d\.\d s \(kafka\.default\.api\.timeout\.ms = 600 ms\): "

@@ -190,10 +190,7 @@ def test_a_registry_that_is_not_there_is_an_error_in_time(url: Callable[[], str]
 
 def test_a_registry_that_is_slow_is_an_error_in_time() -> None:
     """An answer that does not come is not waited for."""
-    with (
-        answering(FOUND, wait=5) as registry,
-        pytest.raises(SchemaRegistryUnavailableError, match="no answer"),
-    ):
+    with answering(FOUND, wait=5) as registry, pytest.raises(SchemaRegistryUnavailableError, match="no answer"):
         schema_text(settings(registry.url), 7)
 
 

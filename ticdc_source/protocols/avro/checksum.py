@@ -83,11 +83,7 @@ class ColumnOrders:
 
 
 def verify_checksums(
-    rows: Sequence[ChecksumRow],
-    orders: ColumnOrders,
-    declared: Sequence[str],
-    events: TableEvents,
-    settings: Settings,
+    rows: Sequence[ChecksumRow], orders: ColumnOrders, declared: Sequence[str], events: TableEvents, settings: Settings
 ) -> tuple[dict[int, str], int]:
     """Verify the checksums of rows of one table.
 

@@ -20,15 +20,7 @@ from ticdc_source.protocols.decoding import ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import Marks
-from ticdc_source.protocols.messages import (
-    MALFORMED,
-    JSONObject,
-    milliseconds,
-    readable,
-    table_name,
-    text,
-    tso,
-)
+from ticdc_source.protocols.messages import MALFORMED, JSONObject, milliseconds, readable, table_name, text, tso
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
 from ticdc_source.protocols.simple.avro import (

@@ -280,10 +280,7 @@ def report_loss(reason: str, *, fail: bool) -> None:
 
 
 def _resolved(
-    requested: Mapping[TopicPartition, int | Moment],
-    earliest: Offsets,
-    latest: Offsets,
-    at_times: Offsets,
+    requested: Mapping[TopicPartition, int | Moment], earliest: Offsets, latest: Offsets, at_times: Offsets
 ) -> Offsets:
     resolved = {}
     for each, position in requested.items():

@@ -15,15 +15,7 @@ _2_63 = 1 << 63
 
 
 def cut_records(
-    batch: RecordBatch,
-    chunk: Chunk,
-    data: bytes,
-    at: int,
-    end: int,
-    *,
-    previous: int,
-    max_records: int,
-    max_bytes: int,
+    batch: RecordBatch, chunk: Chunk, data: bytes, at: int, end: int, *, previous: int, max_records: int, max_bytes: int
 ) -> tuple[int, int]:
     """Cut records out of `data[at:end]` and append them to a chunk.
 
