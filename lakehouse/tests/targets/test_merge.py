@@ -1,16 +1,17 @@
 """merge_into over tables in memory: which rows win, what is repeated, and what DDL does to older rows."""
 
 import random
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Row
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from lakehouse.tests.targets.changes import LONG_PRICE, OPEN, PRICE, TARGET, Change, Writer, ddl, frame_of
+from lakehouse.tests.targets.changes import LONG_PRICE, OPEN, PRICE, SEQUENCE, TARGET, Change, Writer, ddl, frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
 from tests.support.messages import TSO, Message, canal
 from ticdc_lakehouse import MergeReport, commits_of, merge_into, purge_deleted, resolved_ts_of
@@ -75,6 +76,8 @@ def test_a_hard_delete_is_remembered_until_it_is_purged(lake: Lake) -> None:
     writer.merge(1, [("insert", 12, 2, "late"), ("insert", 15, 5, "again")])
     assert lake.rows(TARGET) == [(1, "a"), (5, "again")]
 
+    with pytest.raises(OptionError, match="has no time zone"):
+        purge_deleted(lake.spark, TARGET, before=datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
     purge_deleted(lake.spark, TARGET, before=14)
     assert lake.rows(TOMBSTONES, "id") == [(5,)]
     writer.merge(2, [("insert", 12, 2, "late")])
@@ -387,8 +390,16 @@ def test_a_policy_that_leaves_the_target_alone(lake: Lake, policy: str, recwarn:
     assert len(said) == (policy == "warn")
 
 
-def test_a_stream_is_refused(lake: Lake) -> None:
-    """A stream is not a micro-batch: the error shows foreachBatch."""
-    with pytest.raises(SchemaError, match="foreachBatch"):
-        merge_into(lake.spark.readStream.format("rate").load(), TARGET)
-    assert not lake.tables
+def test_a_frame_that_is_no_changelog_is_refused(lake: Lake) -> None:
+    """A stream is not a micro-batch, which the error shows, and changes need an order."""
+    changes = frame_of(lake.spark, HISTORY[:1])
+    unordered = changes.withColumn("_sequence", F.lit(None).cast(SEQUENCE))
+    for frame, text in (
+        (lake.spark.readStream.format("rate").load(), "foreachBatch"),
+        (changes.drop("_sequence"), "outputFormat=changelog"),
+        (unordered, "without a _sequence"),
+    ):
+        with pytest.raises(SchemaError, match=text):
+            merge_into(frame, TARGET, keys=["id"])
+    with pytest.raises(TargetError, match="There is no table"):
+        resolved_ts_of(lake.spark, TARGET)
