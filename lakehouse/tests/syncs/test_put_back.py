@@ -96,17 +96,6 @@ def test_a_killed_sync_may_have_written_more_than_it_says(lake: Lake, tmp_path: 
     assert "it is an older version" in str(sync.status("a").reason)
 
 
-def test_the_last_micro_batch_may_come_with_more(lake: Lake, tmp_path: Path, written: Written) -> None:
-    """A checkpoint one micro-batch old plans the same number up to another end."""
-    sync, _ = written.for_test(lake, tmp_path)
-    (sync.folder / "stream" / "commits" / "3").unlink()
-
-    sync.start()
-    sync.batch(3, insert("a", 4, 40), insert("a", 5, 50))
-
-    assert sync.ids("a") == [1, 2, 3, 4, 5]
-
-
 def test_a_lake_that_was_put_back_is_an_error_with_advice(lake: Lake, tmp_path: Path, written: Written) -> None:
     """The checkpoint is newer, so nothing is written; with the checkpoint of the same time nothing is lost."""
     sync, backup = written.for_test(lake, tmp_path)
@@ -306,8 +295,7 @@ def test_a_micro_batch_without_tables_is_no_state(lake: Lake, tmp_path: Path) ->
     assert sync.ids("a") == [2]
 
 
-@pytest.mark.parametrize("rows_only", [False, True])
-def test_ddl_is_applied_again_to_rows_of_before_it(lake: Lake, tmp_path: Path, *, rows_only: bool) -> None:
+def test_ddl_is_applied_again_to_rows_of_before_it(lake: Lake, tmp_path: Path) -> None:
     """A rollback in Iceberg leaves the properties: what DDL did to rows is done again, once the stream reads it."""
     sync = MemorySync(lake, tmp_path / "checkpoint")
     sync.start()
@@ -319,7 +307,7 @@ def test_ddl_is_applied_again_to_rows_of_before_it(lake: Lake, tmp_path: Path, *
     sync.start()
     sync.batch(1, *again)
     sync.end()
-    lake.restores_rows_only = rows_only
+    lake.restores_rows_only = True
     backup.tables_of(sync, target("a"), STATUS)
     backup.checkpoint(sync)
 
