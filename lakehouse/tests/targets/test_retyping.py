@@ -214,17 +214,6 @@ def test_a_column_that_is_added_again(lake: Lake, name: str) -> None:
         assert lake.rows(TARGET, "id", "v") == [(1, "7"), (2, "5"), (3, "7")]
 
 
-@pytest.mark.slow("some merges")
-def test_a_name_that_another_column_had(lake: Lake) -> None:
-    """RENAME v TO w, then ADD v: w has the values."""
-    writer = Writer(lake, keys=None)
-    writer.merge(0, [("insert", 10, 1, "abc")], columns(v=VARCHAR))
-    events = [ddl("ALTER TABLE t RENAME COLUMN v TO w", 20), ddl("ALTER TABLE t ADD v varchar(10) DEFAULT '7'", 21)]
-    writer.merge(2, [("insert", 22, 2, "w", "x")], columns(w=VARCHAR, v=VARCHAR), ddl=events)
-
-    assert lake.rows(TARGET, "id", "w", "v") == [(1, "abc", "7"), (2, "w", "x")]
-
-
 def test_a_type_that_no_ddl_explains(lake: Lake) -> None:
     """The DDL may come later: the error says so by its class, and nothing is written."""
     writer = Writer(lake, keys=None)
@@ -248,30 +237,6 @@ def test_old_changes_of_a_renamed_column(lake: Lake) -> None:
         writer.merge(3, [("insert", 13, 6, "z", None)], both)
     assert lake.writes == before
     assert lake.rows(TARGET, "id", "w") == [(4, 5), (5, 8)]
-
-
-@pytest.mark.slow("a merge for each moment of a crash")
-def test_deleted_keys_of_another_type(lake: Lake) -> None:
-    """DROP and CREATE with a key of another type: deletes of both tables are told apart, also after a crash."""
-    writer = Writer(lake, keys=None, deletes="hard")
-    writer.merge(0, [("insert", 10, 1, 1), ("insert", 10, 2, 2), ("delete", 11, 2, 2)], columns(v=INT))
-    again = [ddl("DROP TABLE t", 20), ddl("CREATE TABLE t (id varchar(10) NOT NULL PRIMARY KEY, v int)", 21)]
-    shape = columns(id=VARCHAR, v=INT)
-    changes: list[Change] = [("insert", 22, "a", 5), ("insert", 22, "b", 6), ("delete", 23, "b", 6)]
-    before, done = lake.copy().tables, len(lake.writes)
-    writer.merge(1, changes, shape, ddl=again)
-    for number in range(len(lake.writes) - done):
-        lake.tables, lake.writes, lake.crash_at = deepcopy(before), [], number
-        with pytest.raises(CrashError):
-            writer.merge(1, changes, shape, ddl=again)
-        lake.crash_at = None
-        writer.merge(1, changes, shape, ddl=again)
-        assert lake.rows(TARGET, "id", "v") == [("a", 5)]
-
-    writer.merge(2, [("insert", 22, "b", 6), ("delete", 24, "a", 5), ("insert", 24, "c", 7)], shape)
-    assert lake.rows(TARGET, "id", "v") == [("c", 7)]
-    deleted = lake.tables[deleted_keys_of(TARGET)]
-    assert {row["id"] for row in deleted.rows} == {"a", "b"}
 
 
 @pytest.mark.slow("some merges")
@@ -366,21 +331,31 @@ def replaced(field: StructField, **names: str) -> StructField:
 
 @pytest.mark.slow("a merge for each moment of a crash")
 def test_a_table_of_other_types_takes_the_place_of_another(lake: Lake) -> None:
-    """DROP and CREATE: its columns begin anew, also if the driver dies before any write of the micro-batch."""
-    writer = Writer(lake, keys=None)
-    writer.merge(0, [("insert", 10, 1, "12", 1)], columns(v=VARCHAR, w=INT))
+    """DROP and CREATE: columns, the key and its deletes begin anew, also if the driver dies before any write."""
+    writer = Writer(lake, keys=None, deletes="hard")
+    first: list[Change] = [("insert", 10, 1, "12", 1), ("insert", 10, 2, "x", 2), ("delete", 11, 2, "x", 2)]
+    writer.merge(0, first, columns(v=VARCHAR, w=INT))
     events = [
         ddl("DROP TABLE t", 20),
-        ddl("CREATE TABLE t (id int PRIMARY KEY, v int, w int)", 21),
+        ddl("CREATE TABLE t (id varchar(10) NOT NULL PRIMARY KEY, v int, w int)", 21),
         ddl("ALTER TABLE t MODIFY w varchar(10)", 22),
     ]
+    shape = columns(id=VARCHAR, v=INT, w=VARCHAR)
+    changes: list[Change] = [
+        ("insert", 23, "a", 5, "a"), ("insert", 23, "b", 6, "b"), ("delete", 24, "b", 6, "b"),
+        ("insert", 15, "c", None, None),
+    ]  # fmt: skip
     before, done = lake.copy().tables, len(lake.writes)
-    change: list[Change] = [("insert", 23, 2, 5, "a"), ("insert", 15, 3, None, None)]
-    writer.merge(1, change, columns(v=INT, w=VARCHAR), ddl=events)
+    writer.merge(1, changes, shape, ddl=events)
     for number in range(len(lake.writes) - done):
         lake.tables, lake.writes, lake.crash_at = deepcopy(before), [], number
         with pytest.raises(CrashError):
-            writer.merge(1, change, columns(v=INT, w=VARCHAR), ddl=events)
+            writer.merge(1, changes, shape, ddl=events)
         lake.crash_at = None
-        writer.merge(1, change, columns(v=INT, w=VARCHAR), ddl=events)
-        assert lake.rows(TARGET, "id", "v", "w") == [(2, 5, "a")]
+        writer.merge(1, changes, shape, ddl=events)
+        assert lake.rows(TARGET, "id", "v", "w") == [("a", 5, "a")]
+
+    late: list[Change] = [("insert", 23, "b", 6, "b"), ("delete", 25, "a", 5, "a"), ("insert", 25, "d", 7, "d")]
+    writer.merge(2, late, shape)
+    assert lake.rows(TARGET, "id", "v", "w") == [("d", 7, "d")]
+    assert {row["id"] for row in lake.tables[deleted_keys_of(TARGET)].rows} == {"a", "b"}
