@@ -117,9 +117,18 @@ def delta_rows(table: Path) -> list[dict[str, Any]]:
         if "add" in action:
             assert not action["add"].get("deletionVector"), "this reader knows no deletion vectors"
             files[action["add"]["path"]] = None
-    physical = {one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in fields}
     stored = [row for path in files for row in pq.ParquetFile(table / unquote(path)).read().to_pylist()]
-    return [{name: row.get(its) for name, its in physical.items()} for row in stored]
+    return [_named(row, fields) for row in stored]
+
+
+def _named(stored: dict[str, Any], fields: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a row, or a struct in it, with the names that its members have now."""
+    named = {}
+    for one in fields:
+        value = stored.get(one["metadata"].get("delta.columnMapping.physicalName", one["name"]))
+        members = one["type"].get("fields") if isinstance(one["type"], dict) else None
+        named[one["name"]] = value if members is None or value is None else _named(value, members)
+    return named
 
 
 def log_of_spark(folder: Path, level: str = "INFO") -> dict[str, str]:

@@ -54,7 +54,7 @@ pytestmark = [
 @pytest.mark.long("a JVM for each run of the command")
 def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
     """The sync creates namespaces, hostile names too; the rows are TiDB's, a second run finds nothing new."""
-    feed = DatabaseFeed(SEED, "canal-json", tmp_path)
+    feed = DatabaseFeed(SEED, "canal-json")
     feed.run(TRANSACTIONS)
     sync = Sync(broker, topic(len(feed.records)), feed, "canal-json", tmp_path, "iceberg", "latest")
     sync.more_jars, sync.environment = engines.sqlite(), {"CATALOG_TOKEN": TOKEN}
@@ -79,7 +79,6 @@ def test_a_catalog_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: P
         versions = sync.versions([*TABLES, LOG, *map(str, HOSTILE)], all_versions=False)
     finally:
         sync.kill_all()
-        feed.close()
     changed = [json.loads(line)["changed"] for line in again.log.splitlines() if line.startswith("{")]
     assert not any(changed), changed
     report, _ = json.JSONDecoder().raw_decode(status.log, f"\n{status.log}".index("\n[\n"))

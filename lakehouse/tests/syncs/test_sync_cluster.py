@@ -75,22 +75,19 @@ def executors(folder: Path) -> set[str]:
 @pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_a_cluster_keeps_the_tables(broker: Kafka, topic: MakeTopic, tmp_path: Path, engine: str) -> None:
     """Both workers run tasks, the rows are TiDB's, and a second run finds nothing new."""
-    feed = DatabaseFeed(SEED, "canal-json", tmp_path)
+    feed = DatabaseFeed(SEED, "canal-json")
     feed.run(TRANSACTIONS)
     sync = Sync(broker, topic(len(feed.records)), feed, "canal-json", tmp_path, engine, "latest")
     sync.write([1.0] * len(feed.records))
     installed = {"PYTHONPATH": PACKAGES}
     (tmp_path / "cluster").mkdir()
-    try:
-        with cluster(tmp_path / "cluster", spark=pyspark_of(engine), **installed) as running:
-            first = submit(running, sync)
-            assert first.returncode == 0, first.stdout + first.stderr
-            assert executors(tmp_path) == {"0", "1"}, first.stderr
-            again = submit(running, sync, "--json")
-            assert again.returncode == 0, again.stdout + again.stderr
-            bare = submit(running, sync, jars=False)
-    finally:
-        feed.close()
+    with cluster(tmp_path / "cluster", spark=pyspark_of(engine), **installed) as running:
+        first = submit(running, sync)
+        assert first.returncode == 0, first.stdout + first.stderr
+        assert executors(tmp_path) == {"0", "1"}, first.stderr
+        again = submit(running, sync, "--json")
+        assert again.returncode == 0, again.stdout + again.stderr
+        bare = submit(running, sync, jars=False)
     assert "done: " in first.stdout
     changed = [json.loads(line)["changed"] for line in again.stdout.splitlines()]
     assert not any(changed), again.stdout

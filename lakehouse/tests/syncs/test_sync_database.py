@@ -246,7 +246,7 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
     made: list[Sync] = []
 
     def make(protocol: str, engine: str, mode: str, transactions: int = TRANSACTIONS) -> Sync:
-        feed = DatabaseFeed(SEED, "canal-json" if protocol == "storage" else protocol, tmp_path)
+        feed = DatabaseFeed(SEED, "canal-json" if protocol == "storage" else protocol)
         feed.run(transactions)
         if protocol == "storage":
             made.append(FilesSync(feed, tmp_path, engine, mode, broker))
@@ -257,7 +257,6 @@ def sync(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[.
     yield make
     for one in made:
         one.kill_all()
-        one.feed.close()
 
 
 @pytest.mark.long("minutes, in a JVM for each run of the command")

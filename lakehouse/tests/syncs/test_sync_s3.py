@@ -52,7 +52,7 @@ def hadoop_aws() -> list[Path]:
 @pytest.mark.timeout(1800)
 def test_tables_and_checkpoint_in_s3(broker: Kafka, topic: MakeTopic, tmp_path: Path) -> None:
     """A table is set aside and resumed, the rows are TiDB's, and the credentials are in no log and no file."""
-    feed = DatabaseFeed(SEED, "canal-json", tmp_path)
+    feed = DatabaseFeed(SEED, "canal-json")
     feed.run(TRANSACTIONS)
     sync = Sync(broker, topic(len(feed.records)), feed, "canal-json", tmp_path, "delta", "latest")
     sync.more_jars, sync.environment = hadoop_aws(), {"STORE_KEY": KEY, "STORE_SECRET": SECRET}
@@ -88,7 +88,6 @@ def test_tables_and_checkpoint_in_s3(broker: Kafka, topic: MakeTopic, tmp_path: 
             assert not [text for text in [*logs, *texts] if SECRET in text or KEY in text]
     finally:
         sync.kill_all()
-        feed.close()
     assert '"state": "following"' in status.log
     for table in [*TABLES, LOG]:
         stored = rows_in(versions[table][-1]["file"])
