@@ -291,10 +291,3 @@ def test_a_table_that_needs_no_load_is_written(did: list[tuple[str, str]]) -> No
     assert apply(6, known=status("s.t", complete_since=3)).state == "following"
     assert apply(4, "DROP TABLE t").state == "following"
     assert [what for what, _ in did] == ["write"] * 4
-
-
-def test_records_of_a_loading_table_are_kept(did: list[tuple[str, str]]) -> None:
-    """The first micro-batch that keeps some is noted: from there they are written later."""
-    assert apply(6, known=status("s.t", phase=Loading(at=AT))).kept_from == 6
-    assert apply(6, known=status("s.t", phase=Loading(at=AT, kept_from=2))).kept_from == 2
-    assert [what for what, _ in did] == ["keep"] * 2

@@ -3,8 +3,6 @@
 import json
 import os
 import subprocess
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,39 +129,3 @@ def test_rows_of_before_and_changes_after(
         str(ORDERS): AT, str(ITEMS): AT, str(EVENTS): AT, str(made): AT + 4, str(gone): None,
     }  # fmt: skip
     assert second["tables"][str(ORDERS)]["resolved_ts"] == AT + 5
-
-
-@pytest.mark.long("in a finite run as above; beside a stream in memory, test_loads_in_sync.py")
-def test_a_table_that_is_selected_later(broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """It is loaded at a TSO of its own, beside the stream that goes on; what came meanwhile is written after it."""
-    name = topic()
-    servers = broker.bootstrap_servers
-    produce(servers, name, [row(ITEMS, AT - 5, "update", 3, "skipped"), row(ORDERS, AT - 5, "update", 3, "older")])
-    run("delta-4.4", tmp_path, servers, name, "shop.orders")
-    stop = threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
-            rows = [row(table, AT + number, "insert", 100 + number, "x") for table in (ORDERS, ITEMS, EVENTS)]
-            produce(servers, name, [*rows, watermark(AT + number)])
-            time.sleep(1)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        report = run("delta-4.4", tmp_path, servers, name, "shop.*", "1 second")
-    finally:
-        stop.set()
-        writer.join()
-
-    tables = {table: each["rows"] for table, each in report["tables"].items()}
-    assert tables[str(ITEMS)][:10] == loaded()
-    assert tables[str(EVENTS)][:10] == loaded()
-    for table in (ORDERS, ITEMS, EVENTS):
-        later = [key for key, _ in tables[str(table)][10:]]
-        assert later == list(range(101, 101 + len(later))), table  # each once, and none missing
-        assert len(later) >= 2
-        assert report["tables"][str(table)]["complete_since"] == AT
-    assert {table for table, _ in report["reads"]} == {str(ITEMS), str(EVENTS)}
