@@ -2,18 +2,16 @@
 
     python -m lakehouse.tests.syncs.analysts_scenario delta|iceberg FOLDER BROKER
 
-It prints one line of JSON. Topics come while the sync runs; it then fails between a table and its log, and goes on.
+It prints one line of JSON.
 """
 
 import json
 import sys
-import threading
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
@@ -21,9 +19,6 @@ from examples.data import read_messages
 from examples.local_kafka import create_topic, produce
 from lakehouse.tests.engines.engines import ENGINES, sqlite
 from ticdc_lakehouse import SyncConfig, TableConfig, sync
-from ticdc_lakehouse.syncs import micro_batch
-from ticdc_lakehouse.syncs.reports import BatchReport
-from ticdc_lakehouse.syncs.status import statuses_of
 from ticdc_source.errors import OptionError
 
 NEWEST = {"delta": "delta-4.4", "iceberg": "iceberg-1.12"}
@@ -39,13 +34,7 @@ def main(engine: str, folder: str, servers: str) -> None:
         for name, value in catalog_settings(engine, folder).items():
             spark.conf.set(name, value)
         example = Example(spark, engine, folder, servers)
-        found = {
-            "refused": example.refused(),
-            "batches": example.topics_that_come(),
-            "stopped": example.stopped_between(),
-            "again": example.again(),
-            **example.tables(),
-        }
+        found = {"refused": example.refused(), "set aside": example.run(), **example.tables()}
         sys.stdout.write(f"{json.dumps(found, default=str)}\n")
 
 
@@ -79,7 +68,6 @@ class Example:
             commit_time=True,
             time_as="text",
             views=True,
-            trigger="1 second",
             table_configs={ORDERS: TableConfig(history=True), CUSTOMERS: TableConfig(deletes="hard")},
         )
         self.messages: dict[str, list[Any]] = {table: [] for table in (ORDERS, CUSTOMERS, ITEMS)}
@@ -94,75 +82,18 @@ class Example:
         if self.config.format == "delta":
             return ""
         try:
-            sync(self.spark, replace(self.config, catalog="lake", trigger=None))
+            sync(self.spark, replace(self.config, catalog="lake"))
         except OptionError as error:
             return str(error)
         return "nothing"
 
-    def write(self, table: str, messages: list[Any], *, new: bool = False) -> None:
-        """Write messages to the topic of a table."""
-        topic = f"{self.prefix}-{table}"
-        if new:
+    def run(self) -> dict[str, str]:
+        """Read all topics to their end; return the tables that are set aside."""
+        for table, messages in self.messages.items():
+            topic = f"{self.prefix}-{table}"
             create_topic(self.servers, topic, 3)
-        produce(self.servers, topic, [(one.partition, one.key, one.value, [], None) for one in messages])
-
-    def topics_that_come(self) -> int:
-        """Begin with one topic, and add two while the sync runs; return the number of micro-batches."""
-        half = len(self.messages[ORDERS]) // 2
-        self.write(ORDERS, self.messages[ORDERS][:half], new=True)
-        reports: list[BatchReport] = []
-        seen: set[str] = set()
-        failed: list[BaseException] = []
-
-        def heard(report: BatchReport) -> None:
-            reports.append(report)
-            seen.update(report.changed)
-
-        def run() -> None:
-            try:
-                sync(self.spark, self.config, on_batch=heard)
-            except BaseException as error:  # noqa: BLE001 (the query is stopped, or something is wrong)
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        self.wait(lambda: ORDERS in seen or bool(failed))
-        for table in (CUSTOMERS, ITEMS):
-            self.write(table, self.messages[table], new=True)
-        self.wait(lambda: {CUSTOMERS, ITEMS} <= seen or bool(failed))
-        for query in self.spark.streams.active:
-            query.stop()
-        thread.join(SECONDS)
-        if not {CUSTOMERS, ITEMS} <= seen:
-            raise failed[0] if failed else AssertionError(seen)
-        return len(reports)
-
-    def wait(self, condition: Any) -> None:
-        """Wait until something is so."""
-        end = time.monotonic() + SECONDS
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError
-            time.sleep(0.2)
-
-    def stopped_between(self) -> str:
-        """Fail between a merge and the append to the log; the micro-batch is not committed."""
-        half = len(self.messages[ORDERS]) // 2
-        self.write(ORDERS, self.messages[ORDERS][half:])
-        with patch.object(micro_batch, "append_changes", side_effect=KeyboardInterrupt):
-            try:
-                self.once()
-            except BaseException as error:  # noqa: BLE001 (what Spark makes of it)
-                return type(error).__name__
-        return "nothing"
-
-    def once(self) -> dict[str, str]:
-        """Read the topics to their end."""
-        return sync(self.spark, replace(self.config, trigger=None)).set_aside
-
-    def again(self) -> dict[str, str]:
-        """Go on, twice."""
-        return {**self.once(), **self.once()}
+            produce(self.servers, topic, [(one.partition, one.key, one.value, [], None) for one in messages])
+        return sync(self.spark, self.config).set_aside
 
     def tables(self) -> dict[str, Any]:
         """Return what is in the tables and in their views."""
@@ -171,7 +102,6 @@ class Example:
         for row in self.spark.table(f"{place}.orders__log").select("_change", "_sequence").collect():
             changes[row["_change"], tuple(row["_sequence"])] += 1
         found: dict[str, Any] = {
-            "set aside": {one.table_name: one.state for one in statuses_of(self.spark, self.config)},
             "log": sum(changes.values()),
             "twice": sum(number > 1 for number in changes.values()),
             "events": self.images(),

@@ -1,4 +1,4 @@
-"""Views, the history of a table and topics that come later, with real engines; and no sync in Spark Connect."""
+"""Views and the history of a table, with real engines; and no sync in Spark Connect."""
 
 from pathlib import Path
 
@@ -26,14 +26,13 @@ CONFIG = SyncConfig(
 @pytest.mark.timeout(SECONDS + 600)
 @pytest.mark.parametrize("engine", ["delta", "iceberg"])
 def test_what_analysts_choose(tmp_path: Path, broker: Kafka, engine: str) -> None:
-    """Topics of a pattern join while it runs; views equal their tables, and a log has each change once after a kill."""
+    """Views equal their tables, in a catalog that has views, and a log has each change once."""
     python = interpreter(NEWEST[engine].pyspark)
     module = "lakehouse.tests.syncs.analysts_scenario"
     found, _ = run_module(python, tmp_path, SECONDS, module, engine, str(tmp_path), broker.bootstrap_servers)
 
     assert found["refused"] == "" if engine == "delta" else "the catalog lake has no views" in found["refused"]
-    assert found["stopped"] != "nothing"
-    assert (found["again"], set(found["set aside"].values())) == ({}, {"following"})
+    assert found["set aside"] == {}
     assert (found["log"], found["twice"]) == (found["events"], 0)
     assert found["current versions that differ"] == 0
     for table in found["tables"].values():
