@@ -1,33 +1,21 @@
 """`snapshot` on a real TiDB: every type of the corpus, every JDBC partition at one moment, and the changes after it."""
 
-import base64
-import json
-import os
-import re
-import subprocess
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from examples.local_kafka import produce
-from lakehouse.tests.engines.engines import ENGINES
-from lakehouse.tests.tidb.read import rows_of
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.tables import table_of
-from tests.fixtures import QUICK_JAVA, Kafka
+from tests.fixtures import Kafka
 from tests.support.captured import load
-from tests.support.paths import PACKAGES, ROOT
 from tests.support.truth import is_true
 from tests.tidb.matrix import Matrix, declared, quoted
-from tests.tidb.server import TiDB, driver_jars
+from tests.tidb.server import TiDB
 from tests.tidb.sql import SAFE_POINT, Session
-from tests.versions.environments import interpreter
 from ticdc_source.errors import TiCDCSourceError
-from ticdc_source.schema.types import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,27 +23,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow("starts a TiDB"), pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")]
 # The changefeeds whose messages are compared: labels of ENUM and SET, precisions and lengths come from `tableDDL`.
 CHANGES = ("open-protocol.default", "canal-json.content-compatible", "debezium.default")
-OLDEST = "3.5.9"
 FIRST = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 # Defaults that a statement writes in another way than information_schema (tests/planning/test_column_facts.py).
 AS_WRITTEN = frozenset({"2001-02-03 04:05:06.789", "2001-02-03 04:05:06.5", "ab", "ab\\0\\0"})
-# Types that `spark.read.jdbc` reads as `snapshot` does; lakehouse/docs/initial-load.md has the others.
-SAME_TYPES = {
-    **dict.fromkeys(("tinyint", "tinyint(1)"), "tinyint"),
-    **dict.fromkeys(("tinyint unsigned", "smallint"), "smallint"),
-    **dict.fromkeys(("smallint unsigned", "mediumint", "int", "year"), "int"),
-    **dict.fromkeys(("int unsigned", "bigint"), "bigint"),
-    "bigint unsigned": "decimal(20,0)",
-    "decimal(20,4)": "decimal(20,4)",
-    "float": "float",
-    **dict.fromkeys(("double", "double unsigned"), "double"),
-    "bit(1)": "boolean",
-    "date": "date",
-    "datetime(6)": "timestamp_ntz",
-    "timestamp(6)": "timestamp",
-    **dict.fromkeys(("varchar(9)", "text", "json"), "string"),
-    **dict.fromkeys(("binary(4)", "varbinary(9)", "blob"), "binary"),
-}
 READERS_OWN = frozenset({"ticdc.protocol", "ticdc.versions"})  # metadata for reading messages
 
 
@@ -114,85 +84,6 @@ def test_types_and_metadata_are_those_of_the_changes(matrix: Matrix, read: Any, 
             columns += 1
 
     assert columns > 200
-
-
-def in_another_process(python: Path, module: str, *arguments: object, folder: Path) -> Any:
-    """Run a module with another PySpark, in a JVM of another time zone; return the JSON of its last line."""
-    done = subprocess.run(
-        [str(python), "-m", module, *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": PACKAGES, "JDK_JAVA_OPTIONS": f"{QUICK_JAVA} -Duser.timezone=Europe/Berlin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.versions
-def test_other_versions_of_pyspark_read_the_same(matrix: Matrix, read: Any, tidb: TiDB, tmp_path: Path) -> None:
-    """The oldest PySpark gives the same columns, types, metadata and values, in a JVM of another time zone."""
-    at, _ = matrix.states[1]
-    table = "types_a.t_all"
-    known = (tidb.jdbc_url, driver_jars()[0], table, at)
-
-    report = in_another_process(interpreter(OLDEST), "lakehouse.tests.tidb.read", *known, folder=tmp_path)
-
-    frame = read(table, at)
-    assert report["pyspark"] == OLDEST
-    assert report["schema"] == json.loads(frame.schema.json())
-    for theirs, mine in zip(report["rows"], rows_of(frame), strict=True):
-        assert theirs == mine
-
-
-@pytest.mark.long("a session of its own with Delta")
-@pytest.mark.versions
-def test_a_loaded_table_follows_its_changes(matrix: Matrix, tidb: TiDB, tmp_path: Path) -> None:
-    """merge_into makes a Delta table of a snapshot; after the changes, and the same snapshot again, it is TiDB's."""
-    encoder = CanalJSON(extension=True, content_compatible=True)
-    table = table_of(declared(load("canal-json.content-compatible.types"))["types_a", "t_all"])
-    values = [encoder.message([event], [table])[1] or b"" for event in matrix.events]
-    messages = [[number % 2, base64.b64encode(value).decode()] for number, value in enumerate(values)]
-    (tmp_path / "messages.json").write_text(json.dumps([*messages, *messages]), encoding="utf-8")
-    (at, first), _, (last, final) = matrix.states
-    known = (tidb.jdbc_url, driver_jars()[0], tmp_path, "types_a.t_all", at, last)
-    python = interpreter(ENGINES["delta-4.4"].pyspark)
-
-    report = in_another_process(python, "lakehouse.tests.tidb.load", *known, folder=tmp_path)
-
-    rows = [len(state["types_a", "t_all"]) for state in (first, final)]
-    assert (report["loaded"], report["followed"]) == ([rows[0], 0, 0], [rows[1], 0, 0])
-    assert all(images > 0 for images in report["images"])
-
-
-def test_the_guide_has_the_types(spark: "SparkSession", tidb: TiDB, sql: Session, read: Any) -> None:
-    """`spark.read.jdbc` has other types than `snapshot` and the changes where the guide says so, and nowhere else."""
-    from ticdc_source.spark.schema import to_spark
-
-    guide = (ROOT / "lakehouse/docs/initial-load.md").read_text(encoding="utf-8")
-    lines = [line.strip("|").split("|") for line in re.findall(r"^(\| `.*\|)$", guide, re.MULTILINE)]
-    different = [(type_, *cells) for names, *cells in lines for type_ in re.findall("`(.*?)`", names)]
-    rows = [*different, *((type_, spark_type, spark_type) for type_, spark_type in SAME_TYPES.items())]
-    columns = ", ".join(f"c{number} {type_}" for number, (type_, _, _) in enumerate(rows))
-    sql.run("CREATE DATABASE guide", f"CREATE TABLE guide.types (id INT PRIMARY KEY, {columns})")
-    url = f"{tidb.jdbc_url}guide?tinyInt1isBit=false&yearIsDateType=false"
-    properties = {"user": "root", "driver": "com.mysql.cj.jdbc.Driver", "preferTimestampNTZ": "true"}
-
-    padded = next(f"c{number}" for number, (type_, _, _) in enumerate(rows) if type_.startswith("enum"))
-    sql.run(f"INSERT INTO guide.types (id, {padded}) VALUES (1, 'a')")  # noqa: S608 (a test's own)
-    theirs, mine = spark.read.jdbc(url, "types", properties=properties), read("guide.types", sql.tso())
-    assert [frame.collect()[0][padded] for frame in (theirs, mine)] == ["a  ", "a"]
-    jdbc, ours = theirs.schema, mine.schema
-    for number, (type_, by_jdbc, by_us) in enumerate(rows):
-        column = f"c{number}"
-        changes = to_spark(pa.schema([(column, parse_type(type_).arrow)]))[column].dataType.simpleString()
-        assert ours[column].dataType.simpleString() == changes == by_us.strip(" `"), type_
-        assert jdbc[column].dataType.simpleString() == by_jdbc.partition(", with")[0].strip(), type_
-        is_different = jdbc[column].dataType != ours[column].dataType or "with blanks" in by_jdbc
-        assert is_different == (type_ not in SAME_TYPES), type_
-    assert len(different) > 10
 
 
 def test_the_changes_after_a_snapshot_make_the_next_one(
@@ -287,13 +178,6 @@ def test_all_partitions_read_one_moment(
     assert len(rows) == len(set(rows)) == 1000
     assert {n for _, n in rows} == {1}
     assert found.columns == [*FIRST, "id", "n"]
-
-
-def test_an_empty_table_needs_no_ranges(sql: Session, read: Any) -> None:
-    """A table without rows gives none, also with a partition column, whose bounds TiDB does not know."""
-    sql.run("CREATE TABLE parts.empty (id INT PRIMARY KEY)")
-
-    assert read("parts.empty", sql.tso(), partition_column="id", num_partitions=3).collect() == []
 
 
 def test_columns_are_those_of_the_moment(sql: Session, read: Any) -> None:
