@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from examples.plot_lag import Moment, moments, read_lines
 from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
 from ticdc_source.inspection.monitoring.progress import EXPORTED
-from ticdc_source.pipeline.metric_files import MetricFiles
 
 RULES = ROOT / "examples" / "prometheus-rules.yml"
 
@@ -66,27 +64,6 @@ def lines() -> list[dict[str, Any]]:
     second = [line(1, 2, 3, partition=1, lag=0, watermark=ts(NOW - 40)), line(1, 5, 8, lag=0, watermark=ts(NOW - 90))]
     timed = [{**each, "time": NOW} for each in first] + [{**each, "time": NOW + 10} for each in second]
     return [*timed, timed[0], {**timed[0], "query": None, "batch": None}]
-
-
-def test_a_picture_has_each_micro_batch_once(tmp_path: Path) -> None:
-    """Of each micro-batch it has the age of its newest change and of the resolved ts, and what was left."""
-    files = MetricFiles(str(tmp_path / "metrics"))
-    for each in lines():
-        files.write("some", [each])
-
-    found = moments(read_lines(f"file://{tmp_path}/metrics"))
-
-    assert found == [Moment(NOW, 60.0, None, 4), Moment(NOW + 10, None, 60.0, 0)]
-
-
-def test_lines_of_several_queries_are_not_mixed(tmp_path: Path) -> None:
-    """A folder with lines of two queries asks for one of them."""
-    files = MetricFiles(str(tmp_path))
-    files.write("some", [*lines(), {**lines()[0], "query": "other"}])
-
-    with pytest.raises(SystemExit, match="2 queries: choose one by --query: other, q"):
-        moments(read_lines(str(tmp_path)))
-    assert len(moments(read_lines(str(tmp_path)), "q")) == 2
 
 
 @pytest.mark.slow("draws pictures")
