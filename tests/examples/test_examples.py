@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from examples import stream_to_parquet
@@ -42,10 +41,6 @@ class Feed:
         end = int(len(self.messages) * part)
         self._write(self.messages[self._written : end])
         self._written = end
-
-    def repeat(self, part: float) -> None:
-        """Write the first messages again, as TiCDC may do."""
-        self._write(self.messages[: int(len(self.messages) * part)])
 
     def _write(self, messages: Iterable[Message]) -> None:
         produce(self.bootstrap, self.topic, [(*message, [], None) for message in messages])
@@ -82,16 +77,6 @@ def run(script: str, feed: Feed, folder: Path) -> str:
     return done.stdout
 
 
-def copy(spark: SparkSession, feed: Feed, folder: Path) -> DataFrame:
-    """Copy what is new in this process, and return the table."""
-    changes = parquet_copy.read_changes(spark, feed.bootstrap, feed.topic, TABLE)
-    assert [field.name for field in changes.schema if field.metadata.get("ticdc.key")] == KEYS
-    writer = changes.writeStream.foreachBatch(parquet_copy.merge_into(str(folder / "output"), KEYS))
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return parquet_copy.rows(spark, str(folder / "output"))
-
-
 @pytest.mark.long("a JVM for each run of a script")
 def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path) -> None:
     """Two runs of stream_to_parquet keep each message's rows once, and the view has each change once."""
@@ -117,32 +102,6 @@ def test_a_log_of_changes(spark: SparkSession, feed: Callable[[str], Feed], tmp_
     assert sum(counts[image] - once[image] for image in images) == truth.repeated > 0
     assert f"|          delete|  {once['delete']}|" in printed
     changes.check(current_rows(log))
-
-
-@pytest.mark.long("a stream that is killed twice")
-def test_a_copy_whose_stream_is_killed(
-    spark: SparkSession, feed: Callable[[str], Feed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A micro-batch that is repeated changes nothing, wherever it ended the first time."""
-    changes = feed("canal-json")
-    changes.write(0.4)
-    before = copy(spark, changes, tmp_path).count()
-    changes.write()
-
-    def killed(*_: object) -> None:
-        raise RuntimeError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(parquet_copy, "make_current", killed)  # a version is written, and not yet current
-        with pytest.raises(StreamingQueryException):
-            copy(spark, changes, tmp_path)
-    assert parquet_copy.rows(spark, str(tmp_path / "output")).count() == before
-    with monkeypatch.context() as patch:
-        patch.setattr("tests.support.parquet_copy.shutil.rmtree", killed)  # it is current, and Spark does not know
-        with pytest.raises(StreamingQueryException):
-            copy(spark, changes, tmp_path)
-    changes.check(copy(spark, changes, tmp_path))
-    assert len(list((tmp_path / "output").glob("version-*"))) == 2
 
 
 @pytest.mark.slow("reads a whole stream, and merges it several times")

@@ -13,19 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (what everybody calls it)
 
 
-def read_changes(spark: SparkSession, bootstrap: str, topic: str, table: str) -> DataFrame:
-    """Read the changes of one table, from the first one that Kafka still has."""
-    return (
-        spark.readStream.format("ticdc")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
-        .option("tables", table)
-        .option("preimages", "false")  # the rows before an update are not needed here
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-
-
 def newest(images: DataFrame, keys: list[str]) -> DataFrame:
     """Keep the newest image of each key, also of a deleted row.
 
