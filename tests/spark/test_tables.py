@@ -6,28 +6,24 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 import ticdc_source
 from examples.local_kafka import LocalKafka, create_topic, produce
-from lakehouse.tests.targets.cost_scenario import counted_jobs
 from tests.corpus.test_corpus import options_of, quoted
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.streams import failure_of
 from tests.support.captured import load
 from tests.support.messages import TSO, Message, canal
 from tests.support.truth import tables_with_rows
-from ticdc_source.pipeline.record_frames import RECORD
-from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.spark.sync_state import Leftover, SyncState
 
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
+ADD = "ALTER TABLE b ADD COLUMN note VARCHAR(10)"
 SLOW = pytest.mark.slow("each micro-batch takes some seconds")
 
 
@@ -164,13 +160,16 @@ def test_a_micro_batch_is_split_into_typed_tables(
 def test_resolved_changes_wait_for_all_partitions(
     servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
 ) -> None:
-    """With consistency=resolved a change comes once, when the watermarks of all topic partitions have passed it."""
+    """With consistency=resolved a change comes once, when the watermarks of all topic partitions have passed it.
+
+    A micro-batch that fails after its tables were read gives the same changes, DDL and resolved ts when repeated.
+    """
     name = topic(2)
     made = stream(name, outputFormat="record", startingOffsets="earliest")
     sync = Sync(tmp_path, consistency="resolved", tables="shop.*")
     steps: list[tuple[list[Message], list[Message]]] = [
         ([row("a", 1, TSO + 1), watermark(TSO + 5)], [row("a", 2, TSO + 2)]),  # partition 1 has no watermark
-        ([row("a", 3, TSO + 9)], [row("b", 4, TSO + 4), watermark(TSO + 3)]),
+        ([row("a", 3, TSO + 9)], [ddl("b", ADD, TSO + 4), row("b", 4, TSO + 4, note="x"), watermark(TSO + 3)]),
         ([watermark(TSO + 4)], [watermark(TSO + 20)]),  # TiCDC has restarted: a smaller watermark
         ([watermark(TSO + 30)], [row("a", 5, TSO + 40)]),
     ]
@@ -178,14 +177,19 @@ def test_resolved_changes_wait_for_all_partitions(
         write(servers, name, 0, *first)
         write(servers, name, 1, *second)
         with pytest.warns(UserWarning, match="1 of 2 topic partitions") if not sync.batches else _quiet():
+            if len(sync.batches) == 2:
+                sync.fails_after = 2
+                assert "on purpose" in failure_of(made.start(sync, availableNow=True))
+                sync.fails_after = -1
             made.start(sync, availableNow=True).awaitTermination()
 
     assert sync.batches == [
         (0, None, {}),
         (1, TSO + 3, {"shop.a": [1, 2]}),
-        (2, TSO + 5, {"shop.b": [4]}),
+        *[(2, TSO + 5, {"shop.b": [4]})] * 2,
         (3, TSO + 20, {"shop.a": [3]}),
     ]
+    assert sync.ddl == [[], [], [ADD], [ADD], []]
 
 
 class _quiet:  # noqa: N801 (as contextlib's)
@@ -194,27 +198,6 @@ class _quiet:  # noqa: N801 (as contextlib's)
 
     def __exit__(self, *_: object) -> None:
         """Expect nothing."""
-
-
-@SLOW
-def test_a_repeated_micro_batch_finds_the_same(
-    servers: str, topic: MakeTopic, stream: MakeStream, tmp_path: Path
-) -> None:
-    """A micro-batch that fails after its tables were read gives the same changes, DDL and resolved ts when repeated."""
-    name = topic(1)
-    made = stream(name, outputFormat="record", startingOffsets="earliest")
-    sync = Sync(tmp_path, consistency="resolved")
-    write(servers, name, 0, row("a", 1, TSO + 1), row("a", 2, TSO + 8), watermark(TSO + 5))
-    made.start(sync, availableNow=True).awaitTermination()
-    write(servers, name, 0, ddl("a", "ALTER TABLE a ADD COLUMN note VARCHAR(10)", TSO + 9),
-          row("a", 3, TSO + 10, note="x"), watermark(TSO + 20))  # fmt: skip
-    sync.fails_after = 1
-    assert "on purpose" in failure_of(made.start(sync, availableNow=True))
-    sync.fails_after = -1
-    made.start(sync, availableNow=True).awaitTermination()
-
-    assert sync.batches[1] == sync.batches[2] == (1, TSO + 20, {"shop.a": [2, 3]})
-    assert sync.ddl == [[], *[["ALTER TABLE a ADD COLUMN note VARCHAR(10)"]] * 2]
 
 
 @SLOW
@@ -238,22 +221,6 @@ def test_a_table_that_cannot_be_read_is_left_out(
 
     failing = Sync(tmp_path / "other")
     assert "no number" in failure_of(stream(name, outputFormat="record", startingOffsets="earliest").start(failing))
-
-
-@SLOW
-def test_a_state_does_not_read_back_what_it_has_written(spark: SparkSession, tmp_path: Path) -> None:
-    """The next micro-batch of a process needs no job to know what the one before has left; another process reads it."""
-    state = SyncState(str(tmp_path / "state"))
-    ddl = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "offset": 7, "value": b"DDL"}], schema=RECORD)
-    left = Leftover(Progress(batch_id=0, tables=frozenset({"shop.t"})), ddl, None)
-    state.save(spark, left)
-
-    with counted_jobs(spark) as jobs:
-        assert state.before(spark, 1) is left
-    assert jobs == [0]
-    read = SyncState(str(tmp_path / "state")).before(spark, 1)
-    assert (read.progress, read.ddl.column("value").to_pylist()) == (left.progress, [b"DDL"])
-    assert read.held is None  # a frame without rows would cost each table tasks of its own
 
 
 @SLOW
