@@ -13,7 +13,6 @@ from examples.local_kafka import LocalKafka, OldestKafka, produce
 from tests.sources.kafka import test_broker
 from tests.sources.kafka.reading import fetch
 from tests.spark.streams import Stream
-from ticdc_source.errors import OptionError
 from ticdc_source.options.kafka_client import client_settings
 from ticdc_source.sources.kafka import KafkaCluster
 
@@ -31,19 +30,6 @@ def broker() -> Iterator[LocalKafka]:
         yield kafka
 
 
-@pytest.fixture
-def path() -> None:
-    """The way in which records are taken from kafka-python: the usual one."""
-
-
-class TestPartitions(test_broker.TestPartitions):
-    def test_invalid_name_is_an_error(self, servers: str) -> None:
-        """A broker with ZooKeeper does not tell an invalid name from one that no topic has."""
-        given = test_broker.options(servers, subscribe="a b")
-        with KafkaCluster(given) as cluster, pytest.raises(OptionError, match="Topic 'a b' does not exist"):
-            cluster.partitions()
-
-
 class TestRanges(test_broker.TestRanges):
     def test_topic_ids_come_with_every_look_up(self, servers: str, topic: MakeTopic) -> None:
         """Topics of this broker have no ids: no look-up tells any."""
@@ -59,22 +45,8 @@ class TestFetch(test_broker.TestFetch):
         super().test_any_range_gives_exactly_its_records(servers, topic, seed)
 
 
-class TestPaths(test_broker.TestPaths):
-    pass
-
-
 class TestInvisibleRecords(test_broker.TestInvisibleRecords):
     pass
-
-
-class TestDataLoss(test_broker.TestDataLoss):
-    @pytest.mark.parametrize("fail", [True, False])
-    @pytest.mark.parametrize("left", [None])  # ZooKeeper deletes a topic some time after the answer
-    def test_the_topic_is_deleted_or_made_anew(
-        self, servers: str, topic: MakeTopic, left: int | None, fail: bool
-    ) -> None:
-        """A topic that is gone is data loss long before the time-out."""
-        super().test_the_topic_is_deleted_or_made_anew(servers, topic, left, fail)
 
 
 def test_a_login_lets_us_in(broker: LocalKafka, topic: MakeTopic) -> None:
