@@ -4,15 +4,12 @@ import base64
 import json
 import math
 import os
-import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from shutil import which
 from typing import Any, cast
@@ -414,54 +411,12 @@ def test_the_logins_of_the_guide_are_read() -> None:
     assert mechanisms == ["OAUTHBEARER", "OAUTHBEARER", "OAUTHBEARER", "GSSAPI", "PLAIN", "PLAIN"]
 
 
-@contextmanager
-def answering(*parts: bytes, pause: float = 0.0, tls: ssl.SSLContext | None = None) -> Iterator[EndpointLogin]:
-    """A token endpoint that sends these bytes, with pauses; yields a login there."""
-    ended = threading.Event()
-
-    def serve() -> None:
-        connected, _ = listening.accept()
-        if tls is not None:
-            connected = tls.wrap_socket(connected, server_side=True)
-        with connected, suppress(OSError):
-            connected.recv(1 << 16)
-            for part in parts:
-                connected.sendall(part)
-                if ended.wait(pause):
-                    return
-            connected.shutdown(socket.SHUT_WR)
-            while connected.recv(1 << 16):  # else the client's connection is reset
-                pass
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/token"
-        yield EndpointLogin(endpoint=url, client_id=CLIENT, client_secret=Secret(CLIENT_SECRET))
-        ended.set()
-        thread.join()
-
-
 def value_of(token: RenewedToken) -> str:
     """Return the text of a token; empty while there is none."""
     try:
         return token.value()
     except TokenUnavailableError:
         return ""
-
-
-def whole(status: str, body: bytes) -> bytes:
-    """Return an answer of HTTP."""
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
-
-
-def test_an_answer_in_drops_is_given_up() -> None:
-    """Each byte comes in time, and the answer never ends: the request ends when its time is over."""
-    began = time.monotonic()
-    with answering(b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n"] * 1000, pause=0.05) as login:
-        with pytest.raises(TokenUnavailableError, match="no answer"):
-            fetch_token(login, ssl.create_default_context, 0.5)
-        assert time.monotonic() - began < DEADLINE
 
 
 @pytest.mark.parametrize(
@@ -489,22 +444,6 @@ def test_a_url_that_http_cannot_send_is_told(
     while error is not None:
         assert "s3cr3t" not in f"{error!r}"
         error = error.__cause__ or error.__context__
-
-
-def test_a_proxy_that_wants_a_login_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy's 407 is not taken for the endpoint's answer; the error says where the login belongs."""
-    with answering(whole("407 Proxy Authentication Required", b"")) as proxy:
-        monkeypatch.setenv("https_proxy", proxy.endpoint.removesuffix("/token"))
-        monkeypatch.setenv("no_proxy", "")
-        login = replace(proxy, endpoint="https://a.invalid/token")
-        with pytest.raises(TokenUnavailableError, match=r"the proxy refuses \(HTTP 407 .*user:password@proxy"):
-            fetch_token(login, ssl.create_default_context, 5.0)
-
-
-def test_garbage_of_an_endpoint_is_an_error_of_ours() -> None:
-    """JSON that Python cannot take is no token."""
-    with answering(whole("200 OK", b"[" * 100_000)) as login, pytest.raises(OptionError, match="is not JSON"):
-        fetch_token(login, ssl.create_default_context, 10)
 
 
 def test_an_unforeseen_error_does_not_end_the_renewal(caplog: pytest.LogCaptureFixture) -> None:
