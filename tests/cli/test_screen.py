@@ -108,39 +108,6 @@ def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: 
         assert OF_RICH.sub("", shown).replace("\n", "").isprintable()
 
 
-def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
-    """A column is as wide as its widest cell, in columns of a terminal; no line ends with blanks."""
-    table = Table("name", "rows", "", right=("rows",), title="Tables")
-    table.add_row("orders", "1,000", "")
-    table.add_row(("注文", "cyan"), "7", "key")
-    table.add_row("e\u0301", "12", "")
-
-    output().show(table)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "Tables",
-        "name     rows",
-        "orders  1,000",
-        "注文        7  key",
-        "e\u0301          12",
-    ]
-
-
-def test_a_table_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    """The widest columns give way: texts are broken at blanks, and long words anywhere."""
-    table = Table("n", "statement", "why")
-    table.add_row("1", "create table t", "x" * 12)
-
-    Screen(sys.stdout, 20).show(table)
-
-    assert capsys.readouterr().out.splitlines() == [
-        "n  stateme  why",
-        "   nt",
-        "1  create   xxxxxxx",
-        "   table t  xxxxx",
-    ]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_no_line_of_a_table_is_wider_than_the_screen(seed: int) -> None:
     """Whatever the cells are, lines have at most the columns of the screen, and no character is lost."""

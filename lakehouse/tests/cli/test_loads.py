@@ -1,14 +1,11 @@
 """What the command shows of loads: lines where there is no terminal, bars on one, JSON for scripts."""
 
-import io
 import json
 
 import pytest
 
-from ticdc_lakehouse.cli import sync
 from ticdc_lakehouse.cli.sync import Loads, as_line
 from ticdc_lakehouse.syncs.loading import LoadProgress
-from ticdc_source.cli.screen import Screen
 from ticdc_source.schema.table_name import TableName
 
 ORDERS = TableName("shop", "orders")
@@ -47,22 +44,3 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(line) == {
         "table": "shop.orders", "rows": 1, "of": 2, "seconds": 0.5, "had": 0, "complete": False, "failed": False,
     }  # fmt: skip
-
-
-def test_a_terminal_has_a_bar_per_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bars show each table with its rows; when all have ended they stay as they are, and what comes later is new."""
-    text = io.StringIO()
-    monkeypatch.setattr(sync, "errors", lambda: Screen(text, 100, is_terminal=True))
-    shown = Loads()
-    for name in ("orders", "items"):
-        shown.show(LoadProgress(table=TableName("shop", name), rows=5, of=10, seconds=1.0))
-    shown.show(LoadProgress(table=ORDERS, rows=10, of=10, seconds=2.0, complete=True))
-    shown.show(LoadProgress(table=TableName("shop", "items"), rows=0, of=0, seconds=0, failed=True))
-    first = text.getvalue()
-    shown.show(LoadProgress(table=TableName("shop", "late"), rows=1, of=10, seconds=1.0))
-    shown.close()
-
-    assert "shop.orders" in first
-    assert "10/10" in first
-    assert "shop.late" in text.getvalue()[len(first) :]
-    assert "shop.orders" not in text.getvalue()[len(first) :]

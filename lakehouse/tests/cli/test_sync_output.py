@@ -15,7 +15,6 @@ from ticdc_lakehouse.cli import sync as command
 from ticdc_lakehouse.cli.sync import EXAMPLE
 from ticdc_lakehouse.syncs import session_and_catalog, status
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.status import Pause, SetAside, StatusFile, TableStatus
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 from ticdc_source.pipeline.metric_files import MetricFiles
@@ -30,22 +29,6 @@ TABLES = [
     TableStatus(table_name="shop.items", target="i", kind="table", phase=ASIDE),
     TableStatus(table_name="shop.notes", target="n", kind="table", last_error="it was full"),
 ]
-
-
-def test_a_micro_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """However many tables and columns of a terminal there are, it is one line; and one for each that is set aside."""
-    changed = {f"shop.a_table_with_a_long_name_{number}": 2 for number in range(500)}
-    report = BatchReport(
-        batch_id=7, changed=changed, created=tuple(changed)[:3], bad_records=1, resolved_ts=AT, seconds=2
-    )
-    command._show_batch(report)
-    command._show_batch(BatchReport(batch_id=8, changed={}, set_aside={"shop.x": "why " * 60}))
-
-    assert capsys.readouterr().out.splitlines() == [
-        f"micro-batch 7: 1,000 rows in 500 tables (3 new), complete up to {MOMENT}, 1 bad record in quarantine, 2.0 s",
-        "micro-batch 8: 0 rows in 0 tables, 0.0 s",
-        f"  shop.x is set aside: {'why ' * 60}",
-    ]
 
 
 def config_of(folder: Path, **other: str) -> SyncConfig:
