@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from ticdc_source.kernels.arrays import Binaries, Spans
-from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.events import TableEvents
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
@@ -72,42 +71,3 @@ def test_records_can_be_appended_to_them() -> None:
 
     assert chunk.values == [*VALUES, None]
     assert (table_events.positions, table_events.payloads) == ([0, 1, 2, 3], [*VALUES, b"four"])
-
-
-def message(table: str, operation: str = "INSERT", commit: int = 1795247640910) -> bytes:
-    """Return the beginning of a canal-json message, and some of the rest."""
-    return (
-        f'{{"id":0,"database":"shop","table":"{table}","pkNames":["id"],"isDdl":false,"type":"{operation}",'
-        f'"es":{commit},"ts":1,"data":[{{"id":"1"}}]}}'
-    ).encode()
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [message("t"), message("t", "UPDATE"), message("t", "DELETE")],
-        [message("t"), message("u"), message("t")],
-        [message("t"), b"", message("t")],
-        [message("t"), b"{", message("t")],
-        [message("t"), message("t", "UPSERT"), message("t")],
-        [message("t"), message("t").replace(b"INSERT", b"CREATE"), message("t")],
-        [b"", b""],
-    ],
-)
-def test_an_array_is_split_like_a_list(messages: list[bytes]) -> None:
-    """A chunk splits into the same events and errors whether its values are an array or a list."""
-    decoder = PROTOCOLS["canal-json"]
-    count = len(messages)
-    listed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, list[bytes | None](messages))
-    values = Binaries.of(pa.array(messages, pa.binary()))
-    packed = Chunk("topic", 0, list(range(count)), [0] * count, [b""] * count, values)
-
-    expected, found = decoder.split(listed), decoder.split(packed)
-
-    assert list(found.tables) == list(expected.tables)
-    for table, table_events in expected.tables.items():
-        assert list(found.tables[table].positions) == list(table_events.positions)
-        assert list(found.tables[table].payloads) == list(table_events.payloads)
-    assert [(bad.position, str(bad.error)) for bad in found.corrupt] == [
-        (bad.position, str(bad.error)) for bad in expected.corrupt
-    ]

@@ -1,12 +1,11 @@
 """A worker switches the garbage collector off while it decodes an input partition."""
 
 import gc
-import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from ticdc_source.pipeline.collector import _gc, collecting, leave_out_modules, not_collecting
+from ticdc_source.pipeline.collector import _gc, collecting, not_collecting
 
 
 @pytest.fixture(params=[True, False])
@@ -45,33 +44,6 @@ def test_the_collector_is_off_inside_and_as_it_was_outside(initially_on: bool) -
     assert gc.isenabled() is initially_on
     assert fetched == [initially_on] * 3
     assert decoded == [False] * 3
-
-
-def test_later_collections_leave_modules_out() -> None:
-    """What lives at the first call is left out of later collections, and a cycle that is made afterwards is freed."""
-    gc.unfreeze()
-    leave_out_modules.cache_clear()
-    try:
-        leave_out_modules()
-        left_out = gc.get_freeze_count()
-        later = _Cycle()
-        gone = weakref.ref(later)
-        leave_out_modules()
-        assert gc.get_freeze_count() <= left_out
-        del later
-        gc.collect()
-    finally:
-        gc.unfreeze()
-        leave_out_modules.cache_clear()
-    assert left_out > len(gc.get_objects()) // 2
-    assert gone() is None
-
-
-class _Cycle:
-    """An object that refers to itself."""
-
-    def __init__(self) -> None:
-        self.itself = self
 
 
 def test_threads_share_the_collector() -> None:
