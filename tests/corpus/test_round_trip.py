@@ -22,7 +22,6 @@ from tests.corpus.test_corpus import differences
 from tests.encoders.avro import Avro, DebeziumAvro
 from tests.encoders.canal_json import CanalJSON
 from tests.encoders.debezium import Debezium
-from tests.encoders.native_debezium import NativeDebezium, left_of
 from tests.encoders.open_protocol import OpenProtocol
 from tests.encoders.random_tables import Changes
 from tests.encoders.simple import Simple
@@ -44,7 +43,6 @@ ROWS = [
     pytest.param(10_000, marks=pytest.mark.long("10,000 rows a protocol")),
 ]
 PARTITIONS = 2
-NATIVE = "native debezium"
 REGISTERED = ("avro", "debezium-avro")
 
 
@@ -144,12 +142,6 @@ VARIANTS: Mapping[str, Sequence[Variant]] = {
         Variant("output-old-value off", DebeziumAvro(old_value=False), {"debezium.output-old-value": False}),
         Variant("AWS Glue", DebeziumAvro(glue=True)),
     ),
-    NATIVE: (
-        Variant("defaults", NativeDebezium()),
-        Variant("snapshot", NativeDebezium(snapshot=True)),
-        Variant("strings", NativeDebezium("string", "precise", "base64", "adaptive")),
-        Variant("doubles", NativeDebezium("double", "long", "hex", "connect")),
-    ),
 }
 
 
@@ -184,12 +176,10 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
             sent = [cut(*each, variant, files, chance) for each in part] if variant.large else events
             key, value = variant.encoder.message(sent, its)
             whole = [known(event, cut_, variant) for event, cut_ in zip(events, sent, strict=True)]
-            truth = truth_of(whole, its, variant)
+            truth = truth_of(whole)
             if protocol == "avro" and its[0] is not None:
                 truth = {**truth, "primary_key": its[0].primary_key}
             captured.partitions[partition].append(Record(key, value, as_spelt(truth) if protocol == "avro" else truth))
-            if protocol == NATIVE and events[0]["op"] == "delete":
-                captured.partitions[partition].append(Record(key, None, {"op": "tombstone"}))
 
     has_ddl = protocol in ("debezium", "simple") or chance.random() < 0.5  # DDL in the topic gives types
     for event in made.run(tables, changes):
@@ -203,8 +193,8 @@ def written(protocol: str, variant: Variant, seed: int, tables: int, changes: in
                 continue  # no watermarks
             if protocol in REGISTERED and not getattr(variant.encoder, "watermarks", False):
                 continue
-            if protocol == NATIVE or (event["op"] == "ddl" and not has_ddl):
-                continue  # native Debezium's DDL goes to a topic of its own
+            if event["op"] == "ddl" and not has_ddl:
+                continue
             first_only = protocol == "canal-json" and event["op"] == "ddl"
             for partition in range(1 if first_only else PARTITIONS):
                 queues[partition].append((event, table))
@@ -249,12 +239,8 @@ def known(event: Event, sent: Event, variant: Variant) -> Event:
     return {**event, "columns": columns}
 
 
-def truth_of(events: Sequence[Event], tables: Sequence[Table | None], variant: Variant) -> Event:
-    """Return a record's truth, as far as the modes of native Debezium keep it."""
-    if isinstance(variant.encoder, NativeDebezium):
-        (event,), (table,) = events, tables
-        assert table is not None
-        return left_of(variant.encoder, event, table)
+def truth_of(events: Sequence[Event]) -> Event:
+    """Return a record's truth."""
     return events[0] if len(events) == 1 else {"op": "batch", "events": events}
 
 
@@ -355,9 +341,7 @@ def readable_as_text(column: Mapping[str, Any], variant: Variant) -> bool:
     """Return whether a column that is read as string must equal the truth's text to the last digit."""
     type_name = re.split(r"[( ]", column["mysql_type"])[0]
     if type_name in ("enum", "set"):  # the number, if the labels are not known
-        return isinstance(variant.encoder, (Debezium, NativeDebezium, Avro, DebeziumAvro))
-    if isinstance(variant.encoder, NativeDebezium) and type_name in ("datetime", "timestamp", "time", "float"):
-        return False  # messages do not have the number of digits of a second, and have floats as doubles
+        return isinstance(variant.encoder, (Debezium, Avro, DebeziumAvro))
     if isinstance(variant.encoder, DebeziumAvro) and type_name in ("datetime", "timestamp", "time"):
         return False  # and no DDL has it either
     if isinstance(variant.encoder, DebeziumAvro) and column["mysql_type"].startswith("float("):
@@ -457,9 +441,9 @@ def alone_topic(protocol: str, variant: Variant, entry: dict[str, Any], event: E
         "ddl_query": entry["ddl"], "ddl_type": "create table", "ddl_type_code": 3,
     }  # fmt: skip
     records = []
-    for one in (event,) if protocol in (NATIVE, *REGISTERED) else (ddl, event):
+    for one in (event,) if protocol in REGISTERED else (ddl, event):
         key, value = variant.encoder.message([one], [table])
-        records.append(Record(key, value, truth_of([one], [table], variant)))
+        records.append(Record(key, value, truth_of([one])))
     captured = Captured(header_of(protocol, variant, [entry]), {0: records})
     return Topic(captured, {(entry["schema"], entry["table"], entry["table_version"]): table})
 
