@@ -69,7 +69,7 @@ tidb: $(READY)  ## Build a TiDB for tests into the cache, once (Go 1.23 or newer
 test-sync: $(READY)  ## Kill ticdc-lakehouse sync 10 times on Delta and on Iceberg, in both modes; TICDC_SEED=… for another case
 	TICDC_KILLS=10 $(RUN) $(PY) -m pytest -s $(HOURS) lakehouse/tests/syncs/test_sync_database.py $(PYTEST_ARGS)
 
-fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats; ARGS="--native 1000000 --seed 7" fuzzes the native path
+fuzz: $(READY)  ## Read 20,000 damaged messages in all modes and formats, with the native path and without; ARGS="--mutants 1000000 --seed 7"
 	$(RUN) $(PY) -m tests.fuzz $(ARGS)
 
 lint: $(READY)  ## Check style and formatting, of Rust too where there is cargo
