@@ -121,7 +121,7 @@ version: $(READY)  ## Fail unless TAG=v… is the version of the package, and th
 	grep -qF "## [$$version]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$$version]" >&2; exit 1; }
 
 docs: $(READY)  ## Write the generated parts of the documentation
-	$(RUN) $(PY) -m tests.generate_docs
+	$(RUN) $(PY) -m website.generate_docs
 
 site: $(READY)  ## Build the site of all pages into build/site, with all links checked; `make site SERVE=1` shows it
 	$(RUN) NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict

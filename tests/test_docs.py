@@ -9,12 +9,12 @@ from urllib.parse import unquote
 import pytest
 
 from benchmarks.results import FOLDER, caption
-from tests.generate_docs import DOCS as ALL_DOCS
-from tests.generate_docs import PARTS, documents, generated, parts_of
 from tests.support.pages import README, anchors, code_of, without_code
 from tests.support.paths import ROOT
-from tests.versions.environments import dependencies, extras
+from tests.versions.environments import extras
 from ticdc_source.protocols import PROTOCOLS
+from website.generate_docs import DOCS as ALL_DOCS
+from website.generate_docs import PARTS, documents, generated, parts_of
 
 DOCS, LAKEHOUSE = ALL_DOCS
 WIRE = DOCS / "wire.md"
@@ -65,15 +65,6 @@ def test_every_extra_is_documented() -> None:
     table = read(DOCS / "guides/install.md").partition("## Optional packages")[2]
 
     assert not [name for name in extras() if f"`{name}`" not in table]
-
-
-def test_every_dependency_is_documented() -> None:
-    """The page about installing names each package that the package requires, and says how many there are."""
-    names = [re.split(r"[<>=;]", text)[0].strip() for text in dependencies()]
-    page = read(DOCS / "guides/install.md")
-
-    assert not [name for name in names if f"`{name}`" not in page]
-    assert len(names) == 4
 
 
 @pytest.mark.parametrize("chart", sorted(FOLDER.glob("*.png")), ids=lambda path: path.stem)

@@ -19,7 +19,6 @@ from tests.cli.conftest import Command
 from tests.fixtures import Kafka
 from tests.support.captured import load
 from tests.support.corpus import Line, Scenario, scenario, scenarios
-from tests.support.meanings import FINDINGS
 from tests.support.messages import TSO, Message, canal, debezium, open_message
 from tests.support.mutations import mangled
 from tests.support.registry import registry_options
@@ -35,6 +34,7 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
+from website.meanings import FINDINGS
 
 NOW = (TSO >> 18) / 1000 + 5
 DEFAULTS = {"enable-tidb-extension": "false", "large-message-handle-compression": "none"}  # of TiCDC

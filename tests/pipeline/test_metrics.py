@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from tests.support.captured import Captured, make_options
-from tests.support.meanings import METRICS
 from tests.support.messages import TSO, canal
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.read_context import context_of_schema
+from website.meanings import METRICS
 
 ID = {"id": "int"}
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.generate_docs import DOCS, documents
 from tests.support.paths import ROOT
+from website.generate_docs import DOCS, documents
 
 README = ROOT / "README.md"
 

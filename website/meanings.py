@@ -1,6 +1,6 @@
 """What columns, members of metrics lines and findings mean, for the tables of the documentation.
 
-`tests/generate_docs.py` puts these texts beside the names and types that the code has, and fails if one is missing.
+`website/generate_docs.py` puts these texts beside the names and types that the code has, and fails if one is missing.
 """
 
 from dataclasses import dataclass

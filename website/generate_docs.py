@@ -1,4 +1,4 @@
-"""`python -m tests.generate_docs`, or `make docs`: write the generated parts of the documentation again.
+"""`python -m website.generate_docs`, or `make docs`: write the generated parts of the documentation again.
 
 A generated part is between `<!-- generated: name -->` and `<!-- end -->`. It is made from the tables that the code
 uses, so it cannot differ from the code; `test_docs.py` fails if it is not up to date.
@@ -19,7 +19,6 @@ from types import ModuleType
 import pyarrow as pa
 
 from benchmarks.results import FOLDER, caption, judged, markdown, provenance
-from tests.support import meanings
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.cli.__main__ import COMMANDS as COMMANDS_OF_LAKEHOUSE
@@ -35,7 +34,7 @@ from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark
-from website import PUBLIC
+from website import PUBLIC, meanings
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "ticdc_source"
