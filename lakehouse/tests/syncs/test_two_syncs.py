@@ -7,6 +7,7 @@ import pytest
 
 from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target
 from lakehouse.tests.targets.memory import Lake
+from tests.support.messages import Message
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import following, lease
 
@@ -15,17 +16,26 @@ pytestmark = pytest.mark.slow("some starts of a sync")
 CREATE = "CREATE TABLE `a` (`id` int PRIMARY KEY)"
 
 
+WRITES = [
+    ("merge", target("a")),
+    ("append", target("b__log")),
+    ("append", "delta.`/lake/_ticdc_quarantine`"),
+    ("overwrite", STATUS),
+]
+
+
 class Frozen:
     """A sync that is stopped right before a write, until another one has taken over and written two micro-batches.
 
     Args:
-        sync: the sync, which has had micro-batch 0.
+        sync: the sync.
         at: the method and the table of the write.
+        number: of the micro-batch in which it is stopped.
         patch: lets its lease be as old as if it had been stopped for long.
     """
 
-    def __init__(self, sync: MemorySync, at: tuple[str, str], patch: pytest.MonkeyPatch) -> None:
-        self.sync, self.at, self.patch = sync, at, patch
+    def __init__(self, sync: MemorySync, at: tuple[str, str], number: int, patch: pytest.MonkeyPatch) -> None:
+        self.sync, self.at, self.number, self.patch = sync, at, number, patch
         self.writes = 0  # all that is written until it goes on
         self.other = MemorySync(sync.lake, sync.folder)
         sync.lake.writing = self.before
@@ -43,39 +53,39 @@ class Frozen:
     def take_over(self) -> None:
         """Write the micro-batch that the other one has begun, and one more."""
         self.other.start()
-        self.other.batch(1, *MESSAGES)
-        self.other.batch(2, insert("a", 3, 30))
+        self.other.batch(self.number, *messages(self.number))
+        self.other.batch(self.number + 1, insert("a", self.number + 1, 10 * self.number + 20))
 
 
-MESSAGES = insert("a", 2, 20), insert("b", 1, 20, key=False), (None, b'{"database": "shop", "table')
+def messages(number: int) -> list[Message]:
+    """Return what a micro-batch has: rows with a key and without one, and a bad record."""
+    commit_ts = 10 * number + 10
+    bad = (None, b'{"database": "shop", "table')
+    return [insert("a", number, commit_ts), insert("b", number, commit_ts, key=False), bad]
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        ("merge", target("a")),
-        ("append", target("b__log")),
-        ("append", "delta.`/lake/_ticdc_quarantine`"),
-        ("overwrite", STATUS),
-    ],
-)
 def test_a_sync_that_was_stopped_for_long_writes_nothing_more(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: tuple[str, str]
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on in the middle of a micro-batch, and the next write is an error that names the process that writes."""
+    """It goes on in the middle of a micro-batch, and the next write is an error that names the process that writes.
+
+    The one that has taken over is stopped in its turn, each before another write.
+    """
     monkeypatch.setattr(following, "_STATUS_EVERY_S", -1.0)
     sync = MemorySync(lake, tmp_path / "checkpoint")
     sync.start()
-    sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 1, 10), insert("b", 0, 10, key=False))
-    frozen = Frozen(sync, at, monkeypatch)
+    sync.batch(0, ddl("a", CREATE, 5, "CREATE"), insert("a", 0, 10), insert("b", 0, 10, key=False))
+    for number, at in zip((1, 3, 5, 7), WRITES, strict=True):
+        with monkeypatch.context() as patch:
+            frozen = Frozen(sync, at, number, patch)
+            with pytest.raises(TargetError, match="are being written by another sync"):
+                sync.batch(number, *messages(number), committed=False)
 
-    with pytest.raises(TargetError, match="are being written by another sync"):
-        sync.batch(1, *MESSAGES, committed=False)
-
-    assert frozen.writes
-    assert lake.writes[frozen.writes :] == []
-    assert (frozen.other.ids("a"), frozen.other.ids("b__log")) == ([1, 2, 3], [0, 1])
-    assert frozen.other.status("a").state == frozen.other.status("b").state == "following"
-    frozen.other.batch(3, insert("a", 4, 40))
-    frozen.other.end()
-    assert frozen.other.ids("a") == [1, 2, 3, 4]
+        assert frozen.writes, at
+        assert lake.writes[frozen.writes :] == [], at
+        sync = frozen.other
+        assert (sync.ids("a"), sync.ids("b__log")) == ([*range(number + 2)], [0, *range(1, number + 1, 2)]), at
+        assert sync.status("a").state == sync.status("b").state == "following"
+    sync.batch(9, insert("a", 9, 110))
+    sync.end()
+    assert sync.ids("a") == [*range(10)]
