@@ -90,9 +90,11 @@ class Audited:
 
 
 def test_equal_values_have_equal_texts(matrix: Matrix, spark: "SparkSession", tidb: TiDB) -> None:
-    """TiDB and Spark compute the same checksums of every table of the type matrix."""
+    """TiDB and Spark compute the same checksums of every table of the type matrix, and of later values of all types."""
     for at, state in matrix.states[:2]:
         for name in state:
+            if at == matrix.states[0][0] and name[1] != "t_all":  # it has all types: for the others, once is enough
+                continue
             audited = Audited(spark, tidb, quoted(*name), at)
             count, rows = audited.found(audited.frame())
             shown = rows.frame.limit(3).collect() if rows is not None else ""
