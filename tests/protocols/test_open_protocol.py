@@ -348,3 +348,17 @@ def test_types_and_flags_are_json_integers(described: dict[str, Any]) -> None:
 
     assert table["c"].to_pylist() == [5, None]
     assert "not an open-protocol row: column 'c' has " in table["_corrupt_record"].to_pylist()[1]
+
+
+@pytest.mark.parametrize("described", [{"f": 64 | 1 << 64}, {"t": 3 | 1 << 64}], ids=str)
+def test_a_number_beyond_64_bits_describes_no_column_whatever_stands_beside_it(described: dict[str, Any]) -> None:
+    """Such a number is a float unless another message, here with 6.0 for an integer, asks for all digits."""
+    bad = open_message(open_row({"u": {"id": cell(3, 1, 11), "c": {**cell(3, 5, 64), **described}}}))
+    good = open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(3, 5, 64)}}))
+    beside = open_message(open_row({"u": {"id": cell(3, 1, 11), "c": cell(3, 6.0, 64)}}))
+    schema = Captured.of(good).schema(mode="PERMISSIVE")
+
+    table = Captured.of(good, bad, beside).read(schema=schema, mode="PERMISSIVE")
+
+    assert table["c"].to_pylist()[:2] == [5, None]
+    assert "not an open-protocol row: column 'c' has " in table["_corrupt_record"].to_pylist()[1]

@@ -82,6 +82,7 @@ KERNELS: dict[str, Wire] = {
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
 
 _MARKS = (bool, type(None))  # the JSON types of `h`
+_INTEGERS = range(-(1 << 63), 1 << 64)  # what each parser of JSON takes for an integer
 
 # TiDB has several numbers for some types. Those of texts are binary if flag 1 is set.
 _CODES = {row.code: name for name, row in TYPES.items()} | {14: "date", 253: "varchar"}
@@ -250,9 +251,13 @@ def _check_types(name: str, code: object, flags: object, handle: object) -> None
             "numbers are unsigned and strings are binary. Upgrade TiCDC, and set 'startingOffsets' to where it goes on"
         )
         raise ValueError(msg)
-    if type(code) is not int or type(flags) is not int or type(handle) not in _MARKS:
+    if not (_is_integer(code) and _is_integer(flags)) or type(handle) not in _MARKS:
         msg = f"column {name!r} has type code {code!r}, flags {flags!r} and handle-key mark {handle!r}"
         raise TypeError(msg)
+
+
+def _is_integer(value: object) -> bool:
+    return type(value) is int and value in _INTEGERS
 
 
 def _facts(flags: int, handle: bool | None) -> ColumnFacts:  # noqa: FBT001
