@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from examples.local_kafka import produce
 from tests.cli.conftest import Command
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal
 from tests.support.paths import ROOT
+from tests.support.s3 import s3_server
 from ticdc_source.errors import CheckpointError
 from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, Reader, committed_in_checkpoint
 from ticdc_source.options.offsets import OffsetRange
@@ -131,6 +133,23 @@ def test_an_empty_topic_has_no_lag(broker: Kafka, topic: Callable[..., str], tic
 
     assert (done.code, done.err) == (1, "")
     assert "no messages, nothing tells how late" in done.out
+
+
+def test_a_checkpoint_in_a_store(tmp_path: Path) -> None:
+    """It is read under Spark's name of the store, and no error shows a secret of its URI."""
+    folder = checkpoint(tmp_path, "shop", 3, committed=1)
+    with s3_server("streams") as query:
+        system, _ = fs.FileSystem.from_uri(f"s3://key:secret@streams?{query}")
+        fs.copy_files(str(folder), "streams/of/shop", destination_filesystem=system)
+        uri = f"s3a://AKIAXYZ:S3CRET@streams/of?{query}"
+
+        assert committed_in_checkpoint(uri.replace("/of?", "/of/shop?"), {"shop"}) == {TopicPartition("shop", 0): 3}
+        with pytest.raises(CheckpointError, match=r"s3a://streams/of cannot be.*s3a://streams/of/shop has one") as one:
+            committed_in_checkpoint(uri, {"shop"})
+        with pytest.raises(CheckpointError, match="No source of the checkpoint s3a://streams/of/shop reads") as other:
+            committed_in_checkpoint(uri.replace("/of?", "/of/shop?"), {"others"})
+
+    assert not any(secret in f"{one.value} {other.value}" for secret in ("AKIAXYZ", "S3CRET"))
 
 
 class TestCheckpoint:

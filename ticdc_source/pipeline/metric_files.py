@@ -108,13 +108,7 @@ class MetricFiles:
 
     def shown(self, error: Exception) -> str:
         """Return what an error says, without what may be secret."""
-        clean = without_credentials(self._location)
-        text = f"{type(error).__name__}: {error}".replace(self._location, clean)
-        kept = _PARTS.split(clean)
-        hidden = {each for part in _PARTS.split(self._location) if part not in kept for each in (part, unquote(part))}
-        for secret in sorted(hidden - {""}, key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
+        return without_secrets(f"{type(error).__name__}: {error}", self._location)
 
     def _open(self) -> tuple[fs.FileSystem, str]:
         if self._opened is None:
@@ -161,6 +155,16 @@ def without_credentials(location: str) -> str:
     if _URI.match(location) is None:
         return location
     return re.sub(r"(?s)[?#].*", "", re.sub(r"(?s)(?<=:/).*@", "/", location))
+
+
+def without_secrets(text: str, location: str) -> str:
+    """Return a text without the parts of a location that may be secret."""
+    clean = without_credentials(location)
+    text, kept = text.replace(location, clean), _PARTS.split(clean)
+    hidden = {each for part in _PARTS.split(location) if part not in kept for each in (part, unquote(part))}
+    for secret in sorted(hidden - {""}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
 
 
 def file_system(location: str) -> tuple[fs.FileSystem, str]:

@@ -34,9 +34,11 @@ def timed(sync: MemorySync) -> Clock:
 
 def test_a_store_that_is_busy_for_a_moment_costs_no_table(lake: Lake, tmp_path: Path) -> None:
     """Three answers of 503 are three warnings; the table is written, and so is the status table."""
-    sync = MemorySync(lake, tmp_path, table_configs={"shop.k": TableConfig(history=True)})
+    sync = MemorySync(lake, tmp_path, table_configs={"shop.k": TableConfig(history=True, cluster_by=("id",))})
     sync.start()
     sync.batch(0, insert("k", 1, 10))
+    assert lake.layouts[target("k")]
+    assert not lake.layouts[target("k__log")]  # which has a layout only if the table has no other target
     lake.faults = {target("k"): 3, STATUS: 3, target("k__log"): 1}
 
     with pytest.warns(UserWarning, match="shop.k cannot be written, and is tried again in 0 s: 503 Slow Down"):

@@ -116,6 +116,7 @@ class TableConfig:
 
     @property
     def layout(self) -> DataLayout:
+        """The layout of a new target."""
         return DataLayout(self.partition_by, self.cluster_by)
 
 
@@ -276,6 +277,7 @@ class SyncConfig:
 
     @property
     def layout(self) -> Layout:
+        """Where the tables are."""
         return Layout(self.format, root=self.path, catalog=self.catalog)
 
     def reader_options(self) -> dict[str, str]:
@@ -351,12 +353,15 @@ class SyncConfig:
 
     @cached_property
     def table_filter(self) -> TableFilter:
+        """The tables that `tables` selects."""
         return TableFilter(table_patterns(",".join(self.tables)) if self.tables else ())
 
     def selects(self, table: TableName) -> bool:
+        """Return whether a table is copied."""
         return self.table_filter.matches(table) and not self.of_table(table).skip
 
     def of_table(self, table: TableName) -> TableConfig:
+        """Return the settings of a table."""
         return next((each for name, each in self.table_configs.items() if parse_table(name).is_same(table)), _DEFAULT)
 
 

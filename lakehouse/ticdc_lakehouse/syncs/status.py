@@ -287,9 +287,11 @@ def _columns(*kinds: type[Any], but: Collection[str] = ()) -> list[StructField]:
     return [StructField(name, type_) for name, type_ in types.items()]
 
 
+_FLAT = _columns(TableStatus, *_PHASES.values(), but=("phase", "pauses"))
 _SCHEMA = StructType([
+    *_FLAT[:3],
     StructField("state", StringType()),
-    *_columns(TableStatus, *_PHASES.values(), but=("phase", "pauses")),
+    *_FLAT[3:],
     StructField("pauses", ArrayType(StructType(_columns(Pause)))),
     StructField("written", LongType()),
 ])  # fmt: skip

@@ -13,7 +13,7 @@ from pyarrow import fs
 from ticdc_source.errors import CheckpointError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.metric_files import file_system
+from ticdc_source.pipeline.metric_files import file_system, without_credentials, without_secrets
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
@@ -53,7 +53,8 @@ class Reader:
                 "A stream commits its offsets only with commitGroupOffsets=true"
             )
         if self.checkpoint is not None:
-            return f"The stream of the checkpoint {self.checkpoint} has not finished a micro-batch yet"
+            shown = without_credentials(self.checkpoint)
+            return f"The stream of the checkpoint {shown} has not finished a micro-batch yet"
         return None
 
 
@@ -303,10 +304,10 @@ def committed_in_checkpoint(location: str, topics: Collection[str]) -> dict[Topi
             lines = file.read().decode().splitlines()
     except (OSError, ValueError, pa.ArrowException) as error:
         msg = f"The checkpoint {location} cannot be read: {error}"
-        raise CheckpointError(msg) from None
+        raise CheckpointError(without_secrets(msg, location)) from None
     sources = [offsets for offsets in _sources(lines) if any(key.topic in topics for key in offsets)]
     if not sources:
-        msg = f"No source of the checkpoint {location} reads {', '.join(sorted(topics))}"
+        msg = f"No source of the checkpoint {without_credentials(location)} reads {', '.join(sorted(topics))}"
         raise CheckpointError(msg)
     return sources[0]
 
@@ -319,7 +320,7 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
             for item in system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
             if item.type == fs.FileType.Directory and _has_offsets(system, item.path)
         )
-        meant = ", ".join(f"{location.rstrip('/')}/{name}" for name in inner)
+        meant = ", ".join(f"{without_credentials(location).rstrip('/')}/{name}" for name in inner)
         hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give that of the stream" if inner else ""
         if system.get_file_info(folder).type == fs.FileType.NotFound:
             msg = "there is no such folder"

@@ -222,6 +222,7 @@ class RetryingClient:
         self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
+        """Close the connections; the next request connects again."""
         client, self.client = self.client, None
         if client is not None:
             client.close()

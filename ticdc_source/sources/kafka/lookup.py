@@ -69,6 +69,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self.close()
 
     def close(self) -> None:
+        """Close the connections; the next look-up connects again."""
         self._brokers.close()
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
