@@ -1,4 +1,4 @@
-"""A sync whose micro-batches a test makes, without Kafka and a stream; its lake is in memory."""
+"""A sync whose micro-batches a test makes, without Kafka and a stream; its lake is in memory, or an engine's."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class MemorySync:
         config: more of the configuration.
     """
 
-    def __init__(self, lake: Lake, folder: Path, **config: Any) -> None:
-        self.lake = lake
+    def __init__(self, lake: Lake | Any, folder: Path, **config: Any) -> None:
+        self.lake: Any = lake  # an engine's has what stories need
         self.folder = folder
         given = {"topics": ("t",), "format": "delta", "path": "/lake", "checkpoint": str(folder), **config}
         self.config = SyncConfig(
@@ -94,7 +94,8 @@ class MemorySync:
     @property
     def spark(self) -> SparkSession:
         """The session."""
-        return self.lake.spark
+        session: SparkSession = self.lake.spark
+        return session
 
     @property
     def status_table(self) -> str:

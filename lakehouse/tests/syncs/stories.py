@@ -1,7 +1,7 @@
-"""Random stories of a table and of the sync that copies it: changes, DDL, redelivery, kills and restores.
+"""Random stories of a table and of the sync that copies it: changes, DDL, redelivery, kills and restores. No pytest.
 
 A story of a seed is always the same. The table is a dict of rows, which its changes follow as TiDB would; in the end
-the copy must have these rows.
+the copy must have these rows. The lake is in memory (`lakehouse.tests.targets.memory`) or an engine's (`EngineLake`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,84 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from lakehouse.tests.syncs.memory_sync import MemorySync
 from tests.support.messages import Message, canal
+from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_source.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CREATE = "CREATE TABLE `a` (`id` int PRIMARY KEY, `v` varchar(10))"
 MS = 1_700_000_000_000
+
+
+class Lake(Protocol):
+    """What a story needs of a lake."""
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+    def state(self, *names: str) -> Mapping[str, Any]:
+        """Return by what each table is put back to as it is now; only tables that exist."""
+
+    def put_back(self, name: str, state: Any) -> None:
+        """Put back a table."""
+
+    def release(self, name: str) -> None:
+        """Free the lease in a status table: its process is dead."""
+
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Return these columns of the rows that are not deleted, sorted."""
+
+
+class EngineLake:
+    """Tables of Delta or Iceberg.
+
+    Args:
+        spark: the session.
+        engine: `delta` or `iceberg`.
+    """
+
+    def __init__(self, spark: SparkSession, engine: str) -> None:
+        self.spark, self.engine = spark, engine
+
+    def state(self, *names: str) -> dict[str, int]:
+        """Return the version, or the snapshot, of each table that has one."""
+        there = [name for name in names if existing_target(self.spark, name) is not None]
+        found = {name: self._version(name) for name in there}
+        return {name: version for name, version in found.items() if version is not None}
+
+    def _version(self, name: str) -> int | None:
+        if self.engine == "delta":
+            newest: int = self.spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]["version"]
+            return newest
+        snapshots = self.spark.table(f"{name}.history").orderBy(F.desc("made_current_at"))
+        return next((row["snapshot_id"] for row in snapshots.take(1)), None)
+
+    def put_back(self, name: str, state: int) -> None:
+        """Restore a version of a table, as its users do."""
+        if self.engine == "delta":
+            self.spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {state}").collect()
+            return
+        catalog, _, table = name.partition(".")
+        self.spark.sql(f"CALL {catalog}.system.set_current_snapshot('{table}', {state})").collect()
+
+    def release(self, name: str) -> None:
+        """Free the lease."""
+        if existing_target(self.spark, name) is not None:
+            open_target(self.spark, name, self.engine).set_properties({"ticdc.lease": "{}"})
+
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the rows."""
+        found = self.spark.table(name).where(~F.coalesce(F.col("_is_deleted"), F.lit(False)))
+        return sorted(tuple(row) for row in found.select(*columns).collect())
 
 
 class Backup:

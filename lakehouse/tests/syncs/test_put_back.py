@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, ddl, insert, target, watermark
 from lakehouse.tests.syncs.stories import Backup, Story
 from lakehouse.tests.targets.memory import Lake, Table
+from tests.versions.environments import interpreter, run_module
 from ticdc_source.errors import CheckpointError
 
 pytestmark = pytest.mark.slow("some starts of a sync")
@@ -331,3 +333,19 @@ def test_random_stories_end_equal_to_sql(lake: Lake, tmp_path: Path) -> None:
         lake.restores_rows_only = number % 2 == 1
         path = tmp_path / str(number)
         Story(seed + number, MemorySync(lake, path / "checkpoint"), path).run()
+
+
+@pytest.mark.long("an engine has restores of its own")
+@pytest.mark.xdist_group("engines")
+@pytest.mark.versions
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("engine", ["delta-4.4", "iceberg-1.12"])
+def test_random_stories_on_an_engine(tmp_path: Path, engine: str) -> None:
+    """With the engine's own restores, too."""
+    python, seed = interpreter(ENGINES[engine].pyspark), random.randrange(2**32)
+
+    told, _ = run_module(
+        python, tmp_path, 3000, "lakehouse.tests.syncs.story_scenario", engine, str(tmp_path), str(seed), "10"
+    )
+
+    assert told == {"equal": [*range(seed, seed + 10)]}
