@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -288,9 +289,10 @@ def test_bad_records_are_counted_by_reason_with_the_first_address() -> None:
 
 def test_records_of_no_protocol_are_reported() -> None:
     """A topic that has nothing of TiCDC's says so, and how its records begin."""
-    report = of_messages((None, b"\xff\x00maxwell"), (None, None))
+    report = of_messages((None, b"\xff\x00maxwell"), (None, b'{"id": 1}'), (None, b'{"id": 2}'), (None, None))
 
     assert [each.code for each in report.findings] == ["bad-records", "unknown-protocol"]
+    assert [each.count for each in report.topics[0].bad] == [3]
     assert r"the value begins b'\xff\x00maxwell'" in report.findings[0].message
 
 
@@ -507,6 +509,8 @@ def test_the_lines_of_a_job_can_be_pasted() -> None:
 
     compile(text, "pasted", "exec")
     assert '.option("timeZone", "UTC")  # a guess' in text
+    given = replace(report, options={**report.options, "timezone": "Asia/Shanghai"})
+    assert not any("timeZone" in line or "a guess" in line for line in option_lines(table, "t", given))
 
 
 def test_a_partition_that_is_larger_than_the_others_is_read_whole() -> None:

@@ -152,9 +152,10 @@ def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iter
     """Yield the lines of a job that read a table; `--conf` of these commands takes the same names."""
     yield "changes = ("
     yield '    spark.read.format("ticdc")'
-    given = {**inspection.options, "subscribe": topic, **table.options}
-    for name, value in given.items():
-        guessed = name == "timeZone" and name not in inspection.options
+    known = {name.lower() for name in inspection.options}
+    needed = {name: value for name, value in table.options.items() if name.lower() not in known}
+    for name, value in {**inspection.options, "subscribe": topic, **needed}.items():
+        guessed = name == "timeZone" and name in needed
         comment = "  # a guess: no message says the --tz of the TiCDC server" if guessed else ""
         yield f"    .option({literal(name)}, {literal(value)}){comment}"
     yield "    .load()"

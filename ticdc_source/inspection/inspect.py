@@ -230,10 +230,11 @@ class _Topic:
         for each in corrupt:
             self._add_bad(protocol, each.error.reason, str(each.error.at(chunk.address(each.position)).address))
 
-    def _add_bad(self, protocol: str, reason: str, where: str) -> None:
-        bad = self._bad.get((protocol, reason))
+    def _add_bad(self, protocol: str, reason: str, where: str, kind: str = "") -> None:
+        """Count a bad record by its reason; or by a kind of reasons, each of which quotes its record."""
+        bad = self._bad.get((protocol, kind or reason))
         if bad is None:
-            self._bad[protocol, reason] = BadRecords(reason=reason, count=1, first=where)
+            self._bad[protocol, kind or reason] = BadRecords(reason=reason, count=1, first=where)
         else:
             bad.count += 1
 
@@ -262,7 +263,7 @@ class _Topic:
             if not value and len(self._messages) <= 1:
                 continue  # it carries no event
             self._report.unknown += 1
-            self._add_bad("", describe_unknown(value or b""), str(chunk.address(position)))
+            self._add_bad("", describe_unknown(value or b""), str(chunk.address(position)), kind="unknown")
 
     def _finish_protocol(self, protocol: str, messages: _Messages) -> list[Finding]:
         report, sample, evidence = messages.report, messages.sample, messages.evidence

@@ -245,7 +245,7 @@ def _of_topic(topic: TopicReport) -> Iterator[Finding]:
         )
         yield Finding(code="late", message=message, topic=name)
     if topic.unknown:
-        message = f"Records of {name} that are of no protocol that is read: {topic.unknown:,}"
+        message = f"Records of {name} of no protocol that is read: {topic.unknown:,}. Does TiCDC write to this topic?"
         yield Finding(code="unknown-protocol", message=message, topic=name)
     for messages in topic.protocols:
         yield from _of_protocol(name, messages)

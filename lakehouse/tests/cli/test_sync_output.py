@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from tests.cli.conftest import Command
 from ticdc_lakehouse.cli import sync as command
 from ticdc_lakehouse.cli.sync import EXAMPLE
-from ticdc_lakehouse.syncs import session_and_catalog, status
+from ticdc_lakehouse.syncs import database_sync, session_and_catalog, status
 from ticdc_lakehouse.syncs.config import SyncConfig
+from ticdc_lakehouse.syncs.reports import SyncReport
 from ticdc_lakehouse.syncs.status import Pause, SetAside, StatusFile, TableStatus
 from ticdc_lakehouse.syncs.sync_toml import read_toml
+from ticdc_source.errors import OptionError
 from ticdc_source.pipeline.metric_files import MetricFiles
 from ticdc_source.schema.tso import of_ms
 
@@ -102,6 +105,48 @@ def test_a_wrong_port_is_told_before_spark_starts(
     assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
     assert "127.0.0.1:1: ECONNREFUSED (nothing listens there)" in done.err
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("trigger", [None, "1 second"])
+def test_a_topic_that_does_not_exist(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trigger: str | None
+) -> None:
+    """It is an error before Spark starts; with a trigger, a line that says what is waited for."""
+    cluster = MagicMock()
+    cluster.return_value.__enter__.return_value.partitions.side_effect = OptionError("Topic 't' does not exist")
+    monkeypatch.setattr(command, "KafkaCluster", cluster)
+    monkeypatch.setattr(command, "refuse_without_java", lambda: None)
+    config = replace(config_of(tmp_path), trigger=trigger)
+
+    if trigger is None:
+        with pytest.raises(OptionError, match="does not exist"):
+            command._check_before_spark(config)
+    else:
+        command._check_before_spark(config)
+        assert capsys.readouterr().err == "waiting: Topic 't' does not exist\n"
+
+
+@pytest.mark.usefixtures("statuses")
+def test_what_was_not_read_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Patterns without a table, and bad records; if these are all that there was, by the exit code too."""
+    monkeypatch.setattr(command, "_check_before_spark", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    config = replace(config_of(tmp_path), tables=("shop.*, shop.order",))
+    reports = [SyncReport(tables={}, bad_records=40), SyncReport(tables={"shop.a": TABLES[0]}, bad_records=1)]
+    monkeypatch.setattr(database_sync, "sync", lambda *_, **__: reports.pop(0))
+    arguments = argparse.Namespace(json=False, resume=[])
+
+    assert [command._sync(config, arguments), command._sync(config, arguments)] == [1, 0]
+
+    _, nothing, all_, bad, _, one, last = capsys.readouterr().err.splitlines()
+    assert [nothing, all_, one] == [
+        f"no table matches tables = {pattern}" for pattern in ("shop.*", "shop.order", "shop.order")
+    ]
+    assert bad.startswith("40 bad records in quarantine: ")
+    assert last.startswith("1 bad record in quarantine: ")
+    assert "_ticdc_quarantine" in last
 
 
 def test_the_status_needs_no_spark(ticdc_lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

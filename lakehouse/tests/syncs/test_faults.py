@@ -1,5 +1,8 @@
 """A fault, such as a store that is away, is retried before it sets a table aside, and then later by itself."""
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, insert, target
 from lakehouse.tests.syncs.test_healing import Clock
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
+from ticdc_lakehouse.syncs.database_sync import await_query
 from ticdc_lakehouse.syncs.status import Following, SetAside
 from ticdc_lakehouse.targets import repeats
 
@@ -111,3 +115,26 @@ def test_a_restart_and_the_end_of_a_run_try_again(lake: Lake, tmp_path: Path) ->
     sync.batch(3, insert("other", 1, 40))
 
     assert (sync.status("k").state, sync.ids("k")) == ("following", [1, 2, 3])
+
+
+class SignalError(Exception):
+    """What the handler of a signal raises."""
+
+
+def test_a_signal_interrupts_the_wait_for_a_query(lake: Lake) -> None:
+    """The query can be stopped then, and the session be used: no answer of Py4J is left on the connection."""
+
+    def interrupt(*_: object) -> None:
+        raise SignalError
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    query = lake.spark.readStream.format("rate").load().writeStream.format("noop").start()
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    try:
+        with pytest.raises(SignalError):
+            await_query(query)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    query.stop()
+    assert lake.spark.range(3).count() == 3

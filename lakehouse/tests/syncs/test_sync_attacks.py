@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -144,6 +145,26 @@ def change_login(kafka: LocalKafka, password: str | None) -> None:
         change = UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_256, password)
     with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
         assert admin.alter_user_scram_credentials([change]) == {user: None}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_running_sync_is_stopped(
+    make: MakeSync, broker: Kafka, topic: MakeTopic, number: signal.Signals, code: int
+) -> None:
+    """A signal ends it in seconds, by the exit code that says so; the next start needs no wait for its lease."""
+    sync = make(broker.bootstrap_servers, topic(partitions=1))
+    sync.write(new("a", 1, "one", 10))
+    live = sync.start("--trigger=1 second")
+    sync.wait(live, _0=1)
+    time.sleep(3)
+    os.kill(live.pid, number)
+    assert live.end(60) == code, live.log
+    assert "Traceback" not in live.log
+
+    sync.write(new("a", 2, "two", 20))
+    again = sync.start()
+    assert again.end(SECONDS) == 0, again.log
+    assert sync.rows("a", "id", "name") == [(1, "one"), (2, "two")]
 
 
 def test_a_login_that_is_refused_in_a_running_sync(make: MakeSync, with_login: LocalKafka, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ticdc_source.developer_api import (
     KafkaCluster,
     Options,
     Table,
+    TableFilter,
     add_overrides,
     argument,
     check_java,
@@ -36,6 +37,7 @@ from ticdc_source.developer_api import (
     one_of,
     output,
     overrides_of,
+    parse_table,
     print_json,
     table_patterns,
     utc,
@@ -47,7 +49,7 @@ from ticdc_source.errors import OptionError
 if TYPE_CHECKING:  # they import pyspark, and `--help` need not wait for it
     from ticdc_lakehouse.syncs.config import SyncConfig
     from ticdc_lakehouse.syncs.loading import LoadProgress
-    from ticdc_lakehouse.syncs.reports import BatchReport
+    from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
     from ticdc_lakehouse.syncs.status import TableStatus
 
 SUMMARY = "keep the tables of topics in Delta or Iceberg"
@@ -162,6 +164,7 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
         )
     finally:
         loads.close()
+    _tell_what_is_not_there(config, report)
     if not arguments.json:
         set_aside = report.set_aside
         nothing = "" if report.batches else ", nothing new"
@@ -171,7 +174,19 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
         if report.loading:
             pending = visible(", ".join(report.loading))
             errors().print((f"not loaded yet, and not kept up to date: {pending}", "bold red"))
-    return _SET_ASIDE if report.set_aside or report.loading else 0
+    nothing_read = bool(report.bad_records) and not report.tables
+    return _SET_ASIDE if report.set_aside or report.loading or nothing_read else 0
+
+
+def _tell_what_is_not_there(config: SyncConfig, report: SyncReport) -> None:
+    found = [parse_table(name) for name in report.tables]
+    for pattern in table_patterns(",".join(config.tables)) if config.tables else ():
+        if not any(map(TableFilter((pattern,)).matches, found)):
+            errors().print(visible(f"no table matches tables = {'.'.join(pattern)}"))
+    if report.bad_records:
+        place = config.layout.own("_ticdc_quarantine")
+        count = counted(report.bad_records, "bad record")
+        errors().print(visible(f"{count} in quarantine: {place} has each, with its place and the reason"))
 
 
 def _check_before_spark(config: SyncConfig) -> None:
@@ -180,11 +195,18 @@ def _check_before_spark(config: SyncConfig) -> None:
     Raises:
         TargetError: Spark cannot start here.
         TiCDCSourceError: the brokers do not answer, or refuse the login.
+        OptionError: a topic does not exist. A sync with a trigger waits for it, and says so.
     """
     refuse_without_java()
     if config.folder is None:
         with KafkaCluster(Options.of(config.reader_options())) as cluster:
             cluster.brokers()
+            try:
+                cluster.partitions()
+            except OptionError as error:
+                if config.trigger is None:
+                    raise
+                errors().print(visible(f"waiting: {error}"))
 
 
 def refuse_without_java() -> None:
@@ -220,7 +242,7 @@ def _up_to(report: BatchReport) -> str:
     if report.resolved_ts is None:
         return ""
     up_to = _time(report.resolved_ts)
-    if report.complete == report.tables:
+    if report.tables and report.complete == report.tables:
         return f", complete up to {up_to}"
     return f", changes up to {up_to} ({report.complete:,} of {counted(report.tables, 'table')} complete)"
 

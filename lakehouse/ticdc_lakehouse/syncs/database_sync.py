@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.config import SyncConfig
@@ -139,7 +141,7 @@ def _run(running: RunningSync, records: DataFrame, trigger: str | None) -> None:
     running.stream.query = query
     try:
         running.load(str(query.id))
-        query.awaitTermination()
+        await_query(query)
         running.load_the_rest()
     except BaseException:
         running.stream.stop()  # errors that the stop causes must set no table aside
@@ -148,3 +150,16 @@ def _run(running: RunningSync, records: DataFrame, trigger: str | None) -> None:
         if running.stream.error is not None:  # what Spark raises is a text of Java around it
             raise running.stream.error from None
         raise
+
+
+def await_query(query: StreamingQuery) -> None:
+    """Wait until a query ends; a signal may interrupt it.
+
+    The call that waits has a thread of its own. A signal handler that raises in the middle of a call of Py4J leaves the
+    answer on the connection of its thread, and the next call, such as the one that stops the query, waits for ever.
+    """
+    waiting = ThreadPoolExecutor(1, thread_name_prefix="await-query")
+    try:
+        waiting.submit(query.awaitTermination).result()
+    finally:
+        waiting.shutdown(wait=False)
