@@ -278,6 +278,23 @@ def test_ddl_that_comes_again_is_looked_at_once() -> None:
         after(narrow, state=replace(later, altered=()), columns=columns, doubts=doubts_of("fail"))
 
 
+@pytest.mark.parametrize("has_places", [False, True])
+def test_a_key_that_was_dropped_and_added_is_not_dropped_by_a_copy(*, has_places: bool) -> None:
+    """The table has its key, whether the copy of the ADD comes with that of the DROP or not; nobody is told again."""
+    columns = {"id": spark.LongType()}
+    drop, add = (
+        ddl(ms << 18, f"ALTER TABLE t {what}") for ms, what in ((1, "DROP PRIMARY KEY"), (2, "ADD PRIMARY KEY (id)"))
+    )
+    again = drop
+    if has_places:
+        drop, add = replace(drop, place=(0, 1)), replace(add, place=(0, 2))
+        again = replace(drop, commit_ts=(1 << 18) + 1, place=(0, 5))
+    state = after(drop, add, columns=columns, doubts=lambda _: None, keeps_altered=True)
+
+    assert state.key_dropped_ts == 0
+    assert after(again, state=state, columns=columns, doubts=doubts_of("fail"), keeps_altered=True) == state
+
+
 def test_ddl_that_only_places_order_comes_again() -> None:
     """Its copies have other places: they are told by their time, which is before that of the last one known."""
     columns = {"v": spark.StringType()}

@@ -127,7 +127,7 @@ class DDLReader:
             TargetError: a column gets a type that the target cannot give it, or rows are older than their table.
         """
         for event in events:
-            kind = ddl_kind(event)
+            kind, is_copy = ddl_kind(event), _is_copy(state, event)
             if kind in EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
                 state = self._removing(state, event, kind)
             elif kind == "alter_table" and event.query:
@@ -136,7 +136,7 @@ class DDLReader:
                 state = self._renamed(state, event)
             elif kind == "create_table":
                 state = self._newly_created(state, event)
-            state = _with_key(state, event)
+            state = state if is_copy else _with_key(state, event)
         return state
 
     def _newly_created(self, state: DDLState, event: DDLEvent) -> DDLState:
@@ -212,10 +212,9 @@ class DDLReader:
             self.doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
             return state
         commit_ts = event.commit_ts or 0
-        is_repeated = event.commit_ts is not None and commit_ts in state.altered
-        is_copy = is_repeated or _is_older_copy(state, event)
+        is_repeated, is_copy = commit_ts in state.altered, _is_copy(state, event)
         is_handled = is_repeated or (event.commit_ts is not None and commit_ts <= state.handled_ts)
-        if self.columns is not None and not is_handled and changes_primary_key(event):
+        if self.columns is not None and not (is_handled or is_copy) and changes_primary_key(event):
             self.doubts(
                 f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had "
                 f"none, so {self.target.name} may lack some"
@@ -224,7 +223,7 @@ class DDLReader:
         types: dict[str, str | None] = {}
         for change in changes:
             if isinstance(change, Retyped):
-                if not is_handled and not is_copy:
+                if not (is_handled or is_copy):
                     self._retyped(before, event, change, sources.get(change.column, change.column))
                 types[change.column] = str(change.type)
             elif isinstance(change, Added):
@@ -389,14 +388,16 @@ def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
     )
 
 
-def _is_older_copy(state: DDLState, event: DDLEvent) -> bool:
-    """Return whether an event that only its place orders has a time from before an ALTER TABLE that is known.
+def _is_copy(state: DDLState, event: DDLEvent) -> bool:
+    """Return whether TiCDC has sent an event again: its types and keys may be gone since.
 
-    A topic partition has the events of a table in order, so TiCDC has sent it again: the types that it made are gone.
+    An event that only its place orders is a copy if its time is before that of an ALTER TABLE that is known, because a
+    topic partition has the events of a table in order.
     """
-    if event.place is None or event.commit_ts is None:
+    if event.commit_ts is None:
         return False
-    return any(one >> 18 > event.commit_ts >> 18 for one in state.altered)
+    is_older = event.place is not None and any(one >> 18 > event.commit_ts >> 18 for one in state.altered)
+    return is_older or event.commit_ts in state.altered
 
 
 def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
