@@ -21,7 +21,10 @@ WALL = frozenset({f"{PACKAGE}.__init__", f"{PACKAGE}.errors", f"{PACKAGE}.develo
 EMPTY_CONTAINERS = frozenset({"{}", "[]", "dict()", "list()", "set()"})
 CLIENT_LIBRARY = f"{PACKAGE}.sources.kafka.kafka_python"
 # What only the sources name.
-KINDS_OF_SOURCES = frozenset({"FilePlanner", "FileSource", "KafkaSource", "TopicPlanner"})
+KINDS_OF_SOURCES = frozenset(
+    {"FilePlanner", "FileSource", "KafkaSource", "SnapshotFirstSource", "SnapshotSource", "TopicPlanner"}
+)
+ASK_FOR_A_SOURCE = frozenset({"path", "is_snapshot", "has_initial_snapshot", "snapshot"})  # attributes of options
 # Calls that read the wall clock, which somebody may set while a query runs: deadlines and intervals are measured with
 # `time.monotonic`.
 WALL_CLOCK = frozenset({
@@ -83,6 +86,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
     "fsspec": frozenset({"protocols", "sources.storage"}),
     "orjson": frozenset({"protocols"}),
     "prometheus_client": frozenset({"inspection.monitoring"}),
+    "pymysql": frozenset({"sources.tidb.client"}),
     "pyspark": frozenset(
         {
             "spark",
@@ -314,8 +318,10 @@ def one_place_chooses(sources: Sources) -> Iterator[str]:
         for name in imports(source):
             if name.startswith(f"{PACKAGE}.sources.") and name.rpartition(".")[2] in KINDS_OF_SOURCES:
                 yield f"{module} imports {name}: every source has one contract, {PACKAGE}.sources.record_source"
-        for node in nodes(source) if ".path" in source else ():
-            if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node.value).endswith("options"):
+        for node in nodes(source):
+            if not isinstance(node, ast.Attribute) or node.attr not in ASK_FOR_A_SOURCE:
+                continue
+            if ast.unparse(node.value).endswith("options"):
                 yield f"{module}, line {node.lineno} asks which source it has: only {PACKAGE}.sources.choose may"
 
 

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.results import FOLDER, caption
 from tests.support.pages import README, anchors, code_of, without_code
 from tests.support.paths import ROOT
-from tests.versions.environments import extras
-from ticdc_source.protocols import PROTOCOLS
+from tests.versions.environments import dependencies, extras
+from ticdc_source.protocols import OF_MESSAGES
 from website.generate_docs import DOCS as ALL_DOCS
 from website.generate_docs import PARTS, documents, generated, parts_of
 
@@ -54,7 +54,7 @@ def test_every_generated_part_stands_in_one_place() -> None:
 
 def test_every_protocol_has_its_page() -> None:
     """Each protocol that is read has a page with its losses; README and the overview link it."""
-    for protocol in PROTOCOLS:
+    for protocol in OF_MESSAGES:
         assert f"{protocol.replace('-', '_')}_losses" in parts_of(read(DOCS / "protocols" / f"{protocol}.md"))
         assert f"(docs/protocols/{protocol}.md)" in read(README)
         assert f"({protocol}.md)" in read(DOCS / "protocols/index.md")

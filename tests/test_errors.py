@@ -20,6 +20,7 @@ from ticdc_source.errors import (
     SchemaRegistryUnavailableError,
     StorageUnavailableError,
     TiCDCSourceError,
+    TiDBUnavailableError,
     UnsupportedTypeError,
 )
 
@@ -36,6 +37,7 @@ EXAMPLES: list[TiCDCSourceError] = [
     DataLossError("offsets from 3 are asked for, but the earliest there is 9"),
     ClaimCheckUnavailableError("file a.json of claimCheckLocation s3://b cannot be read: PermissionError"),
     StorageUnavailableError("'path' s3://b: metadata cannot be read: PermissionError"),
+    TiDBUnavailableError("No TiDB answers at 'tidb.url' tidb:4000: timed out"),
     SchemaRegistryUnavailableError("The schema registry http://r:8081 refuses the login (HTTP 401 Unauthorized)"),
     AccessRefusedError("Kafka at b:9092 refuses the login: no. Check kafka.sasl.jaas.config"),
     KafkaUnavailableError("Kafka at b:9092 did not answer in 10 ms"),

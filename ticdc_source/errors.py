@@ -12,6 +12,7 @@
     ├── CheckpointError                   a stream's checkpoint does not hold offsets
     ├── ClaimCheckUnavailableError        the storage of large messages cannot be read
     ├── StorageUnavailableError           the files of a storage sink cannot be read
+    ├── TiDBUnavailableError              TiDB does not answer, or the connection is lost
     └── SchemaRegistryUnavailableError    the schema registry does not answer, or refuses
 
 All take positional arguments only, so that they survive pickling between Spark's processes. No message contains the
@@ -50,6 +51,7 @@ __all__ = [
     "SchemaRegistryUnavailableError",
     "StorageUnavailableError",
     "TiCDCSourceError",
+    "TiDBUnavailableError",
     "UnsupportedTypeError",
 ]  # what users catch; the functions below are for the package itself
 
@@ -160,6 +162,10 @@ class ClaimCheckUnavailableError(TiCDCSourceError):
 
 class StorageUnavailableError(TiCDCSourceError):
     """The files of a storage sink cannot be read."""
+
+
+class TiDBUnavailableError(TiCDCSourceError):
+    """TiDB does not answer, or the connection is lost."""
 
 
 class SchemaRegistryUnavailableError(TiCDCSourceError):

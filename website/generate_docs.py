@@ -30,7 +30,7 @@ from ticdc_source.inspection.monitoring.progress import EXPORTED
 from ticdc_source.options.option import ALL_OUTPUTS
 from ticdc_source.options.options import OPTIONS
 from ticdc_source.pipeline.metadata import FORMAT_COLUMNS, HEADERS, METADATA, NAMES, SOURCE
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import OF_MESSAGES
 from ticdc_source.schema.change_order import SEQUENCE
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, ColumnType, parse_type
 from ticdc_source.spark.schema import to_spark
@@ -67,7 +67,7 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
 }
 
 # Packages whose name on the package index is not the one that is imported.
-_PACKAGES = {"kafka": "kafka-python", "prometheus_client": "prometheus-client"}
+_PACKAGES = {"kafka": "kafka-python", "prometheus_client": "prometheus-client", "pymysql": "PyMySQL"}
 
 # What the documentation calls the kinds of `CONVERSIONS`, where Spark has another name.
 _KINDS = {
@@ -80,6 +80,7 @@ _KINDS = {
 # The headings of the tables of options, by the option before which each stands.
 _GROUPS = {
     "protocol": "Tables and output",
+    "snapshot": "Rows of TiDB itself",
     "startingOffsets": "Where a read starts and ends",
     "maxOffsetsPerTrigger": "Micro-batches and tasks",
     "preimages": "Rows and columns",
@@ -373,7 +374,7 @@ PARTS: dict[str, Callable[[], str]] = {
         for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory")
     },
     **{benchmark: partial(result_table, benchmark, "../..") for benchmark in ("sync", "audit")},
-    **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in PROTOCOLS},
+    **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in OF_MESSAGES},
 }
 
 

@@ -189,6 +189,8 @@ from_python! {
         AvroNumber = "AvroNumber" { slot: Slot, most: i64, }
         /// Any value of this type.
         AvroSkip = "AvroSkip" { avro_type: AvroType, }
+        /// A row of MySQL's text protocol; of each column, whether its bytes need not be UTF-8.
+        TextRow = "TextRow" { image: Image, binary: Vec<bool>, }
         /// Sets the operation; reads no bytes. Every path has this step.
         SetOperation = "SetOperation" { operation: Operation, }
         /// The first way whose bytes fit; there is no way back. The steps behind this one run whichever was taken.
@@ -397,6 +399,15 @@ pub struct CutRecords {
     pub values: Py<PyList>,
     /// If they are wanted: of each record, names and values.
     pub headers: Option<Py<PyList>>,
+}
+
+/// Rows of MySQL's text protocol.
+#[pyclass(module = "ticdc_source.kernels._native", frozen, get_all)]
+pub struct CutPackets {
+    /// Of each row, the index of its first byte and of the byte behind it: two int32.
+    pub bounds: Py<PyBytes>,
+    /// The index behind the last row.
+    pub after: usize,
 }
 
 /// Records of open-protocol, split into events. Bytes hold numbers in native byte order.

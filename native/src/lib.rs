@@ -2,6 +2,7 @@
 //!
 //! * `records`: where Kafka's records and their parts lie in the bytes of a fetch.
 //! * `prefixes`, `frames`: the tables of messages; the events of open-protocol's records.
+//! * `mysql`: where the rows of a result lie, and their cells.
 //! * `json`, `avro`, `matching`, `template`, `cells`, `scan`: row messages into columns.
 //! * `contract`: what Python gives and gets.
 
@@ -17,6 +18,7 @@ mod frames;
 mod json;
 mod matching;
 mod messages;
+mod mysql;
 mod prefixes;
 pub mod records;
 mod scan;
@@ -27,9 +29,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::walk_records, module)?)?;
     module.add_function(wrap_pyfunction!(records::cut_runs, module)?)?;
     module.add_function(wrap_pyfunction!(frames::split_frames, module)?)?;
+    module.add_function(wrap_pyfunction!(mysql::cut_packets, module)?)?;
     module.add_class::<prefixes::Prefixes>()?;
     module.add_class::<scan::Scanner>()?;
     module.add_class::<contract::ColumnBuffers>()?;
+    module.add_class::<contract::CutPackets>()?;
     module.add_class::<contract::CutRecords>()?;
     module.add_class::<contract::Framed>()?;
     module.add_class::<contract::Scanned>()?;

@@ -8,6 +8,7 @@ use crate::avro;
 use crate::contract::{Image, Operation, Program, Slot, Step, Steps};
 use crate::json::{self, Cell};
 use crate::matching::match_at;
+use crate::mysql;
 
 /// How many slots there are.
 const SLOTS: usize = Slot::Ignored as usize + 1;
@@ -82,7 +83,11 @@ impl Program {
 
     /// Returns how many columns a row has.
     pub fn columns(&self) -> usize {
-        let fields = self.steps.most(&|step| if let Step::AvroRow { fields, .. } = step { fields.len() } else { 0 });
+        let fields = self.steps.most(&|step| match step {
+            Step::AvroRow { fields, .. } => fields.len(),
+            Step::TextRow { binary, .. } => binary.len(),
+            _ => 0,
+        });
         fields.max(self.heads.len())
     }
 
@@ -114,6 +119,13 @@ impl Program {
                 Step::AvroRow { image, fields } => {
                     for (field, kept) in fields.iter().zip(&mut contents.cells[*image as usize]) {
                         (*kept, at) = avro::field(field, message, at)?;
+                    }
+                    contents.has[*image as usize] = true;
+                    at
+                }
+                Step::TextRow { image, binary } => {
+                    for (&is_binary, kept) in binary.iter().zip(&mut contents.cells[*image as usize]) {
+                        (*kept, at) = mysql::cell(message, at, is_binary)?;
                     }
                     contents.has[*image as usize] = true;
                     at

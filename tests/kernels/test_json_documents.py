@@ -102,6 +102,13 @@ CASES += [
     )
     is not None
 ]
+# TiDB itself sends MySQL's text, TIMESTAMP in UTC, and bytes as they are.
+_IN_ROWS = {**_IN_AVRO, "timestamp": "2026-01-01 19:04:05"}
+CASES += [
+    (text, "mysql-rows", value, written)
+    for text, cells, written in FORMS
+    if (value := _IN_ROWS.get(text, cells.get(DEBEZIUM if text[:3] in ("enu", "set") else CANAL))) is not None
+]
 SETTINGS = Settings(time_zone="Asia/Shanghai")
 
 

@@ -236,6 +236,8 @@ def test_a_secret_option_is_not_in_its_own_error() -> None:
         "claimCheckLocation",
         "path",
         "metricsPath",
+        "tidb.url",
+        "tidb.password",
         "schema.registry.url",
         "basic.auth.user.info",
         "bearer.auth.token",

@@ -18,7 +18,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.planning.resolved_ts import resolved_until
-from ticdc_source.protocols import DECODERS, PROTOCOLS, checked_protocol, decoder_of
+from ticdc_source.protocols import DECODERS, OF_MESSAGES, PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import Decoder, DecoderSettings
@@ -70,7 +70,7 @@ def test_a_decoder_may_be_told_to_read_no_files() -> None:
     assert decoder.settings.large == LargeMessages(on_key_only="null", reads_files=False)
 
 
-@pytest.mark.parametrize("name", ["auto", *PROTOCOLS])
+@pytest.mark.parametrize("name", ["auto", *OF_MESSAGES])
 def test_every_protocol_is_a_value_of_the_option(name: str) -> None:
     """Names are compared without case."""
     options = Options.of({"protocol": f" {name.upper()} "}, from_kafka=False)

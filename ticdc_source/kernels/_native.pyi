@@ -58,6 +58,14 @@ class CutRecords:
 def walk_records(data: bytes, at: int, end: int, max_records: int, max_bytes: int) -> Walked: ...
 def cut_runs(data: bytes, runs: Sequence[RecordRun], previous: int, wants_headers: bool) -> CutRecords | None: ...
 
+# Rows of MySQL's text protocol.
+class CutPackets:
+    bounds: bytes  # of each, the index of its first byte and of the byte behind it; two int32
+    after: int  # the index behind the last one
+
+# The row packets in the bytes of a result, up to the first that is cut off or no row; `base` is added to their bounds.
+def cut_packets(data: bytes, base: int) -> CutPackets: ...
+
 # Records of open-protocol, split into events.
 class Framed:
     records: bytes  # of each event; int32

@@ -154,6 +154,18 @@ class AvroRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TextRow:
+    """Matches a row of MySQL's text protocol, and keeps its cells as this image.
+
+    Attributes:
+        binary: for each column, whether its bytes need not be UTF-8.
+    """
+
+    image: Image
+    binary: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True)
 class AvroNumber:
     """Matches an integer of Avro from 1 to `most`, and keeps it in a slot."""
 
@@ -183,7 +195,7 @@ class Branch:
 
 
 Step: TypeAlias = (
-    Const | Choice | Number | Members | Row | Forget | AvroRow | AvroNumber | AvroSkip | SetOperation | Branch
+    Const | Choice | Number | Members | Row | Forget | AvroRow | TextRow | AvroNumber | AvroSkip | SetOperation | Branch
 )
 
 
@@ -220,7 +232,7 @@ class PlainCast(Enum):
     BASE64 = auto()  # bytes in base64
     BASE64_TEXT = auto()  # UTF-8 text in base64
     TIME = auto()  # microseconds, from MySQL's TIME text
-    BYTES = auto()  # bytes of Avro
+    BYTES = auto()  # bytes, as they are
 
 
 @dataclass(frozen=True, slots=True)

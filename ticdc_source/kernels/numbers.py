@@ -265,6 +265,12 @@ def _floats_cast(*, text: bool) -> CastOf:
     return lambda type_, _: FloatCast(text, single=type_.arrow == pa.float32())
 
 
+def _bits_of_bytes(cells: Cells) -> Sequence[int | None]:
+    if isinstance(cells, pa.BinaryArray):
+        cells = cells.to_pylist()
+    return [None if cell is None else int.from_bytes(cell, "big") for cell in require(cells, bytes)]
+
+
 def bits_cast(*, text: bool) -> CastOf:
     return lambda type_, _: BitCast(text) if type_.length == 1 else BitsCast(text)
 
@@ -291,5 +297,6 @@ BIT_TEXT = replace(
     number=bit_numbers(integers_of_text),
     text_cast=PlainCast.TEXT,
 )
+BIT_BYTES = bit_wire(_bits_of_bytes, pa.binary(), bits_cast(text=False))  # big-endian
 YEAR_NUMBER = replace(INTEGER_NUMBER, text=_four_digits(integers_of_numbers))
 YEAR_TEXT = replace(INTEGER_TEXT, text=_four_digits(integers_of_text), text_cast=None)

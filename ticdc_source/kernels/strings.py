@@ -261,6 +261,20 @@ def _vectors(_type: ColumnType, _settings: Settings) -> Kernel:
     return cast
 
 
+def _bytes(_type: ColumnType, _settings: Settings) -> Kernel:
+    return lambda cells: cells if isinstance(cells, pa.BinaryArray) else pa.array(require(cells, bytes), pa.binary())
+
+
+def _text_of_bytes(_type: ColumnType, settings: Settings) -> Kernel:
+    def cast(cells: Cells) -> pa.Array:
+        if isinstance(cells, pa.BinaryArray):
+            cells = cells.to_pylist()
+        written = require(cells, bytes)
+        return texts([None if cell is None else cell.decode(errors="surrogateescape") for cell in written], settings)
+
+    return cast
+
+
 TEXT = Wire(
     _texts,
     _texts,
@@ -277,6 +291,7 @@ BASE64_TEXT = Wire(
     cast=_always(PlainCast.BASE64_TEXT),
     text_cast=PlainCast.BASE64_TEXT,
 )
+BYTES = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=_always(PlainCast.BYTES))  # as they are
 ENUM_NUMBER, ENUM_TEXT = _member_wires(LabelCast, _enum_label)
 SET_NUMBER, SET_TEXT = _member_wires(LabelsCast, _set_labels)
 LABEL = Wire(_labels, _texts, number=_numbers_of_labels, arrays=pa.string(), labels=True, text_cast=PlainCast.TEXT)

@@ -155,4 +155,7 @@ def _timestamps_cast(type_: ColumnType, settings: Settings) -> Cast | None:
 DATE_TEXT = text_wire(lambda _type, settings: dates_of_text(pa.date32(), settings), _dates_cast)
 DATETIME_TEXT = text_wire(lambda _type, settings: dates_of_text(TIMESTAMP_NTZ, settings), _datetimes_cast)
 TIMESTAMP_TEXT = text_wire(_timestamps_of_text, _timestamps_cast)
+TIMESTAMP_UTC_TEXT = text_wire(  # whatever `timeZone` says
+    lambda type_, settings: _timestamps_of_text(type_, settings._replace(time_zone="UTC")), _datetimes_cast
+)
 TIME_TEXT = Wire(_times_of_text, as_text, cast=lambda _type, _settings: PlainCast.TIME, text_cast=PlainCast.TEXT)

@@ -23,6 +23,7 @@ _NAMES = {lowered: lowered if lowered in SETTINGS_BY_NAME else row.name for lowe
 _SPARKS_SILENT = re.compile(r"^(option\..*|owner|provider|comment|collation|external|location|__.*)$")
 # `load([…])` gives this, with several paths.
 _SPARKS_PATHS = frozenset({"paths"})
+_OF_OTHERS = frozenset({"snapshotid"})  # of Spark's own state source: near a name of ours, and not meant as that
 
 _PREFIX = "kafka."
 _MISSPELT = 2  # letters; a name that differs more may have a meaning for another program
@@ -132,6 +133,8 @@ def _is_sparks(name: str) -> bool:
 
 def _meant(lowered: str) -> str | None:
     """Return the name of which another one is surely a form; None if that may have a meaning for another program."""
+    if lowered in _OF_OTHERS:
+        return None
     if _PREFIX + lowered in _ROWS:
         return _PREFIX + lowered
     joined = lowered.translate(_BETWEEN_WORDS)

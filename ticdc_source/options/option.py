@@ -17,8 +17,8 @@ from ticdc_source.options.parsers import ParseError
 Value = TypeVar("Value")
 OneKind: TypeAlias = Literal["batch", "stream"]  # of reads
 Output: TypeAlias = Literal["changelog", "envelope", "event", "record"]
-# Who reads: Spark from topics, from files, or from a DataFrame of records; and two commands.
-Use: TypeAlias = Literal["topics", "files", "frames", "tail", "lag"]
+# Who reads: Spark from topics, from files, from tables, or from a DataFrame of records; and two commands.
+Use: TypeAlias = Literal["topics", "files", "snapshot", "frames", "tail", "lag"]
 
 ALL_OUTPUTS: tuple[Output, ...] = ("changelog", "envelope", "event", "record")
 # The outputs whose messages are decoded.

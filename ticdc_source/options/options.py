@@ -52,7 +52,11 @@ class Options(OptionTable):
         kafka = {name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")}
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         rows = [row for row in OPTIONS if options.is_given(row.name)]
-        if options.path is not None:
+        if options.is_snapshot:
+            _check_snapshot(options, rows)
+        elif options.has_initial_snapshot:
+            _check_initial_snapshot(options, rows)
+        elif options.path is not None:
             _check_files(options, rows)
         elif from_kafka:
             _check_kafka(options, rows)
@@ -67,6 +71,16 @@ class Options(OptionTable):
     def is_typed(self) -> bool:
         """Whether the columns of `outputFormat` are those of a table."""
         return self.output_format in TYPED
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether only rows of TiDB itself are read, and no messages."""
+        return self.snapshot == "only"
+
+    @property
+    def has_initial_snapshot(self) -> bool:
+        """Whether rows of TiDB itself come first, and then messages of topics."""
+        return self.snapshot == "initial"
 
     def is_given(self, name: str) -> bool:
         """Return whether the option was given, in any case."""
@@ -95,6 +109,36 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
     if batch and stream:
         msg = f"Option '{batch[0]}' is for batch reads only, and '{stream[0]}' for streams only: leave one out"
         raise OptionError(msg)
+
+
+def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
+    """Refuse options of topics and files beside `snapshot=only`."""
+    if options.output_format == "record":
+        msg = "outputFormat=record has undecoded messages, and snapshot=only reads rows of TiDB: choose another"
+        raise OptionError(msg)
+    refused = [*(f"kafka.{name}" for name in options.kafka)]
+    refused += [row.name for row in given if "snapshot" not in row.scope.uses]
+    if refused:
+        msg = f"Option '{refused[0]}' is for messages, and snapshot=only reads rows of TiDB: leave one of them out"
+        raise OptionError(msg)
+
+
+def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
+    """Refuse what contradicts a stream that begins with a snapshot."""
+    if options.output_format == "record":
+        msg = "outputFormat=record has undecoded messages; snapshot=initial begins with rows of TiDB: choose another"
+        raise OptionError(msg)
+    reasons = {
+        "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
+        "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave 'snapshot.at' out",
+        "startingCommitTs": "snapshot=initial reads all rows, then all later changes: leave 'startingCommitTs' out",
+    }
+    rows = list(given)
+    for row in rows:
+        if row.name in reasons:
+            msg = f"Option '{row.name}': {reasons[row.name]}"
+            raise OptionError(msg)
+    _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
 
 
 def _check_files(options: Options, given: Iterable[Option]) -> None:
@@ -134,5 +178,7 @@ def _check_kafka(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(msg)
     for row in given:
         if "topics" not in row.scope.uses:
-            msg = f"Option '{row.name}' is for files of a storage sink ('path'); topics of Kafka do not need it"
+            of_rows = "snapshot" in row.scope.uses
+            needs = "snapshot=only and snapshot=initial" if of_rows else "files of a storage sink ('path')"
+            msg = f"Option '{row.name}' is for {needs}; topics of Kafka do not need it"
             raise OptionError(msg)

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ticdc_source.errors import nearest
+from ticdc_source.schema import tso
 from ticdc_source.schema.json_text import loads
 
 Word = TypeVar("Word", bound=str)
@@ -34,6 +35,10 @@ _SIZE_BYTES = {None: 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb":
 _SERVER = re.compile(r"(?:[0-9A-Za-z%._-]*://)?(\[[^\]]*\]|[0-9A-Za-z._\x80-\U0010ffff-]+):([0-9]{1,5})")
 _SERVERS = "expected host:port, several separated by commas"
 _LARGEST_PORT = 65_535
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([0-9A-Za-z._\x80-\U0010ffff-]+))(?::([0-9]{1,5}))?")
+_TIDB_PORT = 4000
+_FIRST_TSO = tso.of_ms(1_420_070_400_000)  # 2015, when TiDB began
+_MILLISECONDS = range(10**12, 10**14)
 _HTTP = ("http", "https")
 _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
@@ -182,16 +187,52 @@ def time_ms(value: str) -> int:
     raise ParseError(msg, meant=_ms_of_iso(value.strip()))
 
 
-def _ms_of_iso(value: str) -> str | None:
+def _time_of_iso(value: str) -> datetime | None:
     try:
-        time = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value))  # Python 3.10 takes no Z
+        return datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value))  # Python 3.10 takes no Z
     except ValueError:
         return None
+
+
+def _ms_of(time: datetime) -> int:
+    """Return the milliseconds since the epoch of a time, which is in UTC if it has no zone."""
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
-    ms = (zoned - _EPOCH) // timedelta(milliseconds=1)
-    if ms < 0:
+    return (zoned - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _ms_of_iso(value: str) -> str | None:
+    time = _time_of_iso(value)
+    ms = -1 if time is None else _ms_of(time)
+    if time is None or ms < 0:
         return None
-    return f"{ms}" if zoned is time else f"{ms} (in UTC)"
+    return f"{ms}" if time.tzinfo is not None else f"{ms} (in UTC)"
+
+
+def moment(value: str) -> int | Literal["now"]:
+    """Parse `now`, a TSO, or a time in ISO 8601, in UTC unless it has an offset; return `now` or a TSO."""
+    text = value.strip()
+    if text.lower() == "now":
+        return "now"
+    expected = "expected now, a TSO, or a time such as 2026-11-27 10:00:00"
+    if _INTEGER.fullmatch(text):
+        number = int(text)
+        meant = str(tso.of_ms(number)) if number in _MILLISECONDS else None
+        if not _FIRST_TSO <= number <= LARGEST_LONG:
+            raise ParseError(expected, meant=meant)
+        return number
+    time = _time_of_iso(text)
+    if time is None:
+        raise ParseError(expected)
+    return tso.of_ms(_ms_of(time))
+
+
+def host_and_port(value: str) -> tuple[str, int]:
+    """Parse `host:port`; the port is 4000 by default. A user or a password is refused, and no error repeats it."""
+    match = _HOST.fullmatch(value.strip())
+    expected = "expected host:port, such as tidb:4000; the user and the password are 'tidb.user' and 'tidb.password'"
+    if match is None or int(match[3] or _TIDB_PORT) > _LARGEST_PORT:
+        raise ParseError(expected)
+    return match[1] or match[2], int(match[3] or _TIDB_PORT)
 
 
 def duration_ms(value: str) -> int:

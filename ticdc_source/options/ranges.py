@@ -80,6 +80,17 @@ def validate(options: Options, *, streaming: bool) -> None:
         OptionError: The options contradict one another, or a batch read or a stream does not support them; in Spark's
             words if Spark refuses the same.
     """
+    if options.is_snapshot:
+        if streaming:
+            msg = "snapshot=only is supported only in batch reads: a table as of a moment does not go on"
+            raise OptionError(msg)
+        return
+    if options.has_initial_snapshot and not streaming:
+        msg = (
+            "snapshot=initial is supported only in streams (spark.readStream). In a batch, read the rows with "
+            "snapshot=only, then the changes with startingCommitTs = their _commit_version + 1"
+        )
+        raise OptionError(msg)
     chosen = topic_choice(options) if options.path is None else None
     start = start_spec(options, streaming=streaming)
     if streaming:

@@ -16,7 +16,7 @@ from ticdc_source.options.option import CLIENT, DECODED, TYPED, Output, Scope
 from ticdc_source.options.parsers import PartitionLists, PartitionNumbers, Secret
 
 # How messages are found in records and parsed, whoever asks.
-MESSAGES = Scope(frozenset({"topics", "files", "frames", "tail", "lag"}), is_of_messages=True)
+MESSAGES = Scope(frozenset({"topics", "files", "snapshot", "frames", "tail", "lag"}), is_of_messages=True)
 # The same for those who need columns, and for the lines of files.
 MESSAGES_WITH_COLUMNS = Scope(MESSAGES.uses - {"lag"}, is_of_messages=True)
 LINES = Scope(frozenset({"files", "frames"}), is_of_messages=True)
@@ -24,15 +24,18 @@ LINES = Scope(frozenset({"files", "frames"}), is_of_messages=True)
 FETCH = Scope(frozenset({"topics", "files", "tail", "lag"}))
 # Which part of them, and how Spark divides it.
 PLAN = Scope(frozenset({"topics", "files"}))
+TASKS = Scope(frozenset({"topics", "files", "snapshot"}))
 TOPICS = Scope(frozenset({"topics"}))
 # Which events and columns come out, and what is in them.
-TABLES = Scope(frozenset({"topics", "files", "frames", "tail"}))
+TABLES = Scope(frozenset({"topics", "files", "snapshot", "frames", "tail"}))
 ROWS = Scope(TABLES.uses, DECODED)
 TYPED_ROWS = Scope(TABLES.uses - {"tail"}, TYPED)
-HEADERS = Scope(TABLES.uses - {"files"}, DECODED)
+HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
 # What `tail` decides.
 OUTPUT = Scope(TABLES.uses - {"tail"})
 COLUMNS = Scope(TABLES.uses - {"tail"}, DECODED)
+# Rows of TiDB itself.
+SNAPSHOT = Scope(frozenset({"snapshot"}), DECODED)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,6 +79,53 @@ class OptionTable:
         "one row per event, with `before` and `after`. `event`: all tables, DDL and watermarks, with rows as JSON. "
         "`record`: Kafka records, not decoded",
         default="changelog",
+    )
+
+    # Rows of TiDB itself
+
+    snapshot: Literal["off", "initial", "only"] = TASKS.option(
+        "snapshot",
+        parsers.one_of("off", "initial", "only"),
+        "`only`: instead of messages, the rows of tables as of a moment, from TiDB itself, in parallel; batch reads "
+        "only. `initial`: these rows first, then the changes from topics; streams only",
+        default="off",
+    )
+    snapshot_at: int | Literal["now"] = SNAPSHOT.option(
+        "snapshot.at",
+        parsers.moment,
+        "that moment: `now`, which is when `load()` runs; a TSO; or a time such as `2026-11-27 10:00:00`, in UTC "
+        "unless it has an offset. TiDB keeps the past for `tidb_gc_life_time`, ten minutes by default",
+        default="now",
+    )
+    snapshot_rows_per_range: int = SNAPSHOT.option(
+        "snapshot.rowsPerRange",
+        parsers.whole_number(1),
+        "number of rows in a Spark input partition, which is a range of the key by which TiDB stores the table",
+        default="200000",
+    )
+    snapshot_max_ranges_per_trigger: int = SNAPSHOT.option(
+        "snapshot.maxRangesPerTrigger",
+        parsers.whole_number(1),
+        "maximum number of such ranges in a micro-batch of `snapshot=initial`",
+        default="16",
+        only="stream",
+    )
+    tidb_url: tuple[str, int] | None = SNAPSHOT.optional(
+        "tidb.url", parsers.host_and_port, "host and port of a TiDB server, for example `tidb:4000`", secret=True
+    )
+    tidb_user: str | None = SNAPSHOT.optional("tidb.user", parsers.stripped, "user, who needs the privilege SELECT")
+    tidb_password: Secret | None = SNAPSHOT.optional("tidb.password", Secret, "password", secret=True)
+    tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = (
+        SNAPSHOT.optional(
+            "tidb.ssl.mode",
+            parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
+            "TLS, in the words of MySQL's clients. `preferred`, the default without `tidb.ssl.ca`, uses it if the "
+            "server offers it, and `required` insists; neither checks the certificate. `verify_ca` does, and "
+            "`verify_identity`, the default with `tidb.ssl.ca`, checks its host name, too",
+        )
+    )
+    tidb_ssl_ca: str | None = SNAPSHOT.optional(
+        "tidb.ssl.ca", parsers.stripped, "PEM file with the certificates that TiDB's is checked against"
     )
 
     # Where the read starts and ends
@@ -491,7 +541,7 @@ class OptionTable:
         default="false",
         only="stream",
     )
-    metrics_path: str | None = PLAN.optional(
+    metrics_path: str | None = TASKS.optional(
         "metricsPath",
         parsers.metrics_folder,
         "path, or URI such as `s3://…`, of a folder: one JSON line of counters per topic partition and micro-batch",

@@ -18,14 +18,21 @@ from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
 from ticdc_source.planning.inference import Fetch, MakesSearch, infer_table, nothing_there, take_sample, tell_order
-from ticdc_source.planning.read_context import ContextFinder, warn_of_absent_names, warn_of_missing_ddl
+from ticdc_source.planning.read_context import (
+    ContextFinder,
+    context_of_schema,
+    warn_of_absent_names,
+    warn_of_missing_ddl,
+)
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
 from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import checked_protocol, decoder_of
+from ticdc_source.sources.chunk import RowQuery
 from ticdc_source.sources.record_source import RecordSource
 
 
@@ -119,7 +126,8 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
         batch = False
     else:
         batch = True
-    with record_source(options) as source:
+    with record_source(options) as whole:
+        source, options = whole.telling_schema()
         ranges = source.ranges_to_infer_from(batch=batch)
         return ranges, _with_protocol(options, source)
 
@@ -130,12 +138,24 @@ def _with_protocol(options: Options, source: RecordSource) -> Options:
     return options if protocol is None else replace(options, protocol=protocol)
 
 
+def _as_of_schema(schema: pa.Schema, options: Options) -> Options:
+    """Return the options with the moment that `snapshot.at=now` was at load(), so that each action reads the same."""
+    context = context_of_schema(schema, options) if options.is_typed and options.snapshot_at == "now" else None
+    versions = [] if context is None else [version for _, version in context.definitions]
+    return replace(options, snapshot_at=max(versions)) if versions else options
+
+
 class BatchPlan(NamedTuple):
-    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers."""
+    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers.
+
+    Attributes:
+        row_queries: what ranges stand for whose offsets do not say it.
+    """
 
     partitions: list[list[OffsetRange]]
     context: ReadContext
     scope: BatchScope
+    row_queries: Mapping[TopicPartition, RowQuery]
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
@@ -146,6 +166,7 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
             options.
     """
     warn_of_missing(options.native_code)
+    options = _as_of_schema(schema, options)
     with record_source(options) as source:
         ranges = source.batch_ranges()
         options = _with_protocol(options, source)
@@ -167,4 +188,4 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         one_watermark=source.is_one_log,
     )
     warn_of_missing_ddl(context, scope, options)
-    return BatchPlan(source.pieces(ranges), context, scope)
+    return BatchPlan(source.pieces(ranges), context, scope, source.row_queries(ranges))

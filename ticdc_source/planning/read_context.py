@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -288,9 +289,12 @@ class ContextFinder:
         """Return the context stored in an inferred schema; if there is none, infer it from a sample of the ranges."""
         options = self._options
         context = context_of_schema(self._schema, options)
-        if context is not None:
+        if context is not None and not self._is_of_other_source(context):
             return context
         with driver_fetcher(options) as fetcher:
+            if context is not None:
+                protocol = find_protocol(ranges, fetcher.fetch, options)
+                return replace(context, protocol=protocol, definitions={}, provisional=protocol is None)
             sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
         if sample is None:
             return ReadContext(protocol=None if options.protocol == "auto" else options.protocol, provisional=True)
@@ -307,6 +311,11 @@ class ContextFinder:
         warn_of_absent_names(sample)
         _warn_of_absent_columns(Layout.of(self._schema, options).data_fields(), inferred)
         return context_of_table(inferred, sample)
+
+    def _is_of_other_source(self, context: ReadContext) -> bool:
+        """Return whether TiDB told the schema, and messages are read."""
+        protocol = context.protocol
+        return protocol is not None and PROTOCOLS[protocol].facts.of_tables and self._source.protocol() != protocol
 
     def _add_history(
         self, sample: Sample, ranges: Sequence[OffsetRange], ends: Mapping[TopicPartition, int], fetcher: Fetcher

@@ -19,6 +19,7 @@ from ticdc_source.protocols.debezium.decoder import Debezium
 from ticdc_source.protocols.decoding import Decoder, DecoderSettings
 from ticdc_source.protocols.events import Corrupt
 from ticdc_source.protocols.large_messages import LargeMessages
+from ticdc_source.protocols.mysql_rows.decoder import MySQLRows
 from ticdc_source.protocols.open_protocol.decoder import OpenProtocol
 from ticdc_source.protocols.simple.decoder import Simple
 from ticdc_source.sources.chunk import Chunk
@@ -28,6 +29,7 @@ from ticdc_source.sources.storage.file_format import FileSettings
 __all__ = [
     "DECODERS",
     "FORMATS",
+    "OF_MESSAGES",
     "PROTOCOLS",
     "checked_protocol",
     "decoder_of",
@@ -41,32 +43,36 @@ __all__ = [
 
 # A record is taken for the first that recognizes it: what looks at the first bytes comes before what looks for members,
 # which may be names of columns too.
-DECODERS: tuple[type[Decoder], ...] = (OpenProtocol, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV)
+DECODERS: tuple[type[Decoder], ...] = (OpenProtocol, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV, MySQLRows)
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
+# Those of messages: what the option `protocol` may name.
+OF_MESSAGES = tuple(name for name, decoder in PROTOCOLS.items() if not decoder.facts.of_tables)
 # What sources must know of them.
 FORMATS = WireFormats(
     in_topics=frozenset(name for name, decoder in PROTOCOLS.items() if decoder.facts.in_topics),
     in_files={name: files for name, decoder in PROTOCOLS.items() if (files := decoder.facts.files) is not None},
+    of_tables=next(name for name, decoder in PROTOCOLS.items() if decoder.facts.of_tables),
+    lacking_commit_ts=frozenset(name for name, decoder in PROTOCOLS.items() if decoder.facts.lacks_commit_ts),
 )
 
 
 def checked_protocol(options: Options) -> str:
-    """Return the option `protocol` after a check: `auto`, or one of `PROTOCOLS`.
+    """Return the option `protocol` after a check: `auto`, or one of `OF_MESSAGES`.
 
     Raises:
         OptionError: no protocol has that name.
     """
     try:
-        return one_of("auto", *PROTOCOLS)(options.protocol)
+        return one_of("auto", *OF_MESSAGES)(options.protocol)
     except ParseError as error:
         raise OptionError(error.of("protocol", options.protocol)) from None
 
 
 def possible_decoders(options: Options) -> list[Decoder]:
     """Return the decoder that the option `protocol` names, and with `auto` those of all protocols."""
-    names = PROTOCOLS if options.protocol == "auto" else [options.protocol]
+    names = OF_MESSAGES if options.protocol == "auto" else [options.protocol]
     return [decoder_of(name, options) for name in names]
 
 
@@ -126,7 +132,7 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
         return next(iter(seen))
     if unknown is not None:
         where, value = unknown
-        reads = f"this version reads {', '.join(PROTOCOLS)}"
+        reads = f"this version reads {', '.join(OF_MESSAGES)}"
         msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
         raise OptionError(msg)
     return None

@@ -206,6 +206,7 @@ class ProtocolFacts:
         shows_extension: whether a row message of TiCDC, given where schemas are, has what `enable-tidb-extension=true`
             adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
             `messages.MALFORMED`. None if the setting adds nothing to rows.
+        of_tables: whether it is what TiDB itself sends of a table's rows.
         text_start: where the first text that TiCDC may compress begins in a Kafka value.
     """
 
@@ -227,6 +228,7 @@ class ProtocolFacts:
     shows_extension: Callable[[bytes, RegistrySettings], bool | None] | None = None
     text_start: int = 0
     in_topics: bool = True
+    of_tables: bool = False
 
     @property
     def message(self) -> str:

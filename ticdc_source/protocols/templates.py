@@ -179,6 +179,10 @@ class Forms(ABC, Generic[AnyForm]):
             # If the sample taught nothing that others fit, the next one is larger: few calls find out that none does.
             size = 1 if len(pending) < before else 4 * size
 
+    def know(self, template: Template, version: int, columns: tuple[Column, ...]) -> None:
+        """Keep a template that needs no message to be learned from."""
+        self._learn([], template, version, columns)
+
     def _learn(
         self, changed: list[AnyForm], template: Template | None, version: int, columns: tuple[Column, ...]
     ) -> None:
@@ -386,7 +390,8 @@ class Templates(Forms[_Reader]):
                     if commit_ts is not None:
                         part.decoded.commit_ts = commit_ts.take(part.own)
                     parts.append(part)
-                    self._forms[reader.key] = self._forms.pop(reader.key, reader)  # it is tried first next time
+                    if next(reversed(self._forms.values())) is not reader:  # it is tried first next time
+                        self._forms[reader.key] = self._forms.pop(reader.key, reader)
             return row_indices(len(events)) if pending is None else pending
 
         def read(some: pa.Int32Array, learn: KeepTemplate | None) -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka.source import KafkaSource
 from ticdc_source.sources.record_source import RecordSource, WireFormats
+from ticdc_source.sources.snapshot_first import SnapshotFirstSource
 from ticdc_source.sources.storage.source import FileSource
+from ticdc_source.sources.tidb.source import SnapshotSource
 
 
 def source_of(options: Options, formats: WireFormats) -> RecordSource:
     """Return the source that the options name; it connects to nothing yet."""
+    if options.is_snapshot:
+        return SnapshotSource(options, formats)
+    if options.has_initial_snapshot:
+        return SnapshotFirstSource(options, formats)
     return KafkaSource(options, formats) if options.path is None else FileSource(options, formats)

@@ -1,9 +1,9 @@
-"""The contract of a source of records (`RecordSource`): Kafka is one, the files of a storage sink are another.
+"""The contract of a source of records (`RecordSource`): Kafka, the files of a storage sink, tables of TiDB.
 
 A source says which offset ranges there are, how a range is read into chunks, where a stream is, and what it means that
 records are gone. It knows no wire format; what it must know of them, it is given (`WireFormats`). Nothing outside this
-folder asks which source it has: `choose.source_of` makes it from the options. Another source, such as rows of TiDB as
-of a TSO, is a subclass in a folder of its own, and a line there.
+folder asks which source it has: `choose.source_of` makes it from the options. Another source is a subclass in a
+folder of its own, and a line there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ticdc_source.errors import DataLossError, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk, FetchSettings
+from ticdc_source.sources.chunk import Chunk, FetchSettings, RowQuery
 from ticdc_source.sources.storage.file_format import FileFormat
 from ticdc_source.sources.stream_offsets import OffsetJSON, Offsets, StreamLimits
 
@@ -34,10 +34,14 @@ class WireFormats:
     Attributes:
         in_topics: the names of those that come in topics.
         in_files: those that a storage sink writes to files, by name.
+        of_tables: that of rows that TiDB itself sends.
+        lacking_commit_ts: those whose deletes may lack a commit-ts.
     """
 
     in_topics: frozenset[str]
     in_files: Mapping[str, FileFormat]
+    of_tables: str
+    lacking_commit_ts: frozenset[str] = frozenset()
 
 
 class Fetcher(AbstractContextManager["Fetcher"], Protocol):
@@ -55,8 +59,8 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
         range, as its last offsets may hold no record (transaction markers, aborted or compacted records).
 
         Raises:
-            KafkaUnavailableError, StorageUnavailableError: the source does not answer, or a record does not arrive in
-                time.
+            KafkaUnavailableError, StorageUnavailableError, TiDBUnavailableError: the source does not answer, or a
+                record does not arrive in time.
             DataLossError: records of the range no longer exist, and `fail_on_data_loss` is on.
             DecodeError: a record batch is damaged, or its codec is not available.
             OptionError: the brokers refuse the login, or the user may not read the topic.
@@ -95,7 +99,7 @@ class StreamPlanner(Protocol):
 
         Args:
             start: the offset of the previous batch, as `initial()` or this method returned it (through JSON).
-            max_offsets: how many offsets, or files, to read at most.
+            max_offsets: how many offsets, or files, to read at most; 0 to stay where the stream is.
             min_offsets: how many to wait for.
 
         Raises:
@@ -161,6 +165,13 @@ class RecordSource(AbstractContextManager["RecordSource"]):
             OptionError: it is one.
         """
 
+    def check_detected(self, protocol: str | None) -> None:
+        """Refuse a wire format that was found in the records of a stream, and that such a read cannot have.
+
+        Raises:
+            OptionError: it is one.
+        """
+
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str | None:  # noqa: ARG002 (for others)
         """Return the wire format, if something beside the messages or the partitions of a stream's offset tells it.
 
@@ -168,6 +179,17 @@ class RecordSource(AbstractContextManager["RecordSource"]):
             OptionError: the option `protocol` contradicts it.
         """
         return None
+
+    def telling_schema(self) -> tuple[RecordSource, Options]:
+        """Return what tells the schema of a read, and its options: another source if several make up this one."""
+        return self, self._options
+
+    def reading(self) -> tuple[RecordSource, Options]:
+        """Return what reads the ranges that a stream planned last, and its options; see `telling_schema`.
+
+        A micro-batch has ranges of one source.
+        """
+        return self, self._options
 
     # Which ranges there are.
 
@@ -234,6 +256,10 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     @abstractmethod
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
         """Return the ranges of each input partition: large ones cut, small ones together."""
+
+    def row_queries(self, ranges: Iterable[OffsetRange]) -> Mapping[TopicPartition, RowQuery]:  # noqa: ARG002 (for others)
+        """Return what planned ranges stand for whose offsets do not say it; a task gets that of its own."""
+        return {}
 
     @abstractmethod
     def fetcher(

@@ -1,7 +1,7 @@
 """The offsets of streams, as Spark keeps them in a checkpoint.
 
 An offset has the JSON layout of Spark's Kafka source, `{"topic": {"0": 42}}`; each number is the next offset to read.
-Five more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
+Six more members, whose names no topic can have, hold what that layout lacks (docs/design/0005-streams.md):
 
     "$initial": true        marks what `initialOffset()` returned; Spark does not checkpoint it
     "$init": {"topic": …}   in the first end offset: where the stream started. After a crash in batch 0, or a restart
@@ -12,6 +12,7 @@ Five more members, whose names no topic can have, hold what that layout lacks (d
                             them a later leader tells whether its log was truncated before these offsets.
     "$ddl": {"topic": {"0": …}}   which DDL events the stream has from a partition, if it starts behind records that
                             may have held some (`planning.ddl_copies`)
+    "$snapshot": {"tso": …} the moment of the snapshot that the stream began with, and how far it is (`sources.tidb`)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from ticdc_source.options.offsets import from_json_dict, ids_from_json, to_json_dict
 from ticdc_source.options.topics import TopicPartition
 
-INITIAL, START, IDS, EPOCHS = "$initial", "$init", "$ids", "$epochs"
+INITIAL, START, IDS, EPOCHS, SNAPSHOT = "$initial", "$init", "$ids", "$epochs", "$snapshot"
 
 Offsets = dict[TopicPartition, int]
 # An offset as Spark keeps it in a checkpoint: offsets by partition number by topic, and the members above.

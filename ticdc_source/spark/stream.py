@@ -8,7 +8,7 @@ micro-batch ended, and keeps the limits itself (docs/design/0005-streams.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -71,12 +71,13 @@ class StreamReader(DataSourceStreamReader):
         self._source: RecordSource | None = None
         self._planner: StreamPlanner | None = None
         self._contexts: ContextFinder | None = None
+        self._read_last: RecordSource | None = None  # what `_contexts` is of
         self._warned = False
         Layout.of(to_arrow(schema), options)  # refuses a wrong schema at once
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what holds connections: Spark ships the reader to the workers."""
-        return {**self.__dict__, "_source": None, "_planner": None, "_contexts": None}
+        return {**self.__dict__, "_source": None, "_planner": None, "_contexts": None, "_read_last": None}
 
     @property
     def source(self) -> RecordSource:
@@ -111,17 +112,18 @@ class StreamReader(DataSourceStreamReader):
         ranges = planner.ranges(start, end)
         if not ranges:
             return []
-        source, ends = self.source, offsets_of(end)
-        if self._contexts is None:
+        (source, options), ends = self.source.reading(), offsets_of(end)
+        if self._contexts is None or source is not self._read_last:
             protocol = source.protocol(ends)
-            options = self._options if protocol is None else replace(self._options, protocol=protocol)
-            self._contexts = ContextFinder(to_arrow(self._schema), options, source.earliest)
+            known = options if protocol is None else replace(options, protocol=protocol)
+            self._contexts, self._read_last = ContextFinder(to_arrow(self._schema), known, source.earliest), source
         covered = set(ends)
         if self._options.output_format == "record":
             # Listed after the ends were looked up: a topic that TiCDC created before it wrote a watermark of this
             # micro-batch is among them, though its rows come with the next one.
             covered.update(source.existing())
         context = self._contexts.find(ranges, ends)
+        self.source.check_detected(context.protocol)
         scope = BatchScope(
             ddl_copies={} if source.is_one_log else by_topic(ends, coverage_of(end)),
             partitions=1 if source.is_one_log else len(covered),
@@ -131,8 +133,11 @@ class StreamReader(DataSourceStreamReader):
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
+        own = {one.name: getattr(options, one.name) for one in fields(options)} if options is not self._options else {}
+        own = {name: value for name, value in own.items() if value != getattr(self._options, name)}
         return [
-            TiCDCPartition(piece, context, scope, list(map(planner.behind, piece))) for piece in source.pieces(ranges)
+            TiCDCPartition(piece, context, scope, list(map(planner.behind, piece)), source.row_queries(piece), own)
+            for piece in source.pieces(ranges)
         ]
 
     def commit(self, end: OffsetJSON) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,6 +17,7 @@ from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.native import why_general
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metric_files import metric_files
@@ -23,6 +27,7 @@ from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
 from ticdc_source.planning.definition_search import KnownDefinitions
 from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.sources.chunk import RowQuery
 
 # Versions of tables never change. Only the workers of protocols whose rows name them keep some.
 _DEFINITIONS = KnownDefinitions()
@@ -31,17 +36,26 @@ _DEFINITIONS = KnownDefinitions()
 class TiCDCPartition(InputPartition):
     """An input partition: offset ranges to read one after the other, none if there is nothing, and what to know.
 
-    `lags` has for each range the number of offsets behind its end when it was planned, if that is known.
+    `lags` has for each range the number of offsets behind its end when it was planned, if that is known; `row_queries`
+    what a range stands for, if its offsets do not say it; `own` the options that are not those of the whole read.
     """
 
     def __init__(
-        self, ranges: Sequence[OffsetRange], context: ReadContext, scope: BatchScope, lags: Sequence[int | None] = ()
+        self,
+        ranges: Sequence[OffsetRange],
+        context: ReadContext,
+        scope: BatchScope,
+        lags: Sequence[int | None] = (),
+        row_queries: Mapping[TopicPartition, RowQuery] = MappingProxyType({}),
+        own: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
         self.context = context
         self.scope = scope
         self.lags = tuple(lags)
+        self.row_queries = dict(row_queries)
+        self.own = dict(own)
 
 
 @each_from_one_frame
@@ -53,7 +67,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     """
     if not isinstance(partition, TiCDCPartition) or not partition.ranges:
         return
-    context = partition.context
+    context, options = partition.context, replace(options, **partition.own)
     if context.protocol is None:
         if not _has_records(partition.ranges, options):
             return
@@ -73,7 +87,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         leave_out_modules()
     is_retry = task is not None and task.attemptNumber() > 0
     lines = []
-    with task_fetcher(options, context.protocol, fresh=is_retry) as fetcher:
+    with task_fetcher(options, context.protocol, fresh=is_retry, row_queries=partition.row_queries) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
             if search is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 
 import pyarrow as pa
 
 from ticdc_source.kernels import numbers, strings
-from ticdc_source.kernels.contract import Cast, PlainCast, UnscaledCast
+from ticdc_source.kernels.contract import Cast, UnscaledCast
 from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.schema.types import BINARIES, INTEGERS, ColumnType
@@ -62,37 +61,11 @@ def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
     return cast
 
 
-def _unsigned(cells: Cells) -> Sequence[int | None]:
-    """Read BIT: big-endian bytes."""
-    if isinstance(cells, pa.BinaryArray):
-        cells = cells.to_pylist()
-    return [None if cell is None else int.from_bytes(cell, "big") for cell in require(cells, bytes)]
-
-
-def _bytes(_type: ColumnType, _settings: Settings) -> Kernel:
-    return lambda cells: cells if isinstance(cells, pa.BinaryArray) else pa.array(require(cells, bytes), pa.binary())
-
-
-def _text_of_bytes(type_: ColumnType, settings: Settings) -> Kernel:
-    of_text = strings.TEXT.text(type_, settings)
-
-    def cast(cells: Cells) -> pa.Array:
-        if isinstance(cells, pa.BinaryArray):
-            cells = cells.to_pylist()
-        return of_text(
-            [None if cell is None else cell.decode(errors="surrogateescape") for cell in require(cells, bytes)]
-        )
-
-    return cast
-
-
 def _integers_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
     return integer_cast(type_.arrow, text=False) if pa.types.is_integer(type_.arrow) else None
 
 
 _INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
-_BIT = numbers.bit_wire(_unsigned, pa.binary(), numbers.bits_cast(text=False))
-_BINARY = Wire(_bytes, _text_of_bytes, arrays=pa.binary(), cast=lambda _type, _settings: PlainCast.BYTES)
 
 # How integers are written with `avro-bigint-unsigned-handling-mode=string`.
 IN_TEXT: dict[str, Wire] = {"bigint": numbers.INTEGER_TEXT}
@@ -104,8 +77,8 @@ KERNELS: dict[str, Wire] = {
     "year": numbers.YEAR_NUMBER,
     "float": replace(numbers.FLOAT_NUMBER, text=_single_text),
     "double": numbers.FLOAT_NUMBER,
-    "bit": _BIT,
-    **dict.fromkeys(BINARIES, _BINARY),
+    "bit": numbers.BIT_BYTES,
+    **dict.fromkeys(BINARIES, strings.BYTES),
     "enum": strings.LABEL,
     "set": strings.LABEL,
 }

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ticdc_source.errors import DataLossError
+from ticdc_source.errors import CheckpointError, DataLossError
 from ticdc_source.options.offsets import OffsetRange, from_json_dict, shares, to_json_dict
 from ticdc_source.options.topics import TopicPartition, listed
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_RECREATED, KafkaCluster
@@ -24,6 +24,7 @@ from ticdc_source.sources.stream_offsets import (
     EPOCHS,
     IDS,
     INITIAL,
+    SNAPSHOT,
     MinimumWait,
     OffsetJSON,
     Offsets,
@@ -180,6 +181,7 @@ class TopicPlanner:
         Raises:
             DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
+        _refuse_snapshot(start)
         begins = started = offsets_of(start)
         ids = self._ids.of_offset(topic_ids_of(start), _topics(begins))
         epochs = _epochs_of(start)
@@ -204,7 +206,7 @@ class TopicPlanner:
         behind = {tp: ends[tp] - begins[tp] for tp in ends}
         backlog = sum(size for size in behind.values() if size > 0)
         if max_offsets is not None and backlog > max_offsets:
-            granted = shares(behind, max_offsets)
+            granted = shares(behind, max_offsets) if max_offsets else dict.fromkeys(behind, 0)
             ends = {tp: begins[tp] + granted[tp] if behind[tp] > 0 else ends[tp] for tp in ends}
         if not first and not recreated and not truncated and ends == started:
             return dict(start)
@@ -217,6 +219,7 @@ class TopicPlanner:
         Raises:
             DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
+        _refuse_snapshot(end)
         ends, begins = offsets_of(end), start_offsets(start, end)
         planned, planned_epochs = topic_ids_of(end), _epochs_of(end)
         started = self._ids.of_offset(topic_ids_of(start), _topics(begins))
@@ -401,6 +404,13 @@ class TopicPlanner:
                 f"Partition {tp}'s offset was changed from {begins[tp]} to {ends[tp]}: the topic may have been deleted "
                 "and created again."
             )
+
+
+def _refuse_snapshot(offset: OffsetJSON) -> None:
+    """Refuse an offset of a stream that began with a snapshot: rows may be missing, and its TSO counts for ever."""
+    if SNAPSHOT in offset:
+        msg = "The checkpoint is of a stream with snapshot=initial: keep the option, also when all rows are read"
+        raise CheckpointError(msg)
 
 
 def _epochs_of(offset: OffsetJSON) -> Offsets:

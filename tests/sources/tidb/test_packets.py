@@ -1,0 +1,81 @@
+"""Row packets are cut out of the bytes of a result, however they arrive, alike by Python and by native code."""
+
+import random
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from tests.tidb.conversation import END, error_packet, packet_of, row_of
+from ticdc_source.sources.tidb.packets import BrokenResultError, ServerError, cut_packets, row_blocks
+
+ROWS = [row_of(b"1", None), row_of(b"\xff" * 300, b""), row_of(b"x" * 70_000, b"y"), row_of(None, None)] * 5
+LARGE = row_of(b"z" * (1 << 24), b"end")
+SIZES = (1, 500, 1 << 20)
+
+
+def received(data: bytes, rng: random.Random) -> Callable[[], bytes]:
+    """Return what gives these bytes in random pieces, then none."""
+    pieces = []
+    while data:
+        size = rng.choice((1, 3, 4, 5, 300, 65_536, 1 << 20))
+        pieces.append(data[:size])
+        data = data[size:]
+    waiting = iter(pieces)
+    return lambda: next(waiting, b"")
+
+
+def rows_of(data: bytes, size: int, *, native: bool, seed: int = 0) -> list[bytes]:
+    """Return the rows in the bytes of a result."""
+    blocks = row_blocks(received(data, random.Random(seed)), size, 7, uses_native=native)
+    return [row for block in blocks for row in block]
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_are_those_that_were_sent(size: int, native: bool) -> None:
+    """Rows of all lengths are found, in whatever pieces they arrive; those of 16 MiB, too."""
+    data = b"".join(map(packet_of, ROWS)) + END
+
+    for seed in range(5):
+        assert rows_of(data, size, native=native, seed=seed) == ROWS
+    large = b"".join(map(packet_of, [ROWS[0], LARGE, ROWS[1], LARGE])) + END
+    assert rows_of(large, size, native=native) == [ROWS[0], LARGE, ROWS[1], LARGE]
+    assert rows_of(END, size, native=native) == []
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize("native", [False, True])
+def test_a_result_breaks_off(native: bool) -> None:
+    """The rows before an error packet come, then the error; a connection that is closed is an error everywhere."""
+    data = b"".join(map(packet_of, ROWS))
+    blocks = row_blocks(received(data + error_packet(3024, "too late"), random.Random(1)), 1, 7, uses_native=native)
+    found: list[bytes] = []
+
+    def read() -> None:
+        for block in blocks:
+            found.extend(block)
+
+    with pytest.raises(ServerError) as caught:
+        read()
+
+    assert found == ROWS
+    assert (caught.value.code, caught.value.text) == (3024, "too late")
+    for kept in (0, 2, 5, 100, len(data) - 1, len(data), len(data) + 4):
+        with pytest.raises(BrokenResultError, match="closed in the middle"):
+            rows_of((data + END)[:kept], 1 << 20, native=native)
+    with pytest.raises(BrokenResultError, match="without bytes"):
+        rows_of(packet_of(b""), 1, native=native)
+
+
+def test_native_code_cuts_alike(native_path: ModuleType) -> None:
+    """Native code finds the same rows in any bytes, whole and cut short and with bytes that are no packets."""
+    whole = b"".join(map(packet_of, ROWS[:2])) + END + error_packet(1, "no")
+    rng = random.Random(20261128)
+    tried = [whole[:size] for size in range(len(whole))]
+    tried += [bytes(rng.choice(b"\0\1\2\3\xfb\xfe\xff") for _ in range(rng.randrange(60))) for _ in range(2000)]
+
+    for data in tried:
+        found, native = cut_packets(data, 7), native_path.cut_packets(data, 7)
+        assert (native.bounds, native.after) == tuple(found)

@@ -1,0 +1,153 @@
+"""`snapshot=initial`: a stream begins with the rows of a real TiDB, and goes on with the changes of a topic."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.fixtures import Kafka
+from tests.spark.conftest import MakeStream, MakeTopic
+from tests.spark.restarts import Child, Query, State
+from tests.spark.streams import Stream, failure_of, written_files
+from tests.tidb.server import TiDB
+from tests.tidb.snapshots import TextSession, text_session
+from tests.tidb.writer import DATABASE, TABLE, Writer, applied
+
+pytestmark = [pytest.mark.slow("starts a TiDB"), pytest.mark.usefixtures("native_path")]
+
+
+@pytest.fixture
+def sql(tidb: TiDB) -> Iterator[TextSession]:
+    """A session of root."""
+    with text_session(tidb) as opened:
+        yield opened
+
+
+def given(tidb: TiDB, **others: object) -> dict[str, object]:
+    """Return the options of a stream that begins with a snapshot; `__` stands for a dot."""
+    own = {"snapshot": "initial", "tidb__url": f"{tidb.host}:{tidb.port}", "tidb__user": "root", "tables": TABLE}
+    return {**own, "snapshot__rowsPerRange": 50, "snapshot__maxRangesPerTrigger": 3, **others}
+
+
+def rows_in(output: Path) -> list[dict[str, Any]]:
+    """Return the rows that committed micro-batches have written."""
+    return [row for path in sorted(written_files(output)) for row in pq.read_table(path).to_pylist()]
+
+
+def output_of(stream: Stream) -> list[dict[str, Any]]:
+    """Return the rows that a stream has written."""
+    return rows_in(stream.folder / "output")
+
+
+@pytest.mark.parametrize("extension", [True, False])
+def test_rows_then_changes(
+    tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream, extension: bool
+) -> None:
+    """Each row of before comes once, a change once; changes that the snapshot has do not come at all."""
+    name, writer = topic(), Writer(sql, random.SystemRandom().randrange(1 << 32), extension=extension)
+    writer.fill(500)
+    writer.change(40)
+    writer.send(broker.bootstrap_servers, name)
+    writer.change(20)  # the snapshot has these, and their messages come late
+    at_start = len(writer.rows())
+    reading = stream(name, **given(tidb, protocol="canal-json"))
+
+    reading.finish()
+
+    first = output_of(reading)
+    assert applied(first) == writer.rows()
+    assert len(first) == at_start
+    assert len({row["_commit_version"] for row in first}) == 1
+    writer.change(60)
+    writer.send(broker.bootstrap_servers, name)
+    reading.finish()
+    rows = output_of(reading)
+    assert applied(rows) == writer.rows()
+    assert len({tuple(row["_sequence"].values()) for row in rows}) == len(rows)
+    moment = first[0]["_commit_version"]
+    assert all(row["_commit_version"] >= moment for row in rows)
+    assert [row["_commit_version"] for row in rows].count(moment) == at_start
+    assert reading.offsets()[-1]["$snapshot"] == {"tso": moment}
+
+
+def test_events_of_all_tables(
+    tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream
+) -> None:
+    """With `outputFormat=event`, the tables come one after the other, then the changes of all; one has no row."""
+    name, writer = topic(), Writer(sql, 7)
+    writer.fill(120)
+    sql.run(f"CREATE TABLE {DATABASE}.empty (id INT PRIMARY KEY)", f"CREATE TABLE {DATABASE}.more (a INT, b DATE)")
+    sql.run(f"INSERT INTO {DATABASE}.more VALUES (1, '2026-11-28'), (2, NULL)")
+    wanted = given(tidb, tables=f"{DATABASE}.*", outputFormat="event", protocol="canal-json")
+    reading = stream(name, **wanted)
+
+    reading.finish()
+    writer.change(30)
+    writer.send(broker.bootstrap_servers, name)
+    reading.finish()
+
+    rows = [row for row in output_of(reading) if row["_table"] == "more"]
+    assert [json.loads(row["after"]) for row in rows] == [{"a": 1, "b": "2026-11-28"}, {"a": 2, "b": None}]
+    orders = [row for row in output_of(reading) if row["_table"] == "orders"]
+    assert len(orders) == 150
+
+
+def test_lost_changes_are_an_error(
+    tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream
+) -> None:
+    """If the topic is created again before all rows are read, the query fails, also with failOnDataLoss=false."""
+    from examples.local_kafka import create_topic, delete_topic
+
+    name, writer = topic(), Writer(sql, 7)
+    writer.fill(100)
+    writer.change(5)
+    writer.send(broker.bootstrap_servers, name)
+    wanted = given(tidb, snapshot__maxRangesPerTrigger=1, snapshot__rowsPerRange=10, failOnDataLoss="false")
+    reading = stream(name, **wanted)
+    query = reading.start(processingTime="1 second")
+    while not query.recentProgress:
+        query.awaitTermination(1)
+
+    delete_topic(broker.bootstrap_servers, name)
+    create_topic(broker.bootstrap_servers, name, 1)
+
+    assert "Nothing has been skipped. Start again with a new checkpoint" in failure_of(query)
+
+
+@pytest.mark.long("kills a stream several times")
+@pytest.mark.parametrize("life", range(3))
+def test_killed_in_the_middle(
+    spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, tmp_path: Path, life: int
+) -> None:
+    """A stream that is killed reads on where it was: each row of before is written once, and the end is equal."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}, {life}")
+    name, writer = topic(), Writer(sql, seed)
+    writer.fill(3000)
+    writer.change(20)
+    writer.send(broker.bootstrap_servers, name)
+    options = {one.replace("__", "."): str(value) for one, value in given(tidb).items()}
+    options |= {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
+    query = Query(options, str(tmp_path / "query"))
+    for number, batches in enumerate(sorted(random.Random(seed).sample(range(1, 20), 3))):
+        child = Child([query], tmp_path / f"life-{number}")
+        try:
+            child.wait_for(lambda: State.of(query.checkpoint).planned >= batches)  # noqa: B023
+            writer.change(10)
+            writer.send(broker.bootstrap_servers, name)
+        finally:
+            child.kill()
+        print(State.of(query.checkpoint))
+        query.forget_an_empty_checkpoint()
+    last = query.start(spark, availableNow=True)
+    assert last.awaitTermination(240)
+
+    rows = rows_in(query.output)
+
+    assert applied(rows) == writer.rows()
+    assert len({tuple(row["_sequence"].values()) for row in rows}) == len(rows)

@@ -1,0 +1,102 @@
+"""A writer of one table of a real TiDB that tells a topic of each change, as a changefeed of canal-json would."""
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from examples.local_kafka import Record, produce
+from tests.support.messages import canal
+from tests.tidb.snapshots import TextSession
+from ticdc_source.schema.tso import physical_ms
+
+DATABASE, NAME = "first_row", "orders"
+TABLE = f"{DATABASE}.{NAME}"
+COLUMNS = {"id": "bigint", "name": "varchar", "amount": "decimal"}
+
+Rows = dict[int, tuple[str | None, str | None]]
+
+
+class Writer:
+    """Changes rows by SQL, and remembers the messages until they are sent.
+
+    Args:
+        sql: a session.
+        seed: for random changes.
+        extension: whether messages have a commit-ts; without it they have milliseconds.
+    """
+
+    def __init__(self, sql: TextSession, seed: int, *, extension: bool = True) -> None:
+        self._sql = sql
+        self._chooser = random.Random(seed)
+        self._extension = extension
+        self._next = 0
+        self.messages: list[Record] = []
+        sql.run(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
+        sql.run(f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY, name VARCHAR(20), amount DECIMAL(10,2))")
+
+    def fill(self, count: int) -> None:
+        """Insert rows that no message tells of."""
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        for first in range(0, count, 1000):
+            values = ", ".join(f"({one}, 'n{one}', {one}.25)" for one in numbers[first : first + 1000])
+            self._sql.run(f"INSERT INTO {TABLE} VALUES {values}")  # noqa: S608 (a test's own)
+
+    def change(self, count: int) -> None:
+        """Make random changes, each a transaction of its own, and a message."""
+        for _ in range(count):
+            self._change()
+
+    def send(self, servers: str, topic: str) -> None:
+        """Send all messages that were not sent."""
+        sent, self.messages = self.messages, []
+        produce(servers, topic, sent)
+
+    def rows(self) -> Rows:
+        """Return what TiDB has now."""
+        return {int(key or 0): (name, amount) for key, name, amount in self._sql.rows(f"SELECT * FROM {TABLE}")}  # noqa: S608
+
+    def _change(self) -> None:
+        kind = self._chooser.choice(("INSERT", "UPDATE", "UPDATE", "DELETE", "KEY"))
+        key = self._chooser.randrange(max(1, self._next))
+        old = self._sql.rows(f"SELECT * FROM {TABLE} WHERE id = {key}")  # noqa: S608
+        if kind == "INSERT" or not old:
+            key, old = self._next, []
+            self._next += 1
+        before = dict(zip(COLUMNS, old[0], strict=True)) if old else None
+        after = {"id": str(key), "name": f"c{self._chooser.randrange(10**6)}", "amount": f"{key}.50"}
+        if before is None:
+            self._run(f"INSERT INTO {TABLE} VALUES ({key}, '{after['name']}', {after['amount']})")  # noqa: S608
+            self._tell("INSERT", after, None)
+        elif kind == "DELETE":
+            self._run(f"DELETE FROM {TABLE} WHERE id = {key}")  # noqa: S608
+            self._tell("DELETE", before, None)
+        else:
+            if kind == "KEY":
+                after["id"], self._next = str(self._next), self._next + 1
+            changed = ", ".join(f"{name} = '{value}'" for name, value in after.items())
+            self._run(f"UPDATE {TABLE} SET {changed} WHERE id = {key}")  # noqa: S608
+            self._tell("UPDATE", after, before)
+
+    def _run(self, statement: str) -> None:
+        self._sql.run(statement)
+
+    def _tell(self, kind: str, data: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
+        ((info,),) = self._sql.rows("SELECT @@tidb_last_txn_info")
+        ts = int(json.loads(info or "{}")["commit_ts"])
+        more: dict[str, Any] = {"_tidb": {"commitTs": ts}} if self._extension else {}
+        more |= {"database": DATABASE, "table": NAME, "es": physical_ms(ts)}
+        message = canal(kind, [data], None if old is None else [old], COLUMNS, None, **more)
+        self.messages.append((0, *message, [], None))
+
+
+def applied(rows: Iterable[Mapping[str, Any]]) -> Rows:
+    """Return the rows that are left after changes in the order of `_sequence`."""
+    found: Rows = {}
+    for row in sorted(rows, key=lambda one: tuple(one["_sequence"].values())):
+        if row["_change_type"] in ("delete", "update_preimage"):
+            found.pop(row["id"], None)
+        else:
+            found[row["id"]] = row["name"], str(row["amount"])
+    return found

@@ -1,0 +1,1 @@
+"""Rows as TiDB itself sends them: packets of MySQL's text protocol."""

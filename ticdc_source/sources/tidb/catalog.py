@@ -1,0 +1,146 @@
+"""What tables there are in TiDB as of a TSO, their columns and keys: questions to `information_schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ticdc_source.errors import OptionError, UnsupportedTypeError, nearest
+from ticdc_source.options.topics import TableFilter, listed
+from ticdc_source.schema.model import Column, ColumnFacts, Key, handle_key
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import ColumnType, parse_type
+from ticdc_source.sources.tidb.client import Session
+from ticdc_source.sources.tidb.messages import Definition
+from ticdc_source.sources.tidb.sql import quoted, text_literal
+
+# TiCDC replicates none of these (its pkg/filter, `IsSysSchema`).
+_SYSTEM_SCHEMAS = (
+    *("information_schema", "performance_schema", "mysql", "sys", "metrics_schema", "inspection_schema"),
+    *("tidb_cdc", "lightning_task_info", "lightning_metadata"),
+)
+_BASE_TABLE = "BASE TABLE"
+_COLUMN = ("column_name", "column_type", "is_nullable", "column_default", "extra", "column_comment")
+_INDEX = ("index_id", "key_name", "non_unique", "clustered", "column_name")
+
+Row = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its columns as TiCDC sends them, and those of the key by which TiDB stores its rows.
+
+    Attributes:
+        clustered: the columns of the clustered primary key, in its order; none if rows are stored by `_tidb_rowid`.
+    """
+
+    definition: Definition
+    clustered: tuple[Column, ...]
+
+
+def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
+    """Return the tables that the option `tables` selects, by name; no views, and nothing of TiDB's own.
+
+    Raises:
+        OptionError: it selects none, or names one that is not there, or is a view.
+    """
+    session.as_of(tso)
+    names = ("table_schema", "table_name", "table_type")
+    own = ", ".join(map(text_literal, _SYSTEM_SCHEMAS))
+    exact = [TableName(*pattern) for pattern in selected.patterns if not any("*" in part for part in pattern)]
+    wanted = [
+        f"(table_schema = {text_literal(one.database)} AND table_name = {text_literal(one.table)})" for one in exact
+    ]
+    where = f"LOWER(table_schema) NOT IN ({own})"
+    if exact and len(exact) == len(selected.patterns):
+        where += f" AND ({' OR '.join(wanted)})"
+    rows = _asked(session, names, "information_schema.tables", where)
+    kinds = {TableName(str(row["table_schema"]), str(row["table_name"])): row["table_type"] for row in rows}
+    for name in exact:
+        kind = next((kind for table, kind in kinds.items() if table.is_same(name)), None)
+        if kind is None:
+            raise _absent(session, name, tso)
+        if kind != _BASE_TABLE:
+            msg = f"Option 'tables': {name} is a {str(kind).lower()}, and only tables can be read as of a TSO"
+            raise OptionError(msg)
+    found = sorted(table for table, kind in kinds.items() if kind == _BASE_TABLE and selected.matches(table))
+    if not found:
+        msg = f"Option 'tables': TiDB had no such table at TSO {tso} that the user may read"
+        raise OptionError(msg)
+    return found
+
+
+def _absent(session: Session, name: TableName, tso: int) -> OptionError:
+    """Return the error for a table that is not there, with the tables of its database."""
+    where = f"table_schema = {text_literal(name.database)} AND table_type = '{_BASE_TABLE}'"
+    rows = _asked(session, ("table_schema", "table_name"), "information_schema.tables", where)
+    tables = sorted(TableName(str(row["table_schema"]), str(row["table_name"])) for row in rows)
+    near = nearest(name.table, [table.table for table in tables])
+    hint = "".join(f" Did you mean {table}?" for table in tables if table.table in near)
+    return OptionError(
+        f"Option 'tables': TiDB had no table {name} at TSO {tso}, or the user may not read it (GRANT SELECT ON "
+        f"{name}). "
+        f"Its database has: {listed(tables) or 'nothing'}.{hint}"
+    )
+
+
+def described(session: Session, name: TableName, tso: int) -> Table:
+    """Return what a table was at a moment.
+
+    Virtual generated columns are left out, because TiCDC does not send them.
+
+    Raises:
+        OptionError: it did not exist.
+        UnsupportedTypeError: a column has a type that is not known.
+    """
+    session.as_of(tso)
+    where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
+    columns = _asked(session, _COLUMN, "information_schema.columns", f"{where} ORDER BY ordinal_position")
+    if not columns:
+        raise _absent(session, name, tso)
+    indexes = _asked(session, _INDEX, "information_schema.tidb_indexes", f"{where} ORDER BY index_id, seq_in_index")
+    virtual = {str(row["column_name"]) for row in columns if "VIRTUAL GENERATED" in str(row["extra"]).upper()}
+    keys = _unique_keys(indexes)
+    handle = handle_key(keys, virtual | {str(row["column_name"]) for row in columns if row["is_nullable"] == "YES"})
+    sent = tuple(_column(row, keys, handle, name) for row in columns if row["column_name"] not in virtual)
+    by_name = {column.name.lower(): column for column in sent}
+    clustered = [row for row in indexes if row["key_name"] == "PRIMARY" and row["clustered"] == "YES"]
+    return Table(Definition(name, tso, sent), tuple(by_name[str(row["column_name"]).lower()] for row in clustered))
+
+
+def _asked(session: Session, names: Sequence[str], source: str, where: str) -> list[Row]:
+    selected = ", ".join(f"{name} AS {quoted(name)}" for name in names)
+    answer = session.rows(f"SELECT {selected} FROM {source} WHERE {where}")  # noqa: S608 (names are fixed, texts quoted)
+    return [dict(zip(names, row, strict=True)) for row in answer]
+
+
+def _unique_keys(indexes: Iterable[Row]) -> list[Key]:
+    """Return the unique keys, the oldest first."""
+    keys: dict[str, list[str]] = {}
+    for row in indexes:
+        if not int(row["non_unique"] or 0):
+            keys.setdefault(str(row["key_name"]), []).append(row["column_name"] or "")
+    return [Key(name, tuple(columns), unique=True, primary=name == "PRIMARY") for name, columns in keys.items()]
+
+
+def _column(row: Row, keys: Sequence[Key], handle: frozenset[str], table: TableName) -> Column:
+    name = str(row["column_name"])
+    default, comment = row["column_default"], row["column_comment"]
+    facts = ColumnFacts(
+        primary_key=any(name in key.columns for key in keys if key.primary),
+        handle_key=name in handle,
+        unique_key=any(name in key.columns for key in keys if not key.primary),
+        nullable=row["is_nullable"] == "YES",
+        generated="GENERATED" in str(row["extra"]).replace("DEFAULT_GENERATED", "").upper(),
+        default=default,
+        comment=comment or None,
+    )
+    return Column(name, _type(str(row["column_type"]), table, name), key=name in handle, facts=facts)
+
+
+def _type(text: str, table: TableName, column: str) -> ColumnType:
+    type_ = parse_type(text)
+    if not type_.is_supported:
+        msg = f"Column {column} of {table}: type {text} is not supported"
+        raise UnsupportedTypeError(msg)
+    return type_

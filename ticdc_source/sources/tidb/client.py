@@ -1,0 +1,294 @@
+"""Sessions of TiDB: PyMySQL logs in and asks questions; the rows of a table come as packets, past its cursors.
+
+PyMySQL makes Python objects of each value, which costs ten times what reading a row costs here. So its private names
+are used, in this module alone; `_SUPPORTED` is the range of releases that have them, and a test looks for each name.
+Errors say what to do, and hold no password.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
+from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.options.options import Options
+from ticdc_source.options.parsers import Secret
+from ticdc_source.schema.tso import utc
+from ticdc_source.sources.tidb.packets import BrokenResultError, ServerError, row_blocks
+
+if TYPE_CHECKING:
+    import pymysql
+
+SSLMode: TypeAlias = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+
+_SUPPORTED = ((1, 2), (1, 3))  # PyMySQL: from the first on, and before the second
+_CONNECT_S = 10  # to connect, and for each answer while logging in
+_ANSWER_S = 300  # for the next bytes of an answer: TiDB may have to sort a range before its first row
+_RECEIVED = 1 << 20  # bytes to ask the socket for
+# Results are MySQL's text in UTF-8, TIMESTAMP in UTC; rows may be read for as long as it takes.
+_SETTINGS = "SET time_zone = '+00:00', sql_mode = '', character_set_results = 'utf8mb4', max_execution_time = 0"
+
+# MySQL's numbers of errors, and TiDB's own from 8000 on.
+_NO_PRIVILEGE = frozenset({1044, 1142, 1143, 1227})
+_LOGIN_REFUSED = frozenset({1045, 1130, 1251, 1698, 3118, 3159, 8022})
+_NO_TLS, _UNREACHABLE, _LOST = 2026, 2003, frozenset({2006, 2013, 2014, 1053, 1927})
+_COLLECTED = re.compile(r"GC life time is shorter|older than (?:the )?GC safe ?point|GC too early", re.IGNORECASE)
+_GO_DURATION, _UNIT_S = re.compile(r"([\d.]+)(h|ms|m|s)"), {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_FUTURE = re.compile(r"future time|in the future", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiDBAddress:
+    """Where TiDB is, and who reads it. It can be pickled for the workers, and shows no password."""
+
+    host: str
+    port: int
+    user: str
+    password: Secret
+    ssl_mode: SSLMode = "preferred"
+    ssl_ca: str | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> TiDBAddress:
+        """Return what options say.
+
+        Raises:
+            OptionError: they do not say where TiDB is, or who reads it.
+        """
+        if options.tidb_url is None or options.tidb_user is None:
+            missing = "tidb.url" if options.tidb_url is None else "tidb.user"
+            msg = f"Option '{missing}' is missing: a snapshot is read from TiDB, with 'tidb.url' and 'tidb.user'"
+            raise OptionError(msg)
+        host, port = options.tidb_url
+        mode: SSLMode = "preferred" if options.tidb_ssl_ca is None else "verify_identity"
+        return cls(
+            host=host,
+            port=port,
+            user=options.tidb_user,
+            password=options.tidb_password or Secret(""),
+            ssl_mode=options.tidb_ssl_mode or mode,
+            ssl_ca=options.tidb_ssl_ca,
+        )
+
+    def __str__(self) -> str:
+        """Return `host:port`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def ssl_settings(self) -> dict[str, ssl.SSLContext | bool]:
+        """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing.
+
+        Raises:
+            AccessRefusedError: the file of certificates cannot be read.
+        """
+        if self.ssl_mode == "disabled":
+            return {"ssl_disabled": True}
+        if self.ssl_mode == "preferred":
+            return {}
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_ca)
+        except OSError as error:
+            msg = f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
+            raise AccessRefusedError(msg) from None
+        context.check_hostname = self.ssl_mode == "verify_identity"
+        context.verify_mode = ssl.CERT_NONE if self.ssl_mode == "required" else ssl.CERT_REQUIRED
+        # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return {"ssl": context}
+
+
+class Session(AbstractContextManager["Session"]):
+    """A session, which connects at once: of the present, or of the past with `as_of`. A context manager."""
+
+    def __init__(self, address: TiDBAddress) -> None:
+        self._address = address
+        self._at: int | None = None
+        self._pymysql = _pymysql()
+        try:
+            self._connection = _connection_of(self._pymysql)(
+                host=address.host,
+                port=address.port,
+                user=address.user,
+                password=address.password.reveal().encode(),
+                charset="utf8mb4",
+                autocommit=None,
+                connect_timeout=_CONNECT_S,
+                read_timeout=_CONNECT_S,
+                write_timeout=_CONNECT_S,
+                program_name="ticdc-source",
+                **address.ssl_settings(),
+            )
+        except self._pymysql.MySQLError as error:
+            raise self._explained(error) from None
+        except RuntimeError as error:  # a login that needs the package `cryptography`
+            msg = f"TiDB {address}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
+            raise AccessRefusedError(msg) from None
+        self._connection.decoders = {}  # values stay text
+        self._connection._read_timeout = _ANSWER_S  # noqa: SLF001 (the socket's, from the next answer on)
+        try:
+            self._run(_SETTINGS)
+        except TiCDCSourceError:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be asked anything: it is closed if an answer was not read to its end."""
+        return bool(self._connection.open)
+
+    def close(self) -> None:
+        """Close the connection, also in the middle of a result."""
+        if self.is_open:
+            self._connection.close()
+
+    def as_of(self, tso: int) -> None:
+        """Read this moment from now on.
+
+        Raises:
+            OptionError: it lies in TiDB's future.
+            DataLossError: TiDB's garbage collection may have removed row versions of that moment.
+        """
+        if self._at != tso:
+            self._at = tso  # errors name it
+            try:
+                self._run(f"SET tidb_snapshot = '{tso}'")
+            except TiCDCSourceError:
+                self.close()  # it is still in the present
+                raise
+
+    def now(self) -> int:
+        """Return TiDB's TSO of this moment: all that was committed before can be read as of it."""
+        self._run("BEGIN")
+        ((tso,),) = self.rows("SELECT @@tidb_current_ts")
+        self._run("ROLLBACK")
+        return int(tso or 0)
+
+    def collected_after_s(self) -> float | None:
+        """Return for how many seconds TiDB keeps the past (`tidb_gc_life_time`); None if it does not say."""
+        try:
+            ((text,),) = self.rows("SELECT @@global.tidb_gc_life_time")
+        except TiCDCSourceError:  # hidden from this user
+            return None
+        parts = _GO_DURATION.findall(text or "")
+        return sum(float(number) * _UNIT_S[unit] for number, unit in parts) if parts else None
+
+    def rows(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Return all rows of an answer, as MySQL's text.
+
+        Raises:
+            TiCDCSourceError: TiDB refuses the statement, or does not answer.
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql)
+                return [tuple(row) for row in cursor.fetchall()]
+        except self._pymysql.MySQLError as error:
+            raise self._explained(error) from None
+
+    def blocks(self, sql: str, size: int, most: int, *, uses_native: bool = True) -> Iterator[Binaries]:
+        """Yield the row packets of an answer in blocks, as they arrive; see `row_blocks`.
+
+        Raises:
+            TiDBUnavailableError: the connection is lost, or no bytes arrive for a time.
+            TiCDCSourceError: TiDB reports another error, also in the middle of the answer.
+        """
+        connection = self._connection
+        is_whole = False
+        try:
+            connection.query(sql, unbuffered=True)
+            result, connection._result = connection._result, None  # noqa: SLF001 (the rows are read here, not there)
+            result.unbuffered_active, result.connection = False, None
+            read = connection._rfile.read1  # noqa: SLF001
+            yield from row_blocks(lambda: read(_RECEIVED), size, most, uses_native=uses_native)
+            is_whole = True
+        except self._pymysql.MySQLError as error:
+            raise self._explained(error) from None
+        except ServerError as error:
+            is_whole = True
+            raise self._refused(error.code, error.text) from None
+        except (OSError, BrokenResultError) as error:
+            raise self._lost(str(error)) from None
+        finally:
+            if not is_whole:  # what is left of the answer would be taken for that to the next question
+                self.close()
+
+    def _run(self, sql: str) -> None:
+        self.rows(sql)
+
+    def _explained(self, error: pymysql.MySQLError) -> TiCDCSourceError:
+        """Return what an error of PyMySQL means, and what to do about it."""
+        code, text = error.args if len(error.args) == 2 else (0, str(error))  # noqa: PLR2004 (a number and a text)
+        return self._refused(code, str(text))
+
+    def _refused(self, code: int, text: str) -> TiCDCSourceError:
+        address, user = self._address, self._address.user
+        password = self._address.password.reveal()
+        text = text.replace(password, "…") if password else text
+        moment = "" if self._at is None else f" as of TSO {self._at} ({utc(self._at)})"
+        if code == _NO_TLS or (code == _UNREACHABLE and "SSL" in text):
+            return AccessRefusedError(f"TLS with TiDB {address} fails ('tidb.ssl.mode', 'tidb.ssl.ca'): {text}")
+        if code == _UNREACHABLE:
+            return TiDBUnavailableError(f"No TiDB answers at 'tidb.url' {address}: {text}")
+        if code in _LOST or code == 0:
+            return self._lost(text)
+        if code in _LOGIN_REFUSED:
+            return AccessRefusedError(f"TiDB {address} refuses the login of user '{user}': {text}")
+        if code in _NO_PRIVILEGE:
+            return AccessRefusedError(f"TiDB {address}: user '{user}' needs the privilege SELECT on the table: {text}")
+        if _FUTURE.search(text):
+            return OptionError(f"Option 'snapshot.at': that moment lies in TiDB's future{moment}: {text}")
+        if _COLLECTED.search(text):
+            return DataLossError(
+                f"TiDB {address} no longer keeps the past{moment}: {text}. Let it keep row versions for longer than a "
+                "read takes (SET GLOBAL tidb_gc_life_time = '24h'), and read a later moment"
+            )
+        return TiCDCSourceError(f"TiDB {address} cannot be read{moment}: {text} (error {code})")
+
+    def _lost(self, text: str) -> TiDBUnavailableError:
+        return TiDBUnavailableError(f"The connection to TiDB {self._address} was lost: {text}")
+
+
+def _connection_of(library: ModuleType) -> Callable[..., Any]:
+    """Return the class of connections, which load no certificates in vain: that takes 50 ms.
+
+    PyMySQL does so with `ssl_mode=preferred`, also if the server has no TLS.
+    """
+
+    def context(connection: object, given: object) -> ssl.SSLContext:  # noqa: ARG001 (a method)
+        if isinstance(given, ssl.SSLContext):
+            return given
+        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        return unverified
+
+    of_library: type = library.connections.Connection
+    made: Callable[..., Any] = type("Connection", (of_library,), {"_create_ssl_ctx": context})
+    return made
+
+
+def _pymysql() -> ModuleType:
+    """Return the client library.
+
+    Raises:
+        AccessRefusedError: it is not installed, or is a release of which nobody knows whether it works.
+    """
+    try:
+        pymysql = importlib.import_module("pymysql")  # an extra
+    except ImportError:
+        msg = "Reading from TiDB needs PyMySQL, on the driver and on all executors: pip install 'ticdc-source[tidb]'"
+        raise AccessRefusedError(msg) from None
+    first, after = _SUPPORTED
+    if not first <= pymysql.VERSION[:2] < after:
+        installed = ".".join(map(str, pymysql.VERSION[:3]))
+        msg = f"PyMySQL {installed} is installed, and >=1.2,<1.3 is needed: pip install 'ticdc-source[tidb]'"
+        raise AccessRefusedError(msg)
+    return pymysql

@@ -1,0 +1,133 @@
+"""A range of a table's rows as of a TSO → bounded chunks of row packets.
+
+The topic of a record is its table, the partition the number of its range, and the offset the number of its row in the
+range, in the order of the key, from 0. The columns of a table are the record of `DEFINITION`, at the TSO as its offset.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+
+from ticdc_source.errors import TiCDCSourceError, TiDBUnavailableError
+from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.topics import TopicPartition, parse_table
+from ticdc_source.sources.chunk import Chunk, FetchSettings, RowQuery
+from ticdc_source.sources.record_source import Fetcher
+from ticdc_source.sources.tidb.catalog import described
+from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.messages import key_of
+
+_log = logging.getLogger(__name__)
+DEFINITION = -1  # stands for the partition of the record with a table's columns
+_NO_TIME = -1
+_BLOCK = 2 << 20  # bytes of rows that are decoded together: enough to share the cost of a call
+_RETRIES = 3  # of a range, one after the other, without a row in between
+_PAUSE_S = 1.0
+_ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
+
+
+def definition_range(topic: str, tso: int) -> OffsetRange:
+    """Return the range of the record with a table's columns as of a TSO."""
+    return OffsetRange(topic, DEFINITION, tso, tso + 1)
+
+
+class SnapshotFetcher(Fetcher):
+    """The `Fetcher` for rows of TiDB. It keeps one session, for ranges one after the other."""
+
+    def __init__(self, address: TiDBAddress, settings: FetchSettings) -> None:
+        self._address = address
+        self._settings = settings
+        self._session: Session | None = None
+
+    @property
+    def library(self) -> str:
+        """What reads; see `Fetcher.library`."""
+        return "PyMySQL"
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
+        """Do nothing: rows as of a TSO do not change, and tables have no topic ids."""
+
+    def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
+        """Yield the rows of a range in the order of the key; see `Fetcher.fetch`.
+
+        Raises:
+            TiDBUnavailableError: TiDB does not answer, also after some retries.
+            DataLossError: TiDB's garbage collection has passed the TSO.
+            AccessRefusedError: TiDB refuses the login, or the user may not read the table.
+        """
+        if offset_range.partition == DEFINITION:
+            table = parse_table(offset_range.topic)
+            definition = described(self._connected(), table, offset_range.start).definition
+            yield Chunk(
+                offset_range.topic, DEFINITION, [offset_range.start], [_NO_TIME], [None], [definition.message()]
+            )
+        else:
+            yield from self._rows(offset_range, self._settings.row_queries[offset_range.topic_partition])
+
+    def _connected(self, tso: int | None = None) -> Session:
+        if self._session is None or not self._session.is_open:
+            self._session = Session(self._address)
+        if tso is not None:
+            self._session.as_of(tso)
+        return self._session
+
+    def _rows(self, offset_range: OffsetRange, query: RowQuery) -> Iterator[Chunk]:
+        """Yield the rows of a range. If the connection is lost, read on behind the rows that were yielded.
+
+        They are the same in each answer, and in the same order: the key orders them, and the TSO does not move.
+        """
+        key = key_of(parse_table(offset_range.topic), query.tso)
+        position, retries, most = offset_range.start, 0, self._settings.max_records
+        while True:
+            before = position
+            sql = query.sql if not position else f"{query.sql} LIMIT {position}, {_ALL}"
+            try:
+                session = self._connected(query.tso)
+                for rows in session.blocks(sql, self._block_size, most, uses_native=self._settings.native):
+                    for first in range(0, len(rows), most):
+                        part = _part(rows, first, first + most)
+                        yield self._chunk(offset_range, position, part, key)
+                        position += len(part)
+                break
+            except TiDBUnavailableError as error:
+                self.close()
+                retries = 1 if position > before else retries + 1
+                if retries > _RETRIES:
+                    raise
+                _log.warning("%s; %s is read on behind its first %d rows", error, offset_range, position)
+                time.sleep(_PAUSE_S)
+        if position != offset_range.end:
+            msg = (
+                f"{offset_range} of TiDB {self._address} had {offset_range.size} rows when the read was planned, and "
+                f"{position - offset_range.start} now, as of the same TSO {query.tso}: please report this"
+            )
+            raise TiCDCSourceError(msg)
+
+    @property
+    def _block_size(self) -> int:
+        return min(_BLOCK, self._settings.max_bytes)
+
+    def _chunk(self, offset_range: OffsetRange, position: int, rows: Binaries, key: bytes) -> Chunk:
+        count = len(rows)
+        return Chunk(
+            offset_range.topic,
+            offset_range.partition,
+            range(position, position + count),
+            [_NO_TIME] * count,
+            [key] * count,
+            rows,
+            [[] for _ in range(count)] if self._settings.include_headers else None,
+        )
+
+
+def _part(rows: Binaries, first: int, after: int) -> Binaries:
+    return rows if first == 0 and after >= len(rows) else rows.part(first, min(after, len(rows)))

@@ -1,0 +1,76 @@
+"""What the records of a snapshot say beside their rows: which table they are of as of which TSO, and its columns.
+
+A record's key names the table and the TSO. The columns are a record of their own, without a key (`Definition`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ticdc_source.schema.json_text import loads
+from ticdc_source.schema.model import Column, ColumnFacts
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import parse_type
+
+
+class RowKey(NamedTuple):
+    """Which table a row is of, and as of which TSO."""
+
+    table: TableName
+    tso: int
+
+
+def key_of(table: TableName, tso: int) -> bytes:
+    """Return the key of a table's rows."""
+    return json.dumps({"database": table.database, "table": table.table, "tso": tso}, ensure_ascii=False).encode()
+
+
+@lru_cache(maxsize=256)
+def parsed_key(key: bytes) -> RowKey:
+    """Return what the key of a record says.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is not one of a row.
+    """
+    parsed = loads(key)
+    return RowKey(TableName(str(parsed["database"]), str(parsed["table"])), int(parsed["tso"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The columns of a table as of a TSO, in order."""
+
+    table: TableName
+    tso: int
+    columns: tuple[Column, ...]
+
+    def message(self) -> bytes:
+        """Return the record that says so."""
+        columns = [
+            {"name": column.name, "type": str(column.type), "facts": _stated(column.facts)} for column in self.columns
+        ]
+        members = {"database": self.table.database, "table": self.table.table, "tso": self.tso, "columns": columns}
+        return json.dumps(members, ensure_ascii=False).encode()
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Definition:
+        """Return what the parsed JSON of such a record says.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: it is none.
+        """
+        table = TableName(str(message["database"]), str(message["table"]))
+        return cls(table, int(message["tso"]), tuple(map(_column, message["columns"])))
+
+
+def _stated(facts: ColumnFacts) -> dict[str, object]:
+    return {name: value for name, value in asdict(facts).items() if value is not None}
+
+
+def _column(member: Mapping[str, Any]) -> Column:
+    facts = ColumnFacts(**member["facts"])
+    return Column(str(member["name"]), parse_type(str(member["type"])), key=bool(facts.handle_key), facts=facts)

@@ -1,0 +1,87 @@
+"""How far the snapshot of a stream is: the member `$snapshot` of its offsets.
+
+    {"tso": 4707…, "size": 200000, "tables": {"shop.orders": {"after": ["184"], "ranges": 3, "rows": 600000}}}
+
+The rows of a micro-batch follow from two of them, because the past does not change: a replay reads the same rows. A
+table that is planned to its end has `"done": true`. Behind the hand-over to the changes only the TSO is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ticdc_source.errors import CheckpointError
+from ticdc_source.options.topics import parse_table
+from ticdc_source.schema.table_name import TableName
+
+Texts = tuple[str, ...]  # the values of a key, as TiDB's text (`StoredRows.bound`)
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """How far one table is.
+
+    Attributes:
+        after: the key of the first row that is not planned; None at the beginning and at the end.
+        ranges: how many ranges have been planned.
+        rows: how many rows they have.
+    """
+
+    after: Texts | None = None
+    ranges: int = 0
+    rows: int = 0
+    is_done: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        members = {"after": self.after and list(self.after), "ranges": self.ranges, "rows": self.rows}
+        return {name: value for name, value in {**members, "done": self.is_done}.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a snapshot is.
+
+    Attributes:
+        size: rows of a range, as the last micro-batch was cut.
+        tables: none behind the hand-over to the changes.
+    """
+
+    tso: int
+    size: int = 0
+    tables: Mapping[TableName, TableProgress] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        return all(table.is_done for table in self.tables.values())
+
+    @property
+    def beginning(self) -> Progress:
+        """The same snapshot before its first row."""
+        return Progress(self.tso, self.size, dict.fromkeys(self.tables, TableProgress()))
+
+    def as_json(self) -> dict[str, Any]:
+        if not self.tables:
+            return {"tso": self.tso}
+        tables = {str(name): table.as_json() for name, table in self.tables.items()}
+        return {"tso": self.tso, "size": self.size, "tables": tables}
+
+    @classmethod
+    def of_json(cls, member: Any) -> Progress:  # noqa: ANN401 (whatever a checkpoint has)
+        """Return what a member of an offset says.
+
+        Raises:
+            CheckpointError: it is not one of this release.
+        """
+        try:
+            tables = {parse_table(name): _table(**table) for name, table in member.get("tables", {}).items()}
+            return cls(int(member["tso"]), int(member.get("size", 0)), tables)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            msg = f"The checkpoint's offset has an unknown member $snapshot: {json.dumps(member)[:200]}"
+            raise CheckpointError(msg) from None
+
+
+def _table(*, after: list[str] | None = None, ranges: int = 0, rows: int = 0, done: bool = False) -> TableProgress:
+    return TableProgress(None if after is None else tuple(map(str, after)), int(ranges), int(rows), bool(done))

@@ -1,0 +1,293 @@
+"""Tables of TiDB as of a TSO, as a `RecordSource`: `snapshot=only`.
+
+The rows of a table are cut into ranges of its key, each of which is an input partition. What a range means, beside the
+numbers of its rows, is a statement of SQL and the TSO (`RowQuery`), which travel with it to a worker. Rows name their
+table and the TSO, and the columns of that version of the table are a record of their own, which the driver asks for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import NamedTuple
+
+from ticdc_source.errors import CheckpointError, OptionError, warn
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.options.topics import TableFilter, TopicPartition, listed, parse_table
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import duration, of_ms, physical_ms
+from ticdc_source.sources.chunk import FetchSettings, RowQuery
+from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
+from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
+from ticdc_source.sources.tidb.catalog import described, tables_at
+from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.fetch import DEFINITION, SnapshotFetcher, definition_range
+from ticdc_source.sources.tidb.progress import Progress, TableProgress, Texts
+from ticdc_source.sources.tidb.sql import Bound, StoredRows
+
+_TICK_S = 0.001  # TiDB's clock counts milliseconds
+
+
+class SnapshotSource(RecordSource):
+    """The tables of TiDB that the option `tables` selects, as of `snapshot.at`."""
+
+    is_one_log = True
+    loss = "Some rows of TiDB's past are gone. Reason: "
+
+    def __init__(self, options: Options, formats: WireFormats) -> None:
+        super().__init__(options, formats)
+        self._address = TiDBAddress.of(options)
+        self._open: Session | None = None
+        self._tso: int | None = None if options.snapshot_at == "now" else options.snapshot_at
+        self._queries: dict[TopicPartition, RowQuery] = {}
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
+        """Return where TiDB is."""
+        return f"'tidb.url' {self._address}"
+
+    def check_protocol(self, protocol: str) -> None:
+        """Refuse every wire format: TiDB answers in its own."""
+        if protocol != "auto":
+            msg = f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
+            raise OptionError(msg)
+
+    def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str:  # noqa: ARG002 (there is one)
+        """Return the format of TiDB's rows."""
+        return self._formats.of_tables
+
+    def batch_ranges(self) -> list[OffsetRange]:
+        """Return the ranges of the tables' rows, and those of their columns.
+
+        Each range but a table's last one has `snapshot.rowsPerRange` rows; a table without rows has none.
+        """
+        session, ranges = self._session(), self.ranges_to_infer_from(batch=True)
+        for name in self._tables():
+            rows = self._stored(name)
+            session.rows(rows.probe())
+            cuts = cut_ranges(session, rows, self._options.snapshot_rows_per_range)
+            ranges += self._ranges_of(name, rows, cuts)
+        return ranges
+
+    def begin(self) -> Progress:
+        """Choose the moment of a stream's snapshot, and check that all tables can be read.
+
+        It is the end of a millisecond that has passed: changes may have their time in milliseconds alone.
+
+        Raises:
+            OptionError: TiDB lacks a table, or there are several, and the output has the columns of one.
+        """
+        session = self._session()
+        self._tso = of_ms(physical_ms(session.now()) + 1) - 1
+        while session.now() <= self._tso:
+            time.sleep(_TICK_S)
+        tables = [parse_table(each.topic) for each in self.ranges_to_infer_from(batch=False)]
+        for name in tables:
+            session.rows(self._stored(name).probe())
+        return Progress(self._tso, self._options.snapshot_rows_per_range, dict.fromkeys(tables, TableProgress()))
+
+    def advance(self, progress: Progress, most: int) -> tuple[Progress, list[OffsetRange]]:
+        """Return how far a snapshot is after so many more ranges, and these.
+
+        Raises:
+            DataLossError: TiDB's garbage collection has passed the moment.
+        """
+        self._warn_of_collection()
+        size, tables, ranges = self._options.snapshot_rows_per_range, dict(progress.tables), list[OffsetRange]()
+        for name, begun in progress.tables.items():
+            if begun.is_done or most <= 0:
+                continue
+            rows = self._stored(name)
+            cuts = list(islice(cut_ranges(self._session(), rows, size, _bound(rows, begun.after)), most))
+            is_done = len(cuts) < most or cuts[-1].after is None
+            most -= len(cuts)
+            ranges += [definition_range(str(name), progress.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
+            tables[name] = TableProgress(
+                None if is_done else cuts[-1].after,
+                begun.ranges + len(cuts),
+                begun.rows + sum(cut.rows for cut in cuts),
+                is_done,
+            )
+        return Progress(progress.tso, size, tables), ranges
+
+    def between(self, before: Progress, after: Progress) -> list[OffsetRange]:
+        """Return the ranges that `advance` returned, also in another process, or with another size of ranges."""
+        ranges = []
+        for name, ended in after.tables.items():
+            begun = before.tables.get(name, TableProgress())
+            if ended != begun:
+                rows = self._stored(name)
+                low, end = _bound(rows, begun.after), _bound(rows, ended.after)
+                cuts = cut_ranges(self._session(), rows, after.size, low, end)
+                ranges += [definition_range(str(name), after.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
+        return ranges
+
+    def _ranges_of(self, name: TableName, rows: StoredRows, cuts: Iterable[Cut], first: int = 0) -> list[OffsetRange]:
+        """Return the ranges of a table's rows, numbered from the first on, and keep what they stand for."""
+        ranges = []
+        for number, cut in enumerate(cuts, first):
+            each = OffsetRange(str(name), number, 0, cut.rows)
+            self._queries[each.topic_partition] = RowQuery(self._moment(), rows.select(cut.low, cut.high))
+            ranges.append(each)
+        return ranges
+
+    def _stored(self, name: TableName) -> StoredRows:
+        table = described(self._session(), name, self._moment())
+        return StoredRows(table.definition.table, table.definition.columns, table.clustered)
+
+    def _warn_of_collection(self) -> None:
+        """Warn if TiDB soon forgets the moment."""
+        with Session(self._address) as present:
+            life_s, now = present.collected_after_s(), present.now()
+        if life_s is not None and physical_ms(now) - physical_ms(self._moment()) > life_s * 1000 / 2:
+            warn(
+                f"The snapshot takes longer than half of TiDB's tidb_gc_life_time ({duration(life_s)}), and fails when "
+                "that has passed: SET GLOBAL tidb_gc_life_time = '24h'"
+            )
+
+    def row_queries(self, ranges: Iterable[OffsetRange]) -> Mapping[TopicPartition, RowQuery]:
+        """Return what reads each range of rows."""
+        places = (each.topic_partition for each in ranges)
+        return {place: self._queries[place] for place in places if place in self._queries}
+
+    def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a stream is refused before)
+        """Return those of the tables' columns.
+
+        Raises:
+            OptionError: a table is not there, or there are several, and the output has the columns of one.
+        """
+        names = self._tables()
+        if len(names) > 1 and self._options.is_typed:
+            msg = (
+                f"The read selects {len(names)} tables, and outputFormat=changelog and envelope give the rows of one: "
+                f"{listed(names)}. Choose it, e.g. .option('tables', '{names[0]}'); "
+                "outputFormat=event has the rows of all as JSON"
+            )
+            raise OptionError(msg)
+        return [definition_range(str(name), self._moment()) for name in names]
+
+    def sampled(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Return those of columns: they tell everything."""
+        return [each for each in ranges if each.partition == DEFINITION]
+
+    def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Return those of columns."""
+        return self.sampled(ranges)
+
+    def defining(self, around: OffsetRange, version: int) -> list[OffsetRange]:
+        """Return the range of a table's columns as of a TSO."""
+        return [definition_range(around.topic, version)]
+
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:  # noqa: ARG002 (none)
+        """Return nothing: there is nothing before a read."""
+        return {}
+
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:  # noqa: ARG002 (none)
+        """Return nothing: tables have no end."""
+        return {}
+
+    def existing(self) -> Iterable[TopicPartition]:
+        """Return nothing: there is no log."""
+        return ()
+
+    def resolved_end(self) -> int:
+        """Return the commit-ts after the TSO."""
+        return self._moment() + 1
+
+    def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
+        """Return the ranges of rows, each alone: the context has the columns."""
+        return [[each] for each in ranges if each.partition != DEFINITION and each.size]
+
+    def fetcher(
+        self,
+        settings: FetchSettings,
+        *,
+        protocol: str | None = None,  # noqa: ARG002 (there is one)
+        max_rows: int | None = None,  # noqa: ARG002 (no rows are sampled)
+        driver: bool = True,  # noqa: ARG002 (both connect alike)
+    ) -> Fetcher:
+        """Return a fetcher with a session of its own."""
+        return SnapshotFetcher(self._address, settings)
+
+    def task_fetcher(
+        self,
+        settings: FetchSettings,
+        protocol: str,
+        *,
+        fresh: bool,  # noqa: ARG002 (nothing is kept)
+    ) -> AbstractContextManager[Fetcher]:
+        """Return a fetcher with a session of its own."""
+        return self.fetcher(settings, protocol=protocol)
+
+    def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
+        """Refuse: `options.ranges.validate` has, before."""
+        raise NotImplementedError
+
+    def _session(self) -> Session:
+        if self._open is None or not self._open.is_open:
+            self._open = Session(self._address)
+        return self._open
+
+    def _moment(self) -> int:
+        """Return the TSO; that of now is asked for once."""
+        if self._tso is None:
+            self._tso = self._session().now()
+        return self._tso
+
+    def _tables(self) -> list[TableName]:
+        moment = self._moment()
+        return tables_at(self._session(), TableFilter(self._options.tables or ()), moment)
+
+
+class Cut(NamedTuple):
+    """A range of a table: where it begins and ends, and how many rows it has; `after` is its end as TiDB's text."""
+
+    low: Bound | None
+    high: Bound | None
+    rows: int
+    after: Texts | None
+
+
+def cut_ranges(
+    session: Session, rows: StoredRows, size: int, low: Bound | None = None, end: Bound | None = None
+) -> Iterator[Cut]:
+    """Yield the ranges of a table, or of a part of it, in the order of its key.
+
+    One has `size` rows; more if the key of the row behind it has no literal; the last one, whose `after` is None, has
+    what is left.
+    """
+    more = True
+    while more:
+        count, high, after = 0, None, None
+        while more and high is None:
+            count += size
+            answer = session.rows(rows.next_bound(low, end, count))
+            more = bool(answer)
+            after = answer[0] if answer else None
+            high = end if after is None else rows.bound(after)
+        if not more:
+            count = int(session.rows(rows.count(low, end))[0][0] or 0)
+        if count:
+            yield Cut(low, high, count, None if after is None else tuple(text or "" for text in after))
+        low = high
+
+
+def _bound(rows: StoredRows, texts: Texts | None) -> Bound | None:
+    """Return the bound that a checkpoint has as text.
+
+    Raises:
+        CheckpointError: it has no literal; those that are written have one.
+    """
+    bound = None if texts is None else rows.bound(texts)
+    if texts is not None and bound is None:
+        msg = f"The checkpoint's offset has a bound of rows that is none: {texts}"
+        raise CheckpointError(msg)
+    return bound

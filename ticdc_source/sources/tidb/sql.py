@@ -1,0 +1,160 @@
+"""Names and values as TiDB's SQL writes them, and ranges of the key by which TiDB stores a table.
+
+TiDB stores rows by their clustered primary key, or by `_tidb_rowid`; neither is ever NULL. It chooses the bounds of
+ranges, by counting rows, and compares them with the key by the key's own type and collation. So a condition need not
+know the order: it only needs bounds in TiDB's order, as literals that mean the same value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TypeAlias
+
+from ticdc_source.schema.model import Column
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import ColumnType
+
+Bound: TypeAlias = tuple[str, ...]  # a literal for each column of the key
+
+_ROW_ID = "_tidb_rowid"
+_TABLE = "t"  # its alias: a qualified name cannot be taken for the alias of a result's column
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+_TIME = re.compile(r"-?\d+:\d\d:\d\d(\.\d+)?")
+_HEX = re.compile(r"([0-9A-Fa-f]{2})*")
+
+
+def quoted(*names: str) -> str:
+    """Return a name, of several parts, as SQL."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
+
+
+def text_literal(value: str) -> str:
+    """Return a text as SQL writes it."""
+    escaped = value.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
+def _named(column: str) -> str:
+    return f"{_TABLE}.{quoted(column)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyColumn:
+    """A column of the key, named as SQL."""
+
+    sql: str
+    type: ColumnType
+
+    def as_text(self) -> str:
+        """Return SQL for a value of whose text `literal` makes a literal: no cast to text, which loses digits."""
+        match self.type.family:
+            case "text":
+                return f"HEX(CONVERT({self.sql} USING utf8mb4))"
+            case "binary":
+                return f"HEX({self.sql})"
+            case "enum" | "set" | "bit":  # they are stored by their numbers
+                return f"CAST({self.sql} AS UNSIGNED)"
+            case "float":  # as a double, whose text is exact
+                return f"{self.sql} + 0e0"
+            case _:
+                return self.sql
+
+    def literal(self, text: str) -> str | None:
+        """Return the literal of a value; None if there is none that is safe, as for the zero date.
+
+        TiDB may take an invalid date as NULL, and then no row would be in any range.
+        """
+        match self.type.family:
+            case "text":
+                return f"_utf8mb4 x'{text}'" if _HEX.fullmatch(text) else None
+            case "binary":
+                return f"x'{text}'" if _HEX.fullmatch(text) else None
+            case "datetime" | "timestamp":
+                return f"'{text}'" if _is_moment(text) else None
+            case "time":
+                return f"'{text}'" if _TIME.fullmatch(text) else None
+            case "float" if _NUMBER.fullmatch(text):  # as a DECIMAL, TiDB would round it to 30 digits after the point
+                digits = repr(float(text))
+                return digits if "e" in digits else f"{digits}e0"
+            case _:
+                return text if _NUMBER.fullmatch(text) else None
+
+
+def _is_moment(text: str) -> bool:
+    day, _, time = text.partition(" ")
+    try:
+        date.fromisoformat(day)
+        datetime.strptime(time.partition(".")[0] or "00:00:00", "%H:%M:%S")  # noqa: DTZ007 (only checked)
+    except ValueError:
+        return False
+    return True
+
+
+class StoredRows:
+    """The statements that read the rows of a table, and the bounds of their ranges."""
+
+    def __init__(self, table: TableName, columns: Sequence[Column], clustered: Sequence[Column]) -> None:
+        self._source = f"{quoted(*table)} AS {_TABLE}"
+        self._selected = ", ".join(map(_selected, columns))
+        self._key = [_KeyColumn(_named(one.name), one.type) for one in clustered if one.type is not None] or [
+            _KeyColumn(f"{_TABLE}.{_ROW_ID}", ColumnType("bigint"))
+        ]
+
+    @property
+    def _order(self) -> str:
+        return ", ".join(column.sql for column in self._key)
+
+    def select(self, low: Bound | None, high: Bound | None) -> str:
+        """Return the statement that reads the rows from one bound on, and below the other, in the order of the key."""
+        return f"SELECT {self._selected} FROM {self._source} WHERE {self._between(low, high)} ORDER BY {self._order}"  # noqa: S608 (quoted)
+
+    def probe(self) -> str:
+        """Return the statement that reads no row, and fails if the user may not read one."""
+        return f"SELECT {self._selected} FROM {self._source} LIMIT 0"  # noqa: S608 (quoted)
+
+    def next_bound(self, low: Bound | None, high: Bound | None, rows: int) -> str:
+        """Return the question for the key of the row that comes so many rows behind the first of a range."""
+        key = ", ".join(column.as_text() for column in self._key)
+        where = self._between(low, high)
+        return f"SELECT {key} FROM {self._source} WHERE {where} ORDER BY {self._order} LIMIT {rows}, 1"  # noqa: S608 (quoted)
+
+    def count(self, low: Bound | None, high: Bound | None) -> str:
+        """Return the question for the number of rows of a range."""
+        return f"SELECT COUNT(*) FROM {self._source} WHERE {self._between(low, high)}"  # noqa: S608 (quoted)
+
+    def bound(self, answer: Sequence[str | None]) -> Bound | None:
+        """Return the bound in the answer to `next_bound`; None if one of its values has no literal."""
+        literals = [
+            None if text is None else column.literal(text) for column, text in zip(self._key, answer, strict=True)
+        ]
+        return tuple(each for each in literals if each is not None) if None not in literals else None
+
+    def _between(self, low: Bound | None, high: Bound | None) -> str:
+        names = [column.sql for column in self._key]
+        clauses = []
+        while low and high and len(names) > 1 and low[0] == high[0]:  # TiDB finds a range more easily so
+            clauses.append(f"{names[0]} = {low[0]}")
+            names, low, high = names[1:], low[1:], high[1:]
+        if len(names) > 1:  # these follow from what comes below; of them TiDB makes a range if the rest is too much
+            clauses += [f"{names[0]} >= {low[0]}"] if low else []
+            clauses += [f"{names[0]} <= {high[0]}"] if high else []
+        clauses += [_after(names, low, ">=")] if low else []
+        clauses += [_after(names, high, "<")] if high else []
+        return " AND ".join(clauses) or "TRUE"
+
+
+def _selected(column: Column) -> str:
+    """Return what is selected of a column: MySQL's text of a value is exact, but TiDB's of some FLOATs has 6 digits."""
+    name = _named(column.name)
+    return f"{name} * 1e0" if column.type is not None and column.type.name == "float" else name
+
+
+def _after(names: Sequence[str], bound: Bound, last: str) -> str:
+    """Return what says that the columns, compared one after the other, are `>=` a bound or `<` it."""
+    name, literal = names[0], bound[0]
+    if len(names) == 1:
+        return f"{name} {last} {literal}"
+    return f"({name} {last[0]} {literal} OR ({name} = {literal} AND {_after(names[1:], bound[1:], last)}))"
