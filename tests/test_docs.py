@@ -11,7 +11,7 @@ import pytest
 from benchmarks.results import FOLDER, caption
 from tests.support.pages import README, anchors, code_of, without_code
 from tests.support.paths import ROOT
-from tests.versions.environments import dependencies, extras
+from tests.versions.environments import extras
 from ticdc_source.protocols import OF_MESSAGES
 from website.generate_docs import DOCS as ALL_DOCS
 from website.generate_docs import PARTS, documents, generated, parts_of

@@ -61,8 +61,7 @@ class SnapshotFirstSource(RecordSource):
         if protocol in self._formats.lacking_commit_ts:
             msg = (
                 f"snapshot=initial does not go with protocol={protocol}: its deletes have no commit-ts, so nobody "
-                "knows whether the snapshot already has them. Create the changefeed with another protocol, such as "
-                "protocol=canal-json&enable-tidb-extension=true"
+                "knows whether the snapshot already has them. Create the changefeed with another protocol"
             )
             raise OptionError(msg)
 
@@ -139,7 +138,8 @@ class _Planner(StreamPlanner):
                     "the snapshot and the changefeed's start would be missing. Create the changefeed first"
                 )
                 raise OptionError(msg)
-            with self._source.rows_at("now") as rows:
+            rows = self._source.rows_at("now")
+            with rows:
                 self._start = {**changes, SNAPSHOT: rows.begin().as_json()}
         return self._start
 
@@ -175,8 +175,8 @@ class _Planner(StreamPlanner):
         if self._ready is not None and self._ready[:2] == (before, after):
             *_, self._rows, ranges = self._ready
             return ranges
-        self._rows = self._source.rows_at(after.tso)
-        with self._rows as rows:
+        self._rows = rows = self._source.rows_at(after.tso)
+        with rows:
             return rows.between(before, after)
 
     def behind(self, offset_range: OffsetRange) -> int | None:

@@ -181,8 +181,8 @@ class TopicPlanner:
         Raises:
             DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
-        _refuse_snapshot(start)
         begins = started = offsets_of(start)
+        _refuse_snapshot(start)
         ids = self._ids.of_offset(topic_ids_of(start), _topics(begins))
         epochs = _epochs_of(start)
         first = bool(start.get(INITIAL))
@@ -219,8 +219,8 @@ class TopicPlanner:
         Raises:
             DataLossError: partitions are gone, or their logs were truncated, or a topic was deleted and created again.
         """
-        _refuse_snapshot(end)
         ends, begins = offsets_of(end), start_offsets(start, end)
+        _refuse_snapshot(end)
         planned, planned_epochs = topic_ids_of(end), _epochs_of(end)
         started = self._ids.of_offset(topic_ids_of(start), _topics(begins))
         carried = {topic: started[topic] for topic in sorted(_topics(ends) - planned.keys()) if topic in started}
