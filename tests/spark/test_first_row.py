@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,26 @@ from pyspark.sql import SparkSession
 
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeStream, MakeTopic
-from tests.spark.restarts import Child, Query, State
+from tests.spark.restarts import Child, Query, State, offset_of
 from tests.spark.streams import Stream, failure_of, written_files
+from tests.spark.test_restarts import KILLS, SEED
 from tests.tidb.server import TiDB
 from tests.tidb.snapshots import TextSession, text_session
+from tests.tidb.sql import SAFE_POINT
 from tests.tidb.writer import DATABASE, TABLE, Writer, applied
 
 pytestmark = [pytest.mark.slow("starts a TiDB"), pytest.mark.usefixtures("native_path")]
 
 
+# Of a stream: rows of TiDB are read, the last of them are, and then changes.
+STAGES = ROWS, HAND_OVER, CHANGES = "rows", "hand-over", "changes"
+
+
 @pytest.fixture
 def sql(tidb: TiDB) -> Iterator[TextSession]:
-    """A session of root."""
+    """A session of root, in a TiDB whose past may be read."""
     with text_session(tidb) as opened:
+        opened.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
         yield opened
 
 
@@ -42,6 +50,17 @@ def rows_in(output: Path) -> list[dict[str, Any]]:
 def output_of(stream: Stream) -> list[dict[str, Any]]:
     """Return the rows that a stream has written."""
     return rows_in(stream.folder / "output")
+
+
+def stage_of(checkpoint: Path) -> str | None:
+    """Return the stage of the micro-batch that was planned last, from the checkpoint."""
+    planned = State.of(checkpoint).planned
+    if planned < 0:
+        return None
+    tables = offset_of(checkpoint, planned)["$snapshot"].get("tables")
+    if tables is None:
+        return CHANGES
+    return HAND_OVER if all(table.get("done") for table in tables.values()) else ROWS
 
 
 @pytest.mark.parametrize("extension", [True, False])
@@ -82,7 +101,7 @@ def test_events_of_all_tables(
     name, writer = topic(), Writer(sql, 7)
     writer.fill(120)
     sql.run(f"CREATE TABLE {DATABASE}.empty (id INT PRIMARY KEY)", f"CREATE TABLE {DATABASE}.more (a INT, b DATE)")
-    sql.run(f"INSERT INTO {DATABASE}.more VALUES (1, '2026-11-28'), (2, NULL)")
+    sql.run(f"INSERT INTO {DATABASE}.more VALUES (1, '2026-11-28'), (2, NULL)")  # noqa: S608 (a test's own)
     wanted = given(tidb, tables=f"{DATABASE}.*", outputFormat="event", protocol="canal-json")
     reading = stream(name, **wanted)
 
@@ -119,31 +138,33 @@ def test_lost_changes_are_an_error(
     assert "Nothing has been skipped. Start again with a new checkpoint" in failure_of(query)
 
 
-@pytest.mark.long("kills a stream several times")
-@pytest.mark.parametrize("life", range(3))
-def test_killed_in_the_middle(
-    spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, tmp_path: Path, life: int
+@pytest.mark.long("a JVM for each kill")
+@pytest.mark.parametrize("run", range(max(2, KILLS // len(STAGES))))
+def test_killed_in_each_stage(
+    spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, tmp_path: Path, run: int
 ) -> None:
-    """A stream that is killed reads on where it was: each row of before is written once, and the end is equal."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}, {life}")
-    name, writer = topic(), Writer(sql, seed)
-    writer.fill(3000)
+    """A stream that is killed in each stage, while rows change, ends equal to TiDB, and writes no row twice."""
+    seed = SEED + run
+    chooser = random.Random(seed)
+    print(f"seed {seed} (TICDC_SEED), {KILLS} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)
+    name, writer = topic(), Writer(sql, seed, extension=run % 2 == 0)
+    writer.fill(1500)
     writer.change(20)
     writer.send(broker.bootstrap_servers, name)
     options = {one.replace("__", "."): str(value) for one, value in given(tidb).items()}
     options |= {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
     query = Query(options, str(tmp_path / "query"))
-    for number, batches in enumerate(sorted(random.Random(seed).sample(range(1, 20), 3))):
-        child = Child([query], tmp_path / f"life-{number}")
-        try:
-            child.wait_for(lambda: State.of(query.checkpoint).planned >= batches)  # noqa: B023
-            writer.change(10)
-            writer.send(broker.bootstrap_servers, name)
-        finally:
-            child.kill()
-        print(State.of(query.checkpoint))
-        query.forget_an_empty_checkpoint()
+    with writer.never_stopping(broker.bootstrap_servers, name):
+        for stage in STAGES:
+            child = Child([query], tmp_path / stage)
+            try:
+                child.wait_for(lambda: stage_of(query.checkpoint) == stage)  # noqa: B023
+                time.sleep(chooser.uniform(0, 2))
+            finally:
+                child.kill()
+            print(f"killed {State.of(query.checkpoint)}, {stage_of(query.checkpoint)}")  # noqa: T201
+            query.forget_an_empty_checkpoint()
+    writer.send(broker.bootstrap_servers, name)
     last = query.start(spark, availableNow=True)
     assert last.awaitTermination(240)
 
@@ -151,3 +172,6 @@ def test_killed_in_the_middle(
 
     assert applied(rows) == writer.rows()
     assert len({tuple(row["_sequence"].values()) for row in rows}) == len(rows)
+    moment = offset_of(query.checkpoint, 0)["$snapshot"]["tso"]
+    first = [row["id"] for row in rows if row["_commit_version"] == moment]
+    assert len(first) == len(set(first)) >= 1000

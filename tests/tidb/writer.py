@@ -2,7 +2,10 @@
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from examples.local_kafka import Record, produce
@@ -13,6 +16,7 @@ from ticdc_source.schema.tso import physical_ms
 DATABASE, NAME = "first_row", "orders"
 TABLE = f"{DATABASE}.{NAME}"
 COLUMNS = {"id": "bigint", "name": "varchar", "amount": "decimal"}
+_AGAIN = 0.1  # how often messages are sent again
 
 Rows = dict[int, tuple[str | None, str | None]]
 
@@ -52,6 +56,28 @@ class Writer:
         """Send all messages that were not sent."""
         sent, self.messages = self.messages, []
         produce(servers, topic, sent)
+
+    @contextmanager
+    def never_stopping(self, servers: str, topic: str) -> Iterator[None]:
+        """Change rows and send messages in the block, some of them again; the session is in use meanwhile."""
+        ended = threading.Event()
+
+        def run() -> None:
+            recent: list[Record] = []
+            while not ended.wait(0.05):
+                self.change(3)
+                recent = [*recent[-20:], *self.messages]
+                if self._chooser.random() < _AGAIN:  # as TiCDC does after a restart
+                    self.messages = list(recent)
+                self.send(servers, topic)
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(run)
+            try:
+                yield
+            finally:
+                ended.set()
+            writing.result()
 
     def rows(self) -> Rows:
         """Return what TiDB has now."""
