@@ -147,13 +147,15 @@ def test_retention_that_overtakes_the_snapshot_is_an_error(fail: str, done: bool
         plan.next(end)
 
 
-def test_a_topic_that_is_created_again_is_an_error() -> None:
-    """So is it with failOnDataLoss=false, which would go on with the new topic."""
+@pytest.mark.parametrize("most", ["2", "9"])
+@pytest.mark.parametrize("last", [3, 40])
+def test_a_topic_that_is_created_again_is_an_error(most: str, last: int) -> None:
+    """So is it with failOnDataLoss=false, which would go on with the new topic; in the middle, and at the hand-over."""
     cluster = FakeCluster({T0: 0}, {T0: 20}, ids={"t": "first"})
-    _, plan = planner(cluster, failOnDataLoss="false")
+    _, plan = planner(cluster, failOnDataLoss="false", **{"snapshot.maxRangesPerTrigger": most})
     end = via_json(plan.next(via_json(plan.initial())))
     cluster.ids = {"t": "second"}
-    cluster.last[T0] = 3
+    cluster.last[T0] = last
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

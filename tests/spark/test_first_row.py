@@ -2,19 +2,21 @@
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.restarts import Child, Query, State, offset_of
-from tests.spark.streams import Stream, failure_of, written_files
+from tests.spark.streams import Stream, failure_of, wait_for, written_files
 from tests.spark.test_restarts import KILLS, SEED
 from tests.tidb.server import TiDB
 from tests.tidb.snapshots import TextSession, text_session
@@ -24,6 +26,7 @@ from tests.tidb.writer import DATABASE, TABLE, Writer, applied
 pytestmark = [pytest.mark.slow("starts a TiDB"), pytest.mark.usefixtures("native_path")]
 
 
+Begun: TypeAlias = tuple[Stream, StreamingQuery, Writer, str]
 # Of a stream: rows of TiDB are read, the last of them are, and then changes.
 STAGES = ROWS, HAND_OVER, CHANGES = "rows", "hand-over", "changes"
 
@@ -116,21 +119,26 @@ def test_events_of_all_tables(
     assert len(orders) == 150
 
 
-def test_lost_changes_are_an_error(
-    tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream
-) -> None:
-    """If the topic is created again before all rows are read, the query fails, also with failOnDataLoss=false."""
-    from examples.local_kafka import create_topic, delete_topic
-
+@pytest.fixture
+def begun(tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream) -> Begun:
+    """A stream of `reader` that runs and has read some rows, its query, what changes rows, and the topic."""
     name, writer = topic(), Writer(sql, 7)
-    writer.fill(100)
+    writer.fill(400)
     writer.change(5)
     writer.send(broker.bootstrap_servers, name)
-    wanted = given(tidb, snapshot__maxRangesPerTrigger=1, snapshot__rowsPerRange=10, failOnDataLoss="false")
-    reading = stream(name, **wanted)
+    sql.run("CREATE USER IF NOT EXISTS reader", f"GRANT SELECT ON {TABLE} TO reader")
+    own = {"tidb__user": "reader", "snapshot__maxRangesPerTrigger": 1, "snapshot__rowsPerRange": 10}
+    reading = stream(name, **given(tidb, failOnDataLoss="false", **own))
     query = reading.start(processingTime="1 second")
-    while not query.recentProgress:
-        query.awaitTermination(1)
+    wait_for(query, lambda: bool(query.recentProgress))
+    return reading, query, writer, name
+
+
+def test_a_topic_that_is_created_again_is_an_error(broker: Kafka, begun: Begun) -> None:
+    """If that happens before all rows are read, the query fails, even with failOnDataLoss=false."""
+    from examples.local_kafka import create_topic, delete_topic
+
+    _, query, _, name = begun
 
     delete_topic(broker.bootstrap_servers, name)
     create_topic(broker.bootstrap_servers, name, 1)
@@ -138,12 +146,42 @@ def test_lost_changes_are_an_error(
     assert "Nothing has been skipped. Start again with a new checkpoint" in failure_of(query)
 
 
+def test_garbage_collection_that_overtakes_the_snapshot_is_an_error(sql: TextSession, begun: Begun) -> None:
+    """The error names the table and the setting; a restart says that the stream must begin again."""
+    reading, query, *_ = begun
+
+    sql.run(SAFE_POINT.format(time.strftime("%Y%m%d-%H:%M:%S +0000", time.gmtime(time.time() + 60))))
+    try:
+        first = failure_of(query)
+        again = failure_of(reading.start())
+    finally:
+        sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
+
+    for failure in (first, again):
+        assert re.search(rf"no longer keeps the past of {TABLE} as of TSO \d+ .*tidb_gc_life_time = '24h'", failure)
+    assert "Nothing has been skipped. Start again with a new checkpoint" in again
+
+
+def test_a_lost_privilege_can_be_given_back(sql: TextSession, begun: Begun) -> None:
+    """The error names the table and the statement that mends it; the query then goes on where it was."""
+    reading, query, writer, _ = begun
+
+    sql.run(f"REVOKE SELECT ON {TABLE} FROM reader")  # noqa: S608 (a test's own)
+    failure = failure_of(query)
+    sql.run(f"GRANT SELECT ON {TABLE} TO reader")
+    reading.finish()
+
+    assert f"GRANT SELECT ON {TABLE}" in failure
+    assert applied(output_of(reading)) == writer.rows()
+    assert len(output_of(reading)) == len(writer.rows())
+
+
 @pytest.mark.long("a JVM for each kill")
 @pytest.mark.parametrize("run", range(max(2, KILLS // len(STAGES))))
 def test_killed_in_each_stage(
     spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, tmp_path: Path, run: int
 ) -> None:
-    """A stream that is killed in each stage, while rows change, ends equal to TiDB, and writes no row twice."""
+    """A stream that is killed in each stage, while rows and columns change, ends equal to TiDB, no row twice."""
     seed = SEED + run
     chooser = random.Random(seed)
     print(f"seed {seed} (TICDC_SEED), {KILLS} kills (TICDC_KILLS)")  # noqa: T201 (to find the case again)

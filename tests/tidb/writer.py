@@ -16,9 +16,11 @@ from ticdc_source.schema.tso import physical_ms
 DATABASE, NAME = "first_row", "orders"
 TABLE = f"{DATABASE}.{NAME}"
 COLUMNS = {"id": "bigint", "name": "varchar", "amount": "decimal"}
+ADDED = "note"
 _AGAIN = 0.1  # how often messages are sent again
+_ADDED_UNTIL = 200  # turns of a writer that does not stop
 
-Rows = dict[int, tuple[str | None, str | None]]
+Rows = dict[int, tuple[str | None, ...]]
 
 
 class Writer:
@@ -35,6 +37,7 @@ class Writer:
         self._chooser = random.Random(seed)
         self._extension = extension
         self._next = 0
+        self._columns = dict(COLUMNS)
         self.messages: list[Record] = []
         sql.run(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
         sql.run(f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY, name VARCHAR(20), amount DECIMAL(10,2))")
@@ -59,12 +62,17 @@ class Writer:
 
     @contextmanager
     def never_stopping(self, servers: str, topic: str) -> Iterator[None]:
-        """Change rows and send messages in the block, some of them again; the session is in use meanwhile."""
+        """Change rows, send messages, some of them again, and add a column; the session is in use meanwhile."""
         ended = threading.Event()
+        adds_at = self._chooser.randrange(_ADDED_UNTIL)
 
         def run() -> None:
             recent: list[Record] = []
+            turn = 0
             while not ended.wait(0.05):
+                if turn == adds_at:
+                    self._add_column()
+                turn += 1
                 self.change(3)
                 recent = [*recent[-20:], *self.messages]
                 if self._chooser.random() < _AGAIN:  # as TiCDC does after a restart
@@ -80,8 +88,14 @@ class Writer:
             writing.result()
 
     def rows(self) -> Rows:
-        """Return what TiDB has now."""
-        return {int(key or 0): (name, amount) for key, name, amount in self._sql.rows(f"SELECT * FROM {TABLE}")}  # noqa: S608
+        """Return what TiDB has now, with NULL for a column that was not added."""
+        missing = (None,) * (ADDED not in self._columns)
+        rows = self._sql.rows(f"SELECT * FROM {TABLE}")  # noqa: S608
+        return {int(key or 0): (*others, *missing) for key, *others in rows}
+
+    def _add_column(self) -> None:
+        self._sql.run(f"ALTER TABLE {TABLE} ADD COLUMN {ADDED} VARCHAR(20)")
+        self._columns[ADDED] = "varchar"
 
     def _change(self) -> None:
         kind = self._chooser.choice(("INSERT", "UPDATE", "UPDATE", "DELETE", "KEY"))
@@ -90,30 +104,28 @@ class Writer:
         if kind == "INSERT" or not old:
             key, old = self._next, []
             self._next += 1
-        before = dict(zip(COLUMNS, old[0], strict=True)) if old else None
+        before = dict(zip(self._columns, old[0], strict=True)) if old else None
         after = {"id": str(key), "name": f"c{self._chooser.randrange(10**6)}", "amount": f"{key}.50"}
+        after |= {ADDED: f"a{key}"} if ADDED in self._columns else {}
         if before is None:
-            self._run(f"INSERT INTO {TABLE} VALUES ({key}, '{after['name']}', {after['amount']})")  # noqa: S608
+            self._sql.run(f"INSERT INTO {TABLE} VALUES ({', '.join(map(repr, after.values()))})")  # noqa: S608
             self._tell("INSERT", after, None)
         elif kind == "DELETE":
-            self._run(f"DELETE FROM {TABLE} WHERE id = {key}")  # noqa: S608
+            self._sql.run(f"DELETE FROM {TABLE} WHERE id = {key}")  # noqa: S608
             self._tell("DELETE", before, None)
         else:
             if kind == "KEY":
                 after["id"], self._next = str(self._next), self._next + 1
             changed = ", ".join(f"{name} = '{value}'" for name, value in after.items())
-            self._run(f"UPDATE {TABLE} SET {changed} WHERE id = {key}")  # noqa: S608
+            self._sql.run(f"UPDATE {TABLE} SET {changed} WHERE id = {key}")  # noqa: S608
             self._tell("UPDATE", after, before)
-
-    def _run(self, statement: str) -> None:
-        self._sql.run(statement)
 
     def _tell(self, kind: str, data: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
         ((info,),) = self._sql.rows("SELECT @@tidb_last_txn_info")
         ts = int(json.loads(info or "{}")["commit_ts"])
         more: dict[str, Any] = {"_tidb": {"commitTs": ts}} if self._extension else {}
         more |= {"database": DATABASE, "table": NAME, "es": physical_ms(ts)}
-        message = canal(kind, [data], None if old is None else [old], COLUMNS, None, **more)
+        message = canal(kind, [data], None if old is None else [old], self._columns, None, **more)
         self.messages.append((0, *message, [], None))
 
 
@@ -124,5 +136,5 @@ def applied(rows: Iterable[Mapping[str, Any]]) -> Rows:
         if row["_change_type"] in ("delete", "update_preimage"):
             found.pop(row["id"], None)
         else:
-            found[row["id"]] = row["name"], str(row["amount"])
+            found[row["id"]] = row["name"], str(row["amount"]), row.get(ADDED)
     return found

@@ -9,8 +9,8 @@ options that this source would have on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -22,7 +22,15 @@ from ticdc_source.schema.tso import utc
 from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.source import KafkaSource
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
-from ticdc_source.sources.stream_offsets import INITIAL, SNAPSHOT, OffsetJSON, Offsets, StreamLimits, offsets_of
+from ticdc_source.sources.stream_offsets import (
+    INITIAL,
+    SNAPSHOT,
+    OffsetJSON,
+    Offsets,
+    StreamLimits,
+    offsets_of,
+    topic_ids_of,
+)
 from ticdc_source.sources.tidb.progress import Progress
 from ticdc_source.sources.tidb.source import SnapshotSource
 
@@ -150,18 +158,13 @@ class _Planner(StreamPlanner):
             if end == changes:
                 return dict(start)
             if progress.tables:
-                self._check_retention(changes, progress)
+                self._check_held(changes, end, progress)
             return {**end, SNAPSHOT: Progress(progress.tso).as_json()}
-        self._check_retention(changes, progress)
         held = self._changes.next(changes, 0)
-        self._check_held(offsets_of(changes), offsets_of(held), progress)
+        self._check_held(changes, held, progress)
         rows = self._source.rows_at(progress.tso)
-        try:
-            with rows:
-                after, ranges = rows.advance(progress, self._most)
-        except DataLossError as error:
-            msg = f"The snapshot cannot be finished. {error}. {_BEGIN_AGAIN}"
-            raise DataLossError(msg) from None
+        with rows, _not_finished():
+            after, ranges = rows.advance(progress, self._most)
         self._ready = progress, after, rows, ranges
         return {**held, SNAPSHOT: after.as_json()}
 
@@ -176,7 +179,7 @@ class _Planner(StreamPlanner):
             *_, self._rows, ranges = self._ready
             return ranges
         self._rows = rows = self._source.rows_at(after.tso)
-        with rows:
+        with rows, _not_finished():
             return rows.between(before, after)
 
     def behind(self, offset_range: OffsetRange) -> int | None:
@@ -195,9 +198,17 @@ class _Planner(StreamPlanner):
         start = None if self._tso is None else self._tso + 1
         return self._source.changes, replace(self._options, snapshot="off", starting_commit_ts=start)
 
-    def _check_retention(self, changes: OffsetJSON, progress: Progress) -> None:
-        """Raise an error if Kafka has deleted a record that comes after the rows, whatever `failOnDataLoss` says."""
-        held = offsets_of(changes)
+    def _check_held(self, before: OffsetJSON, after: OffsetJSON, progress: Progress) -> None:
+        """Raise an error if changes that come after the rows are gone, whatever `failOnDataLoss` says."""
+        held, ends, ids = offsets_of(before), offsets_of(after), topic_ids_of(after)
+        replaced = {topic for topic, old in topic_ids_of(before).items() if ids.get(topic, old) != old}
+        moved = [tp for tp, offset in held.items() if tp.topic in replaced or ends.get(tp, -1) < offset]
+        if moved:
+            msg = (
+                f"Changes that come after the snapshot as of TSO {progress.tso} are gone: {listed(moved)} was deleted, "
+                f"created again or truncated. {_BEGIN_AGAIN}"
+            )
+            raise DataLossError(msg)
         earliest = self._source.earliest(held)
         gone = [f"{tp} (offset {held[tp]}, and the first is {earliest[tp]})" for tp in held if earliest[tp] > held[tp]]
         if gone:
@@ -208,15 +219,15 @@ class _Planner(StreamPlanner):
             )
             raise DataLossError(msg)
 
-    def _check_held(self, before: Offsets, held: Offsets, progress: Progress) -> None:
-        """Raise an error if the topics were replaced or truncated, whatever `failOnDataLoss` says."""
-        moved = [str(tp) for tp in before if held.get(tp) != before[tp]]
-        if moved:
-            msg = (
-                f"Changes that come after the snapshot as of TSO {progress.tso} are gone: {listed(moved)} was deleted, "
-                f"created again or truncated. {_BEGIN_AGAIN}"
-            )
-            raise DataLossError(msg)
+
+@contextmanager
+def _not_finished() -> Iterator[None]:
+    """Say of a moment that TiDB no longer keeps what it means for the stream."""
+    try:
+        yield
+    except DataLossError as error:
+        msg = f"The snapshot cannot be finished. {error}. {_BEGIN_AGAIN}"
+        raise DataLossError(msg) from None
 
 
 def _parts(offset: OffsetJSON) -> tuple[Progress, OffsetJSON]:

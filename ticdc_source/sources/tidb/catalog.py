@@ -79,8 +79,7 @@ def _absent(session: Session, name: TableName, tso: int) -> OptionError:
     hint = "".join(f" Did you mean {table}?" for table in tables if table.table in near)
     return OptionError(
         f"Option 'tables': TiDB had no table {name} at TSO {tso}, or the user may not read it (GRANT SELECT ON "
-        f"{name}). "
-        f"Its database has: {listed(tables) or 'nothing'}.{hint}"
+        f"{name}). Its database has: {listed(tables) or 'nothing'}.{hint}"
     )
 
 
@@ -93,7 +92,7 @@ def described(session: Session, name: TableName, tso: int) -> Table:
         OptionError: it did not exist.
         UnsupportedTypeError: a column has a type that is not known.
     """
-    session.as_of(tso)
+    session.as_of(tso, name)
     where = f"table_schema = {text_literal(name.database)} AND table_name = {text_literal(name.table)}"
     columns = _asked(session, _COLUMN, "information_schema.columns", f"{where} ORDER BY ordinal_position")
     if not columns:

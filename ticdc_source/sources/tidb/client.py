@@ -20,6 +20,7 @@ from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, 
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import utc
 from ticdc_source.sources.tidb.packets import BrokenResultError, ServerError, row_blocks
 
@@ -109,6 +110,7 @@ class Session(AbstractContextManager["Session"]):
     def __init__(self, address: TiDBAddress) -> None:
         self._address = address
         self._at: int | None = None
+        self._table: TableName | None = None
         self._pymysql = _pymysql()
         try:
             self._connection = _connection_of(self._pymysql)(
@@ -150,13 +152,14 @@ class Session(AbstractContextManager["Session"]):
         if self.is_open:
             self._connection.close()
 
-    def as_of(self, tso: int) -> None:
-        """Read this moment from now on.
+    def as_of(self, tso: int, table: TableName | None = None) -> None:
+        """Read this moment from now on, and of it this table, which errors name.
 
         Raises:
             OptionError: it lies in TiDB's future.
             DataLossError: TiDB's garbage collection may have removed row versions of that moment.
         """
+        self._table = table
         if self._at != tso:
             self._at = tso  # errors name it
             try:
@@ -233,7 +236,8 @@ class Session(AbstractContextManager["Session"]):
         address, user = self._address, self._address.user
         password = self._address.password.reveal()
         text = text.replace(password, "…") if password else text
-        moment = "" if self._at is None else f" as of TSO {self._at} ({utc(self._at)})"
+        moment = "" if self._table is None else f" of {self._table}"
+        moment += "" if self._at is None else f" as of TSO {self._at} ({utc(self._at)})"
         if code == _NO_TLS or (code == _UNREACHABLE and "SSL" in text):
             return AccessRefusedError(f"TLS with TiDB {address} fails ('tidb.ssl.mode', 'tidb.ssl.ca'): {text}")
         if code == _UNREACHABLE:
@@ -243,7 +247,11 @@ class Session(AbstractContextManager["Session"]):
         if code in _LOGIN_REFUSED:
             return AccessRefusedError(f"TiDB {address} refuses the login of user '{user}': {text}")
         if code in _NO_PRIVILEGE:
-            return AccessRefusedError(f"TiDB {address}: user '{user}' needs the privilege SELECT on the table: {text}")
+            table = self._table or "the table"
+            return AccessRefusedError(
+                f"TiDB {address}: user '{user}' needs the privilege SELECT on {table} (GRANT SELECT ON {table} TO "
+                f"'{user}'): {text}"
+            )
         if _FUTURE.search(text):
             return OptionError(f"Option 'snapshot.at': that moment lies in TiDB's future{moment}: {text}")
         if _COLLECTED.search(text):
@@ -254,7 +262,11 @@ class Session(AbstractContextManager["Session"]):
         return TiCDCSourceError(f"TiDB {address} cannot be read{moment}: {text} (error {code})")
 
     def _lost(self, text: str) -> TiDBUnavailableError:
-        return TiDBUnavailableError(f"The connection to TiDB {self._address} was lost: {text}")
+        reading = "" if self._table is None else f" while {self._table} was read"
+        return TiDBUnavailableError(
+            f"The connection to TiDB {self._address} was lost{reading}: {text}. Check TiDB and the network, then run "
+            "the query again"
+        )
 
 
 def _connection_of(library: ModuleType) -> Callable[..., Any]:

@@ -73,11 +73,9 @@ class SnapshotFetcher(Fetcher):
         else:
             yield from self._rows(offset_range, self._settings.row_queries[offset_range.topic_partition])
 
-    def _connected(self, tso: int | None = None) -> Session:
+    def _connected(self) -> Session:
         if self._session is None or not self._session.is_open:
             self._session = Session(self._address)
-        if tso is not None:
-            self._session.as_of(tso)
         return self._session
 
     def _rows(self, offset_range: OffsetRange, query: RowQuery) -> Iterator[Chunk]:
@@ -85,13 +83,15 @@ class SnapshotFetcher(Fetcher):
 
         They are the same in each answer, and in the same order: the key orders them, and the TSO does not move.
         """
-        key = key_of(parse_table(offset_range.topic), query.tso)
+        table = parse_table(offset_range.topic)
+        key = key_of(table, query.tso)
         position, retries, most = offset_range.start, 0, self._settings.max_records
         while True:
             before = position
             sql = query.sql if not position else f"{query.sql} LIMIT {position}, {_ALL}"
             try:
-                session = self._connected(query.tso)
+                session = self._connected()
+                session.as_of(query.tso, table)
                 for rows in session.blocks(sql, self._block_size, most, uses_native=self._settings.native):
                     for first in range(0, len(rows), most):
                         part = _part(rows, first, first + most)
@@ -103,7 +103,7 @@ class SnapshotFetcher(Fetcher):
                 retries = 1 if position > before else retries + 1
                 if retries > _RETRIES:
                     raise
-                _log.warning("%s; %s is read on behind its first %d rows", error, offset_range, position)
+                _log.warning("%s is read on behind its first %d rows after an error: %s", offset_range, position, error)
                 time.sleep(_PAUSE_S)
         if position != offset_range.end:
             msg = (
