@@ -193,6 +193,25 @@ class TestCheckpoint:
         unfinished = f"The stream of the checkpoint {folder.as_uri()} has not finished a micro-batch yet"
         assert report.no_position == unfinished
 
+    def test_a_stream_that_reads_its_snapshot(
+        self, broker: Kafka, topic: Callable[..., str], tmp_path: Path, ticdc_source: Command
+    ) -> None:
+        """The snapshot says how far it is, the topic how many records wait for its end."""
+        name = topic()
+        write(broker.bootstrap_servers, name, row(0), row(4))
+        tables = {"shop.orders": {"ranges": 3, "rows": 600, "about": 1100}}
+        snapshot = {"tso": TSO, "size": 200, "tables": tables}
+        folder = checkpoint(tmp_path, name, 1, committed=1)
+        (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps({name: {'0': 1}, '$snapshot': snapshot})}")
+        given = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--checkpoint", folder)
+
+        shown, as_json = ticdc_source(*given), ticdc_source(*given, "--json")
+
+        assert f"Snapshot as of {TSO}: 3 of about 6 ranges, 600 rows\n" in shown.out
+        report = json.loads(as_json.out)
+        told = {"tso": TSO, "ranges": 3, "expected_ranges": 6, "rows": 600, "left_s": None}
+        assert (report["snapshot"], report["partitions"][0]["behind"]) == (told, 1)
+
     def test_checkpoints_of_spark(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
         """A checkpoint that Spark itself wrote is read."""
         name = topic(2)

@@ -15,7 +15,7 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.record_source import StreamPlanner
 from ticdc_source.sources.snapshot_first import SnapshotFirstSource
 from ticdc_source.sources.stream_offsets import StreamLimits
-from ticdc_source.sources.tidb.progress import Progress, TableProgress
+from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress
 from ticdc_source.sources.tidb.source import SnapshotSource
 
 GIVEN = {
@@ -35,17 +35,17 @@ MOMENT = 4_707_000
 class FakeRows(SnapshotSource):
     """The table shop.orders, which has a key of whole numbers."""
 
-    def begin(self) -> Progress:
-        return Progress(MOMENT, 10, {ORDERS: TableProgress()})
+    def begin(self) -> SnapshotProgress:
+        return SnapshotProgress(MOMENT, 10, {ORDERS: TableProgress()})
 
-    def advance(self, progress: Progress, most: int) -> tuple[Progress, list[OffsetRange]]:
+    def advance(self, progress: SnapshotProgress, most: int) -> tuple[SnapshotProgress, list[OffsetRange]]:
         first = progress.tables[ORDERS].ranges
         last = min(first + most, RANGES)
         is_done = last == RANGES
         table = TableProgress(None if is_done else (str(last * 10),), last, last * 10, is_done)
-        return Progress(progress.tso, 10, {ORDERS: table}), _ranges(first, last)
+        return SnapshotProgress(progress.tso, 10, {ORDERS: table}), _ranges(first, last)
 
-    def between(self, before: Progress, after: Progress) -> list[OffsetRange]:
+    def between(self, before: SnapshotProgress, after: SnapshotProgress) -> list[OffsetRange]:
         return _ranges(before.tables[ORDERS].ranges, after.tables[ORDERS].ranges)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
 from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader
+from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader, SnapshotLag
 from ticdc_source.schema.tso import duration
 
 SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
@@ -118,9 +118,17 @@ def _shown(report: LagReport) -> Iterator[Table | Line]:
     lost = sum(each.lost or 0 for each in report.partitions)
     yield [(head, "bold")]
     yield table
+    if report.snapshot is not None:
+        yield [(_snapshot(report.snapshot), "")]
     if lost:
         yield [(f"Gone: {counted(lost, 'record')} that the reader has not read", "bold red")]
     yield from ([(text, "yellow")] for text in (report.other_protocol, report.no_position) if text is not None)
+
+
+def _snapshot(lag: SnapshotLag) -> str:
+    left = "" if lag.left_s is None else f", about {duration(lag.left_s)} left"
+    ranges = f"{lag.ranges:,} of about {lag.expected_ranges:,} ranges"
+    return f"Snapshot as of {lag.tso}: {ranges}, {counted(lag.rows, 'row')}{left}"
 
 
 def _cells(lag: PartitionLag, now: str, *, has_reader: bool) -> Iterator[str]:

@@ -31,7 +31,7 @@ from ticdc_source.sources.stream_offsets import (
     offsets_of,
     topic_ids_of,
 )
-from ticdc_source.sources.tidb.progress import Progress
+from ticdc_source.sources.tidb.progress import SnapshotProgress
 from ticdc_source.sources.tidb.source import SnapshotSource
 
 _BEGIN_AGAIN = "Nothing has been skipped. Start again with a new checkpoint and an empty output"
@@ -128,7 +128,7 @@ class _Planner(StreamPlanner):
         self._options = options
         self._most = most
         self._start: OffsetJSON | None = None
-        self._ready: tuple[Progress, Progress, SnapshotSource, list[OffsetRange]] | None = None
+        self._ready: tuple[SnapshotProgress, SnapshotProgress, SnapshotSource, list[OffsetRange]] | None = None
         self._rows: SnapshotSource | None = None  # of the micro-batch that was planned last; None if it has changes
         self._tso: int | None = None
 
@@ -159,7 +159,7 @@ class _Planner(StreamPlanner):
                 return dict(start)
             if progress.tables:
                 self._check_held(changes, end, progress)
-            return {**end, SNAPSHOT: Progress(progress.tso).as_json()}
+            return {**end, SNAPSHOT: SnapshotProgress(progress.tso).as_json()}
         held = self._changes.next(changes, 0)
         self._check_held(changes, held, progress)
         rows = self._source.rows_at(progress.tso)
@@ -198,7 +198,7 @@ class _Planner(StreamPlanner):
         start = None if self._tso is None else self._tso + 1
         return self._source.changes, replace(self._options, snapshot="off", starting_commit_ts=start)
 
-    def _check_held(self, before: OffsetJSON, after: OffsetJSON, progress: Progress) -> None:
+    def _check_held(self, before: OffsetJSON, after: OffsetJSON, progress: SnapshotProgress) -> None:
         """Raise an error if changes that come after the rows are gone, whatever `failOnDataLoss` says."""
         held, ends, ids = offsets_of(before), offsets_of(after), topic_ids_of(after)
         replaced = {topic for topic, old in topic_ids_of(before).items() if ids.get(topic, old) != old}
@@ -230,7 +230,7 @@ def _not_finished() -> Iterator[None]:
         raise DataLossError(msg) from None
 
 
-def _parts(offset: OffsetJSON) -> tuple[Progress, OffsetJSON]:
+def _parts(offset: OffsetJSON) -> tuple[SnapshotProgress, OffsetJSON]:
     """Return how far the snapshot is, and Kafka's part of an offset.
 
     Raises:
@@ -243,4 +243,4 @@ def _parts(offset: OffsetJSON) -> tuple[Progress, OffsetJSON]:
         )
         raise CheckpointError(msg)
     changes = {name: value for name, value in offset.items() if name != SNAPSHOT}
-    return Progress.of_json(offset[SNAPSHOT]), changes
+    return SnapshotProgress.of_json(offset[SNAPSHOT]), changes

@@ -58,6 +58,15 @@ class Query:
         sources = [source({"t": ends}, None if latest is None else {"t": latest}), ("17", None), (None, None)]
         self.tracker.add_batch(self.batch, 10, sources, lines, as_of=now - took, now=now)
 
+    def read_snapshot(self, ranges: int, now: float, *, about: int = 950, **more: bool) -> None:
+        """Add a micro-batch of a snapshot in ranges of 100 rows, up to so many of them; `about` rows in all."""
+        self.batch += 1
+        tables = {"shop.orders": {"ranges": ranges, "rows": ranges * 100, "about": about, **more}}
+        offset = {"$snapshot": {"tso": ts(NOW), "size": 100, "tables": tables}, "t": {"0": 5}}
+        lines = [line(self.batch, 0, 100, topic="shop.orders", partition=ranges, max_commit_ts=ts(NOW))]
+        sources = [(json.dumps(offset), json.dumps({"t": {"0": 9}}))]
+        self.tracker.add_batch(self.batch, 100, sources, lines, as_of=now - 1, now=now)
+
     def at(self, now: float) -> StreamProgress:
         """Return the report of its one table."""
         (report,) = self.tracker.reports(now)
@@ -238,6 +247,27 @@ def test_a_report_is_a_line() -> None:
         "query q, shop.orders, micro-batch 0, running: commit_lag=60.0s rows=5 offset_lag=4 decode_errors=0 dropped=0 "
         "destructive_ddl=0"
     )
+
+
+def test_a_snapshot_says_how_far_it_is() -> None:
+    """Ranges of about how many, and the time left; behind it nothing is said, and watermarks count as ever."""
+    query = Query()
+    reports = []
+    for ranges, seconds in ((1, 0), (4, 30)):
+        query.read_snapshot(ranges, NOW + seconds)
+        reports.append(query.at(NOW + seconds))
+    query.read_snapshot(12, NOW + 110)
+    reports.append(query.at(NOW + 110))
+    query.read_snapshot(13, NOW + 120, done=True)
+    reports.append(query.at(NOW + 120))
+    query.ran([9], [9], line(4, 5, 9, watermark=ts(NOW + 130)), took=1, now=NOW + 130)
+
+    assert [(each.snapshot_ranges, each.snapshot_ranges_expected, each.snapshot_left) for each in reports] == [
+        (1, 10, None), (4, 10, 60), (12, 13, 10), (13, 13, 0)
+    ]  # fmt: skip
+    assert [(each.offset_lag, each.resolved_ts) for each in reports] == [(4, None)] * 4
+    assert str(reports[1]).endswith(" snapshot_ranges=4/10 (about 1 min 0 s left)")
+    assert (query.at(NOW + 130).snapshot_ranges, query.at(NOW + 130).resolved_ts) == (None, ts(NOW + 130))
 
 
 def test_a_line_of_another_release_is_left_out() -> None:

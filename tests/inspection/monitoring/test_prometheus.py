@@ -46,7 +46,7 @@ def values(registry: Any) -> dict[str, float]:
     return {sample.name: sample.value for family in registry.collect() for sample in family.samples}
 
 
-def test_each_metric_is_exported(registry: Any) -> None:
+def test_each_metric_is_exported(registry: Any, time: Time) -> None:
     """Prometheus gets each metric under its name, with the query and the table as labels."""
     assert values(registry) == {
         "ticdc_rows_total": 5,
@@ -62,6 +62,8 @@ def test_each_metric_is_exported(registry: Any) -> None:
     assert 'ticdc_commit_lag_seconds{query="q",table="shop.orders"} 2.0' in (
         prometheus_client.generate_latest(registry).decode()
     )
+    for ranges in (1, 4):
+        time.query.read_snapshot(ranges, NOW + 10 * ranges)
     assert set(values(registry)) == {exported.name for exported in EXPORTED}
 
 

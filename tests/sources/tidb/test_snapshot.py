@@ -1,5 +1,6 @@
 """`snapshot=only` on a real TiDB: every type, keys of every kind, one moment, and what is refused."""
 
+import json
 import random
 import re
 import time
@@ -17,6 +18,10 @@ from tests.tidb.server import TiDB
 from tests.tidb.snapshots import TextSession, address, partitions_of, planned, rows_of, text_session
 from tests.tidb.sql import SAFE_POINT
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError
+from ticdc_source.options.options import Options
+from ticdc_source.protocols import FORMATS
+from ticdc_source.sources.tidb.progress import SnapshotProgress
+from ticdc_source.sources.tidb.source import SnapshotSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,6 +119,39 @@ def test_each_row_is_in_one_range(tidb: TiDB, sql: TextSession, kind: str) -> No
     if kind != "zero dates":  # invalid dates are no bounds, so ranges are larger
         assert sizes[:-1] == [9] * (len(sizes) - 1)
     assert len(sizes) > 2
+
+
+def test_a_stream_plans_the_same_ranges_again(tidb: TiDB, sql: TextSession) -> None:
+    """What lies between two offsets is what was planned there: in another process, with another size, and from JSON."""
+    kinds = ("text of general_ci", "text, number, bytes", "zero dates", "no key, NULLs and equal rows", "empty")
+    sql.run("CREATE DATABASE replays")
+    for kind in kinds:
+        columns, values = KINDS.get(kind, ("a INT PRIMARY KEY", []))
+        sql.run(f"CREATE TABLE replays.`{kind}` ({columns}, n INT)")
+        rows = ", ".join(f"({value}, {number})" for number, value in enumerate(values))
+        sql.run(*([f"INSERT INTO replays.`{kind}` VALUES {rows}"] if rows else []))  # noqa: S608 (a test's own)
+
+    def source(size: int, tso: int | None = None) -> SnapshotSource:
+        given = address(tidb.host, tidb.port, tables="replays.*", outputFormat="event", snapshot_rowsPerRange=str(size))
+        return SnapshotSource(Options.of({**given, **({"snapshot.at": str(tso)} if tso else {})}), FORMATS)
+
+    with source(9) as first:
+        progress = [first.begin()]
+        sql.run(*(f"UPDATE replays.`{kind}` SET n = -1" for kind in kinds))  # noqa: S608
+        while not progress[-1].is_done:
+            after, ranges = first.advance(progress[-1], 4)
+            before = progress[-1] if len(progress) > 1 else after.beginning
+            with source(5, after.tso) as again:
+                later = SnapshotProgress.of_json(json.loads(json.dumps(after.as_json())))
+                assert later == after
+                assert again.between(before, later) == ranges
+                assert again.row_queries(ranges) == first.row_queries(ranges)
+            progress.append(after)
+
+    assert [len(KINDS[kind][1]) if kind in KINDS else 0 for kind in sorted(kinds)] == [
+        table.rows for _, table in sorted(progress[-1].tables.items())
+    ]
+    assert progress[-1].ranges == progress[-1].expected_ranges
 
 
 def test_a_range_is_scanned_and_not_sorted(tidb: TiDB, sql: TextSession) -> None:

@@ -15,8 +15,9 @@ from ticdc_source.inspection.monitoring.exporter import Exported, Kind
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.planning.watermarks import Progress
 from ticdc_source.schema.json_text import loads
-from ticdc_source.schema.tso import age, seconds
-from ticdc_source.sources.stream_offsets import offsets_of
+from ticdc_source.schema.tso import age, duration, seconds
+from ticdc_source.sources.stream_offsets import SNAPSHOT, offsets_of
+from ticdc_source.sources.tidb.progress import SnapshotProgress
 
 # Of a metrics line, beside what is counted.
 _MEMBERS = frozenset({
@@ -59,6 +60,10 @@ class StreamProgress:
         decode_errors: records or events that could not be read.
         dropped: how many of these were dropped.
         destructive_ddl: DDL events that removed rows without delete events.
+        snapshot_ranges: how many ranges of the snapshot have been read, of all its tables (`snapshot=initial`); None
+            without one, and behind it.
+        snapshot_ranges_expected: about how many there are, by TiDB's statistics.
+        snapshot_left: about how many seconds the rest of the snapshot takes.
     """
 
     query: str
@@ -88,6 +93,17 @@ class StreamProgress:
     destructive_ddl: int | None = field(
         metadata=_exported("ticdc_destructive_ddl_total", "counter", "DDL events that removed rows, without deletes")
     )
+    snapshot_ranges: int | None = field(
+        default=None, metadata=_exported("ticdc_snapshot_ranges", "gauge", "ranges of the snapshot that have been read")
+    )
+    snapshot_ranges_expected: int | None = field(
+        default=None,
+        metadata=_exported("ticdc_snapshot_ranges_expected", "gauge", "about how many ranges the snapshot has"),
+    )
+    snapshot_left: float | None = field(
+        default=None,
+        metadata=_exported("ticdc_snapshot_left_seconds", "gauge", "about how long the rest of the snapshot takes"),
+    )
 
     @property
     def is_up(self) -> bool | None:
@@ -100,6 +116,9 @@ class StreamProgress:
         counts = {name: getattr(self, name) for name in ("rows", "offset_lag", *_COUNTED)}
         texts = {name: f"{value:.1f}s" for name, value in lags.items() if value is not None}
         texts |= {name: str(value) for name, value in counts.items() if value is not None}
+        if self.snapshot_ranges is not None:
+            left = "" if self.snapshot_left is None else f" (about {duration(self.snapshot_left)} left)"
+            texts["snapshot_ranges"] = f"{self.snapshot_ranges}/{self.snapshot_ranges_expected}{left}"
         batch = "no micro-batch yet" if self.batch is None else f"micro-batch {self.batch}"
         table = "" if self.table is None else f", {self.table}"
         shown = " ".join(f"{name}={value}" for name, value in texts.items())
@@ -141,19 +160,47 @@ class _Position:
 
 
 @dataclass(slots=True)
+class SnapshotPace:
+    """How fast a snapshot is read, since the first look at it."""
+
+    _first: tuple[float, int] | None = None
+
+    def left_s(self, snapshot: SnapshotProgress, now: float) -> float | None:
+        """Return about how many seconds the rest takes; None if nothing was read since the first look."""
+        if self._first is None:
+            self._first = now, snapshot.ranges
+        since, before = self._first
+        done = snapshot.ranges - before
+        return round((now - since) / done * (snapshot.expected_ranges - snapshot.ranges), 1) if done > 0 else None
+
+
+def snapshot_of(offset: object) -> SnapshotProgress | None:
+    """Return how far the snapshot of a stream is, from its offset; None if it has none, or is behind it."""
+    try:
+        snapshot = SnapshotProgress.of_json(offset[SNAPSHOT]) if isinstance(offset, dict) else None
+    except (CheckpointError, KeyError):
+        return None
+    return snapshot if snapshot is not None and snapshot.tables else None
+
+
+@dataclass(slots=True)
 class _Table:
     """What the lines say of one table."""
 
     commits: dict[TopicPartition, int] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     counted: Counter[str] = field(default_factory=Counter)
+    topics: set[str] = field(default_factory=set)
 
     def add(self, line: Line, *, counts: bool) -> None:
         partition = TopicPartition(line["topic"], line["partition"])
         commit_ts = line["max_commit_ts"]
         if commit_ts is not None:
             self.commits[partition] = max(commit_ts, self.commits.get(partition, commit_ts))
-        self.progress = self.progress.after(line["batch"], [(partition, line["watermark"])], None)
+        self.topics.add(partition.topic)
+        # Ranges of a snapshot never have a watermark, and wait for none.
+        marks = [] if line["watermark"] is None else [(partition, line["watermark"])]
+        self.progress = self.progress.after(line["batch"], marks, None)
         if counts:
             self.counted.update({name: {**line["events"], **line}[name] for name in ("rows", *_COUNTED)})
 
@@ -177,6 +224,9 @@ class ProgressTracker:
         self._partitions: dict[TopicPartition, _Position] = {}
         self._tables: dict[str | None, _Table] = {None: _Table()}
         self._seen: set[tuple[object, ...]] = set()
+        self._snapshot: SnapshotProgress | None = None
+        self._snapshot_left: float | None = None
+        self._pace = SnapshotPace()
 
     def add_batch(
         self,
@@ -199,9 +249,11 @@ class ProgressTracker:
         offsets: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         positions: dict[TopicPartition, _Position] = {}
+        self._snapshot = None
         for end_text, latest_text in sources:
-            latest = _offsets(latest_text)
-            for partition, offset in _offsets(end_text).items():
+            end, latest = _offset(end_text), _offsets(_offset(latest_text))
+            self._snapshot = self._snapshot or snapshot_of(end)
+            for partition, offset in _offsets(end).items():
                 # Before PySpark 4.2 Spark does not say where a topic ends; the planner does.
                 ends[partition] = latest.get(partition, offset + behind.get(partition, 0))
                 offsets[partition] = min(offset, offsets.get(partition, offset))  # of two sources, the slower
@@ -211,6 +263,7 @@ class ProgressTracker:
             position.note(as_of, now)
             positions[partition] = position
         self._partitions = positions
+        self._snapshot_left = None if self._snapshot is None else self._pace.left_s(self._snapshot, now)
         self._add(complete, counts=True)
         self._seen = {what for what in self._seen if isinstance(what[0], int) and what[0] > batch - _REMEMBERED}
 
@@ -254,8 +307,7 @@ class ProgressTracker:
     def _partitions_of(self, table: _Table) -> Mapping[TopicPartition, _Position]:
         if len(self._tables) == 1:
             return self._partitions
-        topics = {partition.topic for partition in table.progress.watermarks}
-        return {each: where for each, where in self._partitions.items() if each.topic in topics}
+        return {each: where for each, where in self._partitions.items() if each.topic in table.topics}
 
     def _report(self, name: str | None, table: _Table, now: float) -> StreamProgress:
         left = [position.left for position in self._partitions_of(table).values()]
@@ -274,6 +326,9 @@ class ProgressTracker:
             commit_ts=max(table.commits.values(), default=None),
             resolved_ts=table.progress.resolved_ts,
             **{each: table.counted[each] if self._has_lines else None for each in _COUNTED},
+            snapshot_ranges=None if self._snapshot is None else self._snapshot.ranges,
+            snapshot_ranges_expected=None if self._snapshot is None else self._snapshot.expected_ranges,
+            snapshot_left=self._snapshot_left,
         )
 
     def _commit_lag(self, table: _Table, now: float) -> float | None:
@@ -302,10 +357,17 @@ def _complete(lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if {*line.keys(), *line.get("events", ())} >= members]
 
 
-def _offsets(text: str | None) -> dict[TopicPartition, int]:
-    """Return an offset as Spark reports it; empty if it is not of Kafka's form."""
+def _offset(text: str | None) -> object:
+    """Return an offset as Spark reports it; None if it is no JSON."""
     try:
-        offset = None if text is None else loads(text)
+        return None if text is None else loads(text)
+    except ValueError:
+        return None
+
+
+def _offsets(offset: object) -> dict[TopicPartition, int]:
+    """Return what an offset says of topic partitions; nothing if it is not of Kafka's form."""
+    try:
         return offsets_of(offset) if isinstance(offset, dict) else {}
-    except (CheckpointError, ValueError):
+    except CheckpointError:
         return {}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ticdc_source.errors import CheckpointError
+from ticdc_source.inspection.monitoring.progress import SnapshotPace, snapshot_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.metric_files import file_system, without_credentials, without_secrets
@@ -25,7 +26,8 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import age, of_ms, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
-from ticdc_source.sources.stream_offsets import offsets_of
+from ticdc_source.sources.stream_offsets import OffsetJSON, offsets_of
+from ticdc_source.sources.tidb.progress import SnapshotProgress
 
 _FIRST_WINDOW = 64  # offsets to read first, from the end
 _ENOUGH = 4096  # records that are read back for a larger watermark than the one that was found
@@ -101,6 +103,21 @@ class PartitionLag:
 
 
 @dataclass(slots=True, kw_only=True)
+class SnapshotLag:
+    """How far the snapshot of a stream is: ranges that were read, of about how many, and their rows.
+
+    Attributes:
+        left_s: about how many seconds the rest takes; None in the first look.
+    """
+
+    tso: int
+    ranges: int
+    expected_ranges: int
+    rows: int
+    left_s: float | None
+
+
+@dataclass(slots=True, kw_only=True)
 class LagReport:
     """One look.
 
@@ -108,6 +125,7 @@ class LagReport:
         other_protocol: why the first message cannot be read that looks like another protocol, which it names; None if
             there is none.
         no_position: why no topic partition has a position of the reader that was asked for; None if one has.
+        snapshot: how far the snapshot is with which the stream began; None without one, and behind it.
     """
 
     time: str
@@ -115,6 +133,7 @@ class LagReport:
     partitions: list[PartitionLag] = field(default_factory=list)
     other_protocol: str | None = None
     no_position: str | None = None
+    snapshot: SnapshotLag | None = None
 
     @property
     def late_s(self) -> float | None:
@@ -154,6 +173,7 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         self._fetcher = driver_fetcher(self._options)
         self._decoder: Decoder | None = None
         self._other_protocol: str | None = None
+        self._pace = SnapshotPace()
         self._ends: dict[TopicPartition, tuple[int, _Newest]] = {}
         self._read: dict[TopicPartition, tuple[int, _Newest]] = {}
 
@@ -167,12 +187,20 @@ class LagWatch(AbstractContextManager["LagWatch"]):
         Raises:
             TiCDCSourceError: the brokers do not answer, or refuse; or the checkpoint cannot be read.
         """
-        positions = self._positions()  # first: what arrives meanwhile is behind, and never before
+        positions, snapshot = self._positions()  # first: what arrives meanwhile is behind, and never before
         ranges = self._cluster.everything()
         self._find_decoder(ranges)
         now = self._now()
         moment = utc(of_ms(round(now * 1000))) or ""
         report = LagReport(time=moment, protocol=None if self._decoder is None else self._decoder.facts.name)
+        if snapshot is not None:
+            report.snapshot = SnapshotLag(
+                tso=snapshot.tso,
+                ranges=snapshot.ranges,
+                expected_ranges=snapshot.expected_ranges,
+                rows=snapshot.rows,
+                left_s=self._pace.left_s(snapshot, now),
+            )
         for offset_range in ranges:
             key = offset_range.topic_partition
             newest = self._newest(offset_range, self._ends)
@@ -188,13 +216,14 @@ class LagWatch(AbstractContextManager["LagWatch"]):
             report.no_position = self._reader.why_unknown(sorted({each.topic for each in ranges}))
         return report
 
-    def _positions(self) -> dict[TopicPartition, int]:
+    def _positions(self) -> tuple[Mapping[TopicPartition, int], SnapshotProgress | None]:
         if self._reader.checkpoint is None and self._reader.group is None:
-            return {}
+            return {}, None
         topic_partitions = self._cluster.partitions()
         if self._reader.group is not None:
-            return self._cluster.committed(self._reader.group, topic_partitions)
-        return committed_in_checkpoint(self._reader.checkpoint or "", {key.topic for key in topic_partitions})
+            return self._cluster.committed(self._reader.group, topic_partitions), None
+        offset = committed_in_checkpoint(self._reader.checkpoint or "", {key.topic for key in topic_partitions})
+        return offsets_of(offset), snapshot_of(offset)
 
     def _find_decoder(self, ranges: Sequence[OffsetRange]) -> None:
         if self._decoder is None:
@@ -284,10 +313,10 @@ def _largest(*numbers: int | None) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-def committed_in_checkpoint(location: str, topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Return the offsets up to which a stream has written its output; empty before its first micro-batch.
+def committed_in_checkpoint(location: str, topics: Collection[str]) -> OffsetJSON:
+    """Return the offset up to which a stream has written its output; empty before its first micro-batch.
 
-    They are those of the newest file in `offsets` that is also in `commits` (Spark's OffsetSeqLog and CommitLog): a
+    It is that of the newest file in `offsets` that is also in `commits` (Spark's OffsetSeqLog and CommitLog): a
     micro-batch without its file in `commits` may have to be repeated. The location is a path, or a URI that pyarrow
     knows. Sources of the same stream that read none of the topics are left out.
 
@@ -305,7 +334,7 @@ def committed_in_checkpoint(location: str, topics: Collection[str]) -> dict[Topi
     except (OSError, ValueError, pa.ArrowException) as error:
         msg = f"The checkpoint {location} cannot be read: {error}"
         raise CheckpointError(without_secrets(msg, location)) from None
-    sources = [offsets for offsets in _sources(lines) if any(key.topic in topics for key in offsets)]
+    sources = [offset for offset in _sources(lines) if any(key.topic in topics for key in offsets_of(offset))]
     if not sources:
         msg = f"No source of the checkpoint {without_credentials(location)} reads {', '.join(sorted(topics))}"
         raise CheckpointError(msg)
@@ -340,11 +369,13 @@ def _batches(system: fs.FileSystem, folder: str) -> set[int]:
     return {int(file.base_name) for file in files if file.base_name.isdigit()}
 
 
-def _sources(lines: list[str]) -> Iterator[dict[TopicPartition, int]]:
-    """Yield the offsets of each source that has offsets of Kafka: line 1 is the version, line 2 is Spark's."""
+def _sources(lines: list[str]) -> Iterator[OffsetJSON]:
+    """Yield the offset of each source that has offsets of Kafka: line 1 is the version, line 2 is Spark's."""
     for line in lines[2:]:
         try:
-            yield offsets_of(loads(line))
+            offset = loads(line)
+            offsets_of(offset)
         # "-": the source has no offset yet; or it is another kind of source
         except (ValueError, CheckpointError):
             continue
+        yield offset

@@ -1,6 +1,6 @@
 """How far the snapshot of a stream is: the member `$snapshot` of its offsets.
 
-    {"tso": 4707…, "size": 200000, "tables": {"shop.orders": {"after": ["184"], "ranges": 3, "rows": 600000}}}
+    {"tso": 4707…, "size": 200000, "tables": {"shop.orders": {"after": ["184"], "ranges": 3, "rows": 600000, …}}}
 
 The rows of a micro-batch follow from two of them, because the past does not change: a replay reads the same rows. A
 table that is planned to its end has `"done": true`. Behind the hand-over to the changes only the TSO is left.
@@ -28,20 +28,32 @@ class TableProgress:
         after: the key of the first row that is not planned; None at the beginning and at the end.
         ranges: how many ranges have been planned.
         rows: how many rows they have.
+        about: how many rows the table has, by TiDB's statistics; 0 without any.
     """
 
     after: Texts | None = None
     ranges: int = 0
     rows: int = 0
     is_done: bool = False
+    about: int = 0
+
+    def expected_ranges(self, size: int) -> int:
+        """Return about how many ranges there are."""
+        return self.ranges if self.is_done else max(self.ranges + 1, -(-self.about // max(size, 1)))
 
     def as_json(self) -> dict[str, Any]:
-        members = {"after": self.after and list(self.after), "ranges": self.ranges, "rows": self.rows}
-        return {name: value for name, value in {**members, "done": self.is_done}.items() if value}
+        members = {
+            "after": self.after and list(self.after),
+            "ranges": self.ranges,
+            "rows": self.rows,
+            "done": self.is_done,
+            "about": self.about,
+        }
+        return {name: value for name, value in members.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SnapshotProgress:
     """How far a snapshot is.
 
     Attributes:
@@ -58,9 +70,22 @@ class Progress:
         return all(table.is_done for table in self.tables.values())
 
     @property
-    def beginning(self) -> Progress:
+    def ranges(self) -> int:
+        return sum(table.ranges for table in self.tables.values())
+
+    @property
+    def expected_ranges(self) -> int:
+        return sum(table.expected_ranges(self.size) for table in self.tables.values())
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables.values())
+
+    @property
+    def beginning(self) -> SnapshotProgress:
         """The same snapshot before its first row."""
-        return Progress(self.tso, self.size, dict.fromkeys(self.tables, TableProgress()))
+        tables = {name: TableProgress(about=table.about) for name, table in self.tables.items()}
+        return SnapshotProgress(self.tso, self.size, tables)
 
     def as_json(self) -> dict[str, Any]:
         if not self.tables:
@@ -69,7 +94,7 @@ class Progress:
         return {"tso": self.tso, "size": self.size, "tables": tables}
 
     @classmethod
-    def of_json(cls, member: Any) -> Progress:  # noqa: ANN401 (whatever a checkpoint has)
+    def of_json(cls, member: Any) -> SnapshotProgress:  # noqa: ANN401 (whatever a checkpoint has)
         """Return what a member of an offset says.
 
         Raises:
@@ -83,5 +108,8 @@ class Progress:
             raise CheckpointError(msg) from None
 
 
-def _table(*, after: list[str] | None = None, ranges: int = 0, rows: int = 0, done: bool = False) -> TableProgress:
-    return TableProgress(None if after is None else tuple(map(str, after)), int(ranges), int(rows), bool(done))
+def _table(
+    *, after: list[str] | None = None, ranges: int = 0, rows: int = 0, done: bool = False, about: int = 0
+) -> TableProgress:
+    key = None if after is None else tuple(map(str, after))
+    return TableProgress(key, int(ranges), int(rows), bool(done), int(about))

@@ -22,10 +22,10 @@ from ticdc_source.schema.tso import duration, of_ms, physical_ms
 from ticdc_source.sources.chunk import FetchSettings, RowQuery
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
-from ticdc_source.sources.tidb.catalog import described, tables_at
+from ticdc_source.sources.tidb.catalog import described, rows_about, tables_at
 from ticdc_source.sources.tidb.client import Session, TiDBAddress
 from ticdc_source.sources.tidb.fetch import DEFINITION, SnapshotFetcher, definition_range
-from ticdc_source.sources.tidb.progress import Progress, TableProgress, Texts
+from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress, Texts
 from ticdc_source.sources.tidb.sql import Bound, StoredRows
 
 _TICK_S = 0.001  # TiDB's clock counts milliseconds
@@ -77,7 +77,7 @@ class SnapshotSource(RecordSource):
             ranges += self._ranges_of(name, rows, cuts)
         return ranges
 
-    def begin(self) -> Progress:
+    def begin(self) -> SnapshotProgress:
         """Choose the moment of a stream's snapshot, and check that all tables can be read.
 
         It is the end of a millisecond that has passed: changes may have their time in milliseconds alone.
@@ -89,12 +89,14 @@ class SnapshotSource(RecordSource):
         self._tso = of_ms(physical_ms(session.now()) + 1) - 1
         while session.now() <= self._tso:
             time.sleep(_TICK_S)
-        tables = [parse_table(each.topic) for each in self.ranges_to_infer_from(batch=False)]
-        for name in tables:
+        tables = {}
+        for each in self.ranges_to_infer_from(batch=False):
+            name = parse_table(each.topic)
             session.rows(self._stored(name).probe())
-        return Progress(self._tso, self._options.snapshot_rows_per_range, dict.fromkeys(tables, TableProgress()))
+            tables[name] = TableProgress(about=rows_about(session, name))
+        return SnapshotProgress(self._tso, self._options.snapshot_rows_per_range, tables)
 
-    def advance(self, progress: Progress, most: int) -> tuple[Progress, list[OffsetRange]]:
+    def advance(self, progress: SnapshotProgress, most: int) -> tuple[SnapshotProgress, list[OffsetRange]]:
         """Return how far a snapshot is after so many more ranges, and these.
 
         Raises:
@@ -115,10 +117,11 @@ class SnapshotSource(RecordSource):
                 begun.ranges + len(cuts),
                 begun.rows + sum(cut.rows for cut in cuts),
                 is_done,
+                begun.about,
             )
-        return Progress(progress.tso, size, tables), ranges
+        return SnapshotProgress(progress.tso, size, tables), ranges
 
-    def between(self, before: Progress, after: Progress) -> list[OffsetRange]:
+    def between(self, before: SnapshotProgress, after: SnapshotProgress) -> list[OffsetRange]:
         """Return the ranges that `advance` returned, also in another process, or with another size of ranges."""
         ranges = []
         for name, ended in after.tables.items():
