@@ -15,6 +15,7 @@ from benchmarks import (
     bench_memory,
     bench_microbatch,
     bench_scale,
+    bench_snapshot,
     bench_stages,
     bench_throughput,
 )
@@ -28,6 +29,7 @@ BENCHMARKS = {
     for module in (
         bench_throughput,
         bench_files,
+        bench_snapshot,
         bench_stages,
         bench_fetch,
         bench_scale,
@@ -46,7 +48,7 @@ PLANNED = {
     "microbatch": {"full": 180, "quick": 20},
     "memory": {"full": 100, "quick": 0},
 }
-WITHOUT_BROKER = {bench_stages.NAME, bench_audit.NAME, bench_files.NAME}
+WITHOUT_BROKER = {bench_stages.NAME, bench_audit.NAME, bench_files.NAME, bench_snapshot.NAME}
 
 _WIDTH = 160  # of tables that are written to a file
 
