@@ -10,7 +10,7 @@ options that this source would have on its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -146,8 +146,7 @@ class _Planner(StreamPlanner):
                     "the snapshot and the changefeed's start would be missing. Create the changefeed first"
                 )
                 raise OptionError(msg)
-            rows = self._source.rows_at("now")
-            with rows:
+            with closing(self._source.rows_at("now")) as rows:
                 self._start = {**changes, SNAPSHOT: rows.begin().as_json()}
         return self._start
 

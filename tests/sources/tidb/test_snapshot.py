@@ -6,6 +6,7 @@ import re
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -135,13 +136,13 @@ def test_a_stream_plans_the_same_ranges_again(tidb: TiDB, sql: TextSession) -> N
         given = address(tidb.host, tidb.port, tables="replays.*", outputFormat="event", snapshot_rowsPerRange=str(size))
         return SnapshotSource(Options.of({**given, **({"snapshot.at": str(tso)} if tso else {})}), FORMATS)
 
-    with source(9) as first:
+    with closing(source(9)) as first:
         progress = [first.begin()]
         sql.run(*(f"UPDATE replays.`{kind}` SET n = -1" for kind in kinds))  # noqa: S608
         while not progress[-1].is_done:
             after, ranges = first.advance(progress[-1], 4)
             before = progress[-1] if len(progress) > 1 else after.beginning
-            with source(5, after.tso) as again:
+            with closing(source(5, after.tso)) as again:
                 later = SnapshotProgress.of_json(json.loads(json.dumps(after.as_json())))
                 assert later == after
                 assert again.between(before, later) == ranges
