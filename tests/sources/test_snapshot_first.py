@@ -147,6 +147,19 @@ def test_retention_that_overtakes_the_snapshot_is_an_error(fail: str, done: bool
         plan.next(end)
 
 
+def test_retention_that_comes_near_is_a_warning() -> None:
+    """It comes when most records that lay before the changes are gone, and says what to do."""
+    cluster = FakeCluster({T0: 0, T1: 0}, {T0: 20, T1: 20})
+    _, plan = planner(cluster, **{"snapshot.maxRangesPerTrigger": "1"})
+    end = via_json(plan.next(via_json(plan.initial())))
+    cluster.first[T0] = 10
+    end = via_json(plan.next(end))
+    cluster.first[T0] = 11
+
+    with pytest.warns(UserWarning, match=r"deleted more than half .*: t-0\. .*retention\.ms"):
+        plan.next(end)
+
+
 @pytest.mark.parametrize("most", ["2", "9"])
 @pytest.mark.parametrize("last", [3, 40])
 def test_a_topic_that_is_created_again_is_an_error(most: str, last: int) -> None:

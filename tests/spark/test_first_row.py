@@ -22,6 +22,7 @@ from tests.tidb.server import TiDB
 from tests.tidb.snapshots import TextSession, text_session
 from tests.tidb.sql import SAFE_POINT
 from tests.tidb.writer import DATABASE, TABLE, Writer, applied
+from ticdc_source import StreamProgress, progress_listener
 
 pytestmark = [pytest.mark.slow("starts a TiDB"), pytest.mark.usefixtures("native_path")]
 
@@ -125,6 +126,30 @@ def test_events_of_all_tables(
     assert [json.loads(row["after"]) for row in rows] == [{"a": 1, "b": "2026-11-28"}, {"a": 2, "b": None}]
     orders = [row for row in output_of(reading) if row["_table"] == "orders"]
     assert len(orders) == 150
+
+
+def test_the_listener_says_how_far_the_rows_are(
+    spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream
+) -> None:
+    """It counts ranges until the first changes come."""
+    name, writer = topic(), Writer(sql, 7)
+    writer.fill(500)
+    reports: list[StreamProgress] = []
+    listener = progress_listener(on_progress=reports.append, spark=spark)
+    spark.streams.addListener(listener)
+    try:
+        query = stream(name, **given(tidb)).start(processingTime="0 seconds")
+        wait_for(query, lambda: any(each.snapshot_ranges == 10 for each in reports))
+        writer.change(1)
+        writer.send(broker.bootstrap_servers, name)
+        wait_for(query, lambda: reports[-1].snapshot_ranges is None)
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
+
+    told = dict.fromkeys(each.snapshot_ranges for each in reports if each.batch is not None)
+    assert list(told) == [3, 6, 9, 10, None]
+    assert all((each.snapshot_ranges or 0) < (each.snapshot_ranges_expected or 1) for each in reports[:3])
 
 
 @pytest.fixture

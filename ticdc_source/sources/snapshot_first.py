@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from ticdc_source.errors import CheckpointError, DataLossError, OptionError
+from ticdc_source.errors import CheckpointError, DataLossError, OptionError, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition, listed
@@ -131,6 +131,7 @@ class _Planner(StreamPlanner):
         self._ready: tuple[SnapshotProgress, SnapshotProgress, SnapshotSource, list[OffsetRange]] | None = None
         self._rows: SnapshotSource | None = None  # of the micro-batch that was planned last; None if it has changes
         self._tso: int | None = None
+        self._first_seen: Offsets = {}  # where the topics began when this process first looked
 
     def initial(self) -> OffsetJSON:
         """Return where a new stream starts: first the ends of the topics, then TiDB's time.
@@ -217,6 +218,14 @@ class _Planner(StreamPlanner):
                 "than the snapshot takes (retention.ms)"
             )
             raise DataLossError(msg)
+        first = self._first_seen = {**earliest, **self._first_seen}
+        near = [tp for tp in held if 2 * (held[tp] - earliest[tp]) < held[tp] - first[tp]]
+        if near:
+            warn(
+                "Kafka has deleted more than half of the records before the changes that follow the snapshot: "
+                f"{listed(near)}. The query fails once these changes are deleted, too: let the topics keep records for "
+                "longer (retention.ms)"
+            )
 
 
 @contextmanager

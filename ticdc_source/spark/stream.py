@@ -133,8 +133,8 @@ class StreamReader(DataSourceStreamReader):
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
-        own = {one.name: getattr(options, one.name) for one in fields(options)} if options is not self._options else {}
-        own = {name: value for name, value in own.items() if value != getattr(self._options, name)}
+        names = (each.name for each in fields(options))
+        own = {name: value for name in names if (value := getattr(options, name)) != getattr(self._options, name)}
         return [
             TiCDCPartition(piece, context, scope, list(map(planner.behind, piece)), source.row_queries(piece), own)
             for piece in source.pieces(ranges)
