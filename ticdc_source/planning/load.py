@@ -126,8 +126,8 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
         batch = False
     else:
         batch = True
-    with record_source(options) as whole:
-        source, options = whole.telling_schema()
+    source, options = record_source(options).telling_schema()  # which has connected to nothing
+    with source:
         ranges = source.ranges_to_infer_from(batch=batch)
         return ranges, _with_protocol(options, source)
 
