@@ -54,11 +54,8 @@ LAYERS: tuple[dict[str, str], ...] = (
     {f"{COPY}.cli": "the command ticdc-lakehouse"},
     {f"{COPY}.syncs": "a whole database in Delta or Iceberg, in one stream; its past, its views and its audits"},
     {f"{COPY}.audits": "one table in Delta or Iceberg compared with TiDB, and repaired"},
-    {
-        f"{COPY}.targets": "changes → one table in Delta or Iceberg",
-        f"{COPY}.snapshots": "rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it",
-    },
-    {f"{COPY}.common": "errors of targets, and what every statement to Spark needs"},
+    {f"{COPY}.targets": "changes → one table in Delta or Iceberg"},
+    {f"{COPY}.common": "errors of targets, what every statement to Spark needs, and rows of TiDB"},
     {"developer_api": "what those need who build on the package"},
     {"cli": "the command ticdc-source"},
     {"spark": "the data source and its readers; frames of records"},
@@ -92,7 +89,7 @@ OUTSIDERS: dict[str, frozenset[str]] = {
             "spark",
             "inspection.monitoring.listener",
             "inspection.executors",
-            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "snapshots", "common")),
+            *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "common")),
         }
     ),
     "rich": frozenset({"cli.screen"}),

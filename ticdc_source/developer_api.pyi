@@ -55,9 +55,7 @@ from ticdc_source.schema.model import MYSQL_TYPE as MYSQL_TYPE
 from ticdc_source.schema.model import TABLE as TABLE
 from ticdc_source.schema.model import UNDECIDED as UNDECIDED
 from ticdc_source.schema.model import UNSTATED_PRECISION as UNSTATED_PRECISION
-from ticdc_source.schema.model import ColumnFacts as ColumnFacts
-from ticdc_source.schema.model import Key as Key
-from ticdc_source.schema.model import handle_key as handle_key
+from ticdc_source.schema.model import Column as Column
 from ticdc_source.schema.mysql_ddl.old_rows import Added as Added
 from ticdc_source.schema.mysql_ddl.old_rows import Renamed as Renamed
 from ticdc_source.schema.mysql_ddl.old_rows import Retyped as Retyped
@@ -77,11 +75,16 @@ from ticdc_source.schema.types import ColumnType as ColumnType
 from ticdc_source.schema.types import parse_type as parse_type
 from ticdc_source.sources.kafka import KafkaCluster as KafkaCluster
 from ticdc_source.sources.locations import redacted as redacted
-from ticdc_source.spark.schema import to_spark as to_spark
+from ticdc_source.sources.tidb.catalog import base_tables as base_tables
+from ticdc_source.sources.tidb.client import Session as Session
+from ticdc_source.sources.tidb.client import TiDBAddress as TiDBAddress
+from ticdc_source.sources.tidb.source import Cut as Cut
+from ticdc_source.sources.tidb.sql import quoted_name as quoted_name
 from ticdc_source.spark.schema import type_of as type_of
 from ticdc_source.spark.stream import HAS_ADMISSION_CONTROL as HAS_ADMISSION_CONTROL
 from ticdc_source.spark.sync_state import asking as asking
 from ticdc_source.spark.sync_state import check_permission as check_permission
+from ticdc_source.spark.table_rows import TableRows as TableRows
 from ticdc_source.spark.tables import replayed as replayed
 
 __all__: list[str]  # noqa: PYI035 (the names above)

@@ -1,6 +1,6 @@
 """Makes a table in a running TiDB and its copy, and measures an audit and two reads of it, in turns.
 
-python -m lakehouse.benchmarks.audit_side ENGINE JDBC_URL JAR FOLDER ROWS ROUNDS
+python -m lakehouse.benchmarks.audit_side ENGINE HOST PORT FOLDER ROWS ROUNDS
 """
 
 import json
@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.tests.engines.engines import ENGINES
-from tests.tidb.sql import SAFE_POINT, Session, session
+from tests.tidb.server import TiDB
+from tests.tidb.snapshots import text_session
+from tests.tidb.sql import SAFE_POINT, Session
 from ticdc_lakehouse import TiDBConfig, audit, merge_into
 from ticdc_lakehouse.audits.canonical import columns_of
 from ticdc_lakehouse.audits.sides import Comparison, SparkSide, TiDBSide
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, snapshot
-from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_source.developer_api import parse_table
+from ticdc_source.spark.source import TiCDCDataSource
 
 TARGET, TABLE = "spark_catalog.bench.items", "bench.items"
 AT_ONCE = 50_000  # rows of a transaction
@@ -29,7 +31,7 @@ ROW = """n, n * 7919 % 100003, n % 500, n % 999983 / 100, CONCAT('item ', n * 31
     '2024-06-01 00:00:00' + INTERVAL n SECOND, n / 7, 1 + n % 3"""
 
 
-def main(engine: str, url: str, jar: str, folder: str, rows: str, rounds: str) -> None:
+def main(engine: str, host: str, port: str, folder: str, rows: str, rounds: str) -> None:
     """Print a line of JSON: of each round, the seconds of each."""
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ENGINES[engine].settings(Path(folder))
@@ -38,17 +40,18 @@ def main(engine: str, url: str, jar: str, folder: str, rows: str, rounds: str) -
         .config("spark.driver.memory", "3g")
         .config("spark.sql.session.timeZone", "UTC")
     )
-    for name, value in {**settings, "spark.jars": f"{settings['spark.jars']},{jar}"}.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    with session(spark, url) as sql:
+    spark.dataSource.register(TiCDCDataSource)
+    tidb = TiDBConfig(url=f"{host}:{port}", user="root")
+    with text_session(TiDB(host, int(port))) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), "SET GLOBAL tidb_gc_life_time = '24h'")
         made(sql, int(rows))
         at = sql.tso()
     spark.sql("CREATE DATABASE bench")
-    copied = snapshot(spark, url, TABLE, at=at, user="root", num_partitions=4)
-    merge_into(copied, TARGET, app_id="load", batch_id=0, resolved_ts=at)
-    found = [measured(spark, url, at) for _ in range(int(rounds) + 1)][1:]  # the first one warms up
+    merge_into(rows_of(spark, tidb, at, int(rows) // 4), TARGET, app_id="load", batch_id=0, resolved_ts=at)
+    found = [measured(spark, tidb, at, int(rows)) for _ in range(int(rounds) + 1)][1:]  # the first one warms up
     sys.stdout.write(f"{json.dumps(found)}\n")
     spark.stop()
 
@@ -65,7 +68,13 @@ def made(sql: Session, rows: int) -> None:
         sql.run(f"INSERT INTO items SELECT {ROW} FROM {numbers}")  # noqa: S608 (its own)
 
 
-def measured(spark: SparkSession, url: str, at: int) -> dict[str, float]:
+def rows_of(spark: SparkSession, tidb: TiDBConfig, at: int, size: int) -> DataFrame:
+    """Return the rows of the table, in ranges of so many."""
+    reader = spark.read.format("ticdc").option("snapshot", "only").option("tables", TABLE).options(**tidb.options())
+    return reader.option("snapshot.at", at).option("snapshot.rowsPerRange", max(1, size)).load()
+
+
+def measured(spark: SparkSession, tidb: TiDBConfig, at: int, size: int) -> dict[str, float]:
     """Return how many seconds each takes."""
 
     def seconds(run: Callable[[], object]) -> float:
@@ -74,27 +83,26 @@ def measured(spark: SparkSession, url: str, at: int) -> dict[str, float]:
         return round(time.monotonic() - began, 3)
 
     def read(partitions: int) -> None:
-        frame = snapshot(spark, url, TABLE, at=at, user="root", num_partitions=partitions)
-        frame.write.format("noop").mode("overwrite").save()
+        rows_of(spark, tidb, at, -(-size // partitions)).write.format("noop").mode("overwrite").save()
 
     rows_read = 0
 
     def audited() -> None:
         nonlocal rows_read
-        found = audit(spark, TARGET, tidb=TiDBConfig(url=url, user="root")).tables[0]
+        found = audit(spark, TARGET, tidb=tidb).tables[0]
         assert found.state == "equal", found
         rows_read = found.rows_read
 
-    rows = SnapshotRows.of(spark, TiDBAddress(url=url, user="root"), TABLE, at=at)
+    rows = tidb.table(parse_table(TABLE), at)
     types = {field.name: field.dataType for field in spark.table(TARGET).schema}
-    columns, _ = columns_of(rows.table.columns, types, ["id"])
+    columns, _ = columns_of(rows.columns, types, ["id"])
     comparison = Comparison(columns, columns[:1])
     return {
-        "jdbc": seconds(lambda: read(1)),
+        "read": seconds(lambda: read(1)),
         "of_tidb": seconds(TiDBSide(rows, comparison).total),
         "of_spark": seconds(SparkSide(spark.table(TARGET), comparison).total),
         "audit": seconds(audited),
-        "jdbc_ranges": seconds(lambda: read(2)),
+        "read_ranges": seconds(lambda: read(2)),
         "rows_read": rows_read,
     }
 

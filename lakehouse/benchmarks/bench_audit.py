@@ -1,4 +1,4 @@
-"""An audit of a table in Delta, compared with reading the table from TiDB by JDBC. It needs `make tidb`."""
+"""An audit of a table in Delta, compared with reading the table from TiDB. It needs `make tidb`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from statistics import median
 from benchmarks.results import ROOT, Result
 from lakehouse.tests.engines.engines import ENGINES
 from tests.support.paths import PACKAGES
-from tests.tidb.server import driver_jars, missing, running
-from tests.versions.environments import interpreter
+from tests.tidb.server import missing, running
+from tests.versions.environments import extras, interpreter
 
 NAME = "audit"
-TITLE = "An audit of a table in Delta that is equal, beside reading the table by JDBC: seconds"
+TITLE = "An audit of a table in Delta that is equal, beside reading the table: seconds"
 ENGINE = "delta-4.4"
 MOST = 1 / 3  # of the time of reading the table
 
@@ -45,9 +45,9 @@ def run(_bootstrap: str, size_name: str, command: str) -> Result:
         raise SystemExit(why)
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    python = str(interpreter(ENGINES[ENGINE].pyspark))
+    python = str(interpreter(ENGINES[ENGINE].pyspark, *extras()["tidb"]))
     with tempfile.TemporaryDirectory(prefix="ticdc-bench-") as folder, running(Path(folder)) as tidb:
-        arguments = [tidb.jdbc_url, str(driver_jars()[0]), folder, str(size.rows), str(size.rounds)]
+        arguments = [tidb.host, str(tidb.port), folder, str(size.rows), str(size.rounds)]
         done = subprocess.run(
             [python, "-m", "lakehouse.benchmarks.audit_side", ENGINE, *arguments],
             cwd=ROOT, env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python},
@@ -59,16 +59,16 @@ def run(_bootstrap: str, size_name: str, command: str) -> Result:
         "audit": "audit",
         "of_tidb": "the checksum of TiDB alone",
         "of_spark": "the checksum of Spark alone",
-        "jdbc": "read by JDBC, one task",
-        "jdbc_ranges": "read by JDBC, two tasks",
+        "read": "read, one task",
+        "read_ranges": "read, two tasks",
     }
     figures = {name: round(median(one[name] for one in samples), 2) for name in names}
     ratios = {name: round(figures["audit"] / figures[name], 2) for name in names}
     result.figures = {**figures, "rows_read": samples[-1]["rows_read"], "ratios": ratios}
     result.columns = (f"{size.rows:,} rows, 10 columns", "s", "audit / this", "rows that TiDB sent")
-    sent = dict.fromkeys(names, 0) | {"audit": samples[-1]["rows_read"], "jdbc": size.rows, "jdbc_ranges": size.rows}
+    sent = dict.fromkeys(names, 0) | {"audit": samples[-1]["rows_read"], "read": size.rows, "read_ranges": size.rows}
     result.rows = [(names[name], f"{figures[name]:.2f}", f"{ratios[name]:.2f}", f"{sent[name]:,}") for name in names]
-    for name in ("jdbc", "jdbc_ranges"):
+    for name in ("read", "read_ranges"):
         verdict = "met" if ratios[name] <= MOST else "missed"
         result.notes.append(f"target: audit, by {names[name]}: {ratios[name]:.2f}, at most {MOST:.2f}: {verdict}")
     return result

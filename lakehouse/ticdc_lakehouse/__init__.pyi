@@ -3,13 +3,11 @@ from ticdc_lakehouse.audits.report import AuditReport as AuditReport
 from ticdc_lakehouse.common.errors import LogTypeError as LogTypeError
 from ticdc_lakehouse.common.errors import TargetError as TargetError
 from ticdc_lakehouse.common.errors import UnexplainedChangeError as UnexplainedChangeError
-from ticdc_lakehouse.snapshots.jdbc import current_tso as current_tso
-from ticdc_lakehouse.snapshots.jdbc import snapshot as snapshot
+from ticdc_lakehouse.common.tidb import TiDBConfig as TiDBConfig
 from ticdc_lakehouse.syncs.auditing import audit as audit
 from ticdc_lakehouse.syncs.config import MaintainConfig as MaintainConfig
 from ticdc_lakehouse.syncs.config import SyncConfig as SyncConfig
 from ticdc_lakehouse.syncs.config import TableConfig as TableConfig
-from ticdc_lakehouse.syncs.config import TiDBConfig as TiDBConfig
 from ticdc_lakehouse.syncs.database_sync import sync as sync
 from ticdc_lakehouse.syncs.reports import SyncReport as SyncReport
 from ticdc_lakehouse.syncs.sync_toml import read_toml as read_toml

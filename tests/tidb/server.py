@@ -36,8 +36,13 @@ class TiDB(NamedTuple):
     port: int
 
     @property
+    def url(self) -> str:
+        """The option `tidb.url`."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def jdbc_url(self) -> str:
-        """The address that a user of `snapshot()` gives."""
+        """The address for Spark's JDBC source, and for sessions of tests."""
         return f"jdbc:mysql://{self.host}:{self.port}/"
 
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ticdc_lakehouse.audits.sides import Checksum, Comparison
-    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
+    from ticdc_source.schema.model import Column
 
 FOLDER = ROOT / "lakehouse/tests/data/audit"
 KEYS = ("id",)
 
 
-def comparison_of(columns: "Sequence[SnapshotColumn]", schema: "StructType") -> "Comparison":
+def comparison_of(columns: "Sequence[Column]", schema: "StructType") -> "Comparison":
     """Return how columns of TiDB are compared with those of a frame."""
     from ticdc_lakehouse.audits.canonical import columns_of
     from ticdc_lakehouse.audits.sides import Comparison

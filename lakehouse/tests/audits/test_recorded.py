@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ticdc_lakehouse.audits.sides import Comparison
-    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
+    from ticdc_source.schema.model import Column
 
 pytestmark = [pytest.mark.spark]
 
@@ -22,16 +22,12 @@ def rows(spark: "SparkSession") -> "DataFrame":
     return spark.read.parquet(str(FOLDER / "rows.parquet")).localCheckpoint()
 
 
-def snapshot_columns() -> "list[SnapshotColumn]":
+def snapshot_columns() -> "list[Column]":
     """Return the columns as TiDB has them."""
-    from ticdc_lakehouse.snapshots.queries import SnapshotColumn
-    from ticdc_source.schema.model import ColumnFacts
+    from ticdc_source.schema.model import Column
     from ticdc_source.schema.types import parse_type
 
-    return [
-        SnapshotColumn(name, parse_type(text), alias=f"c{number}", facts=ColumnFacts())
-        for number, (name, text) in enumerate(answers()["columns"])
-    ]
+    return [Column(name, parse_type(text)) for name, text in answers()["columns"]]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from tests.support.paths import ROOT
 from tests.versions.decoding import equal
-from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
 from ticdc_lakehouse.syncs.session_and_catalog import package_of
 from ticdc_lakehouse.targets.opening import ENGINES
 
@@ -33,11 +32,11 @@ def fetch(engine: str, folder: Path) -> list[str]:
     """Run the code of the page, in a folder, with the package of an engine for this PySpark; return what it fetched."""
     code = re.search(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     text = code[1] if code else ""
-    packages = f"{ENGINES['delta'].packages['4.1']},{DRIVER_COORDINATE}"
+    packages = ENGINES["delta"].packages["4.1"]
     equal(text.count(packages), 1)
     (folder / "bundle").mkdir()
     os.chdir(folder)
-    exec(text.replace(packages, f"{package_of(engine)},{DRIVER_COORDINATE}"))  # noqa: S102 (the page's)
+    exec(text.replace(packages, package_of(engine)))  # noqa: S102 (the page's)
     return sorted(map(coordinates, Path("bundle/jars").glob("*.jar")))
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
+from lakehouse.tests.syncs.stand_in import ORDERS, TiDB
 from lakehouse.tests.targets.conftest import lake, quick
 from lakehouse.tests.targets.memory import Lake
-from ticdc_lakehouse.syncs import joining, loading
+from ticdc_lakehouse.syncs import loading
 
 __all__ = ["lake", "quick"]
 
@@ -14,10 +14,7 @@ __all__ = ["lake", "quick"]
 def tidb(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> TiDB:
     """A TiDB that has shop.orders as of a TSO."""
     monkeypatch.setattr(loading, "existing_target", lake.existing)
-    tidb = TiDB(lake.spark)
+    tidb = TiDB()
     tidb.serve(monkeypatch.setattr)
     tidb.rows = {ORDERS: tidb.rows[ORDERS]}
-    monkeypatch.setattr(joining, "tables_at", lambda *given, **_: [*filter(given[2].matches, tidb.rows)])
-    monkeypatch.setattr(joining, "current_tso", lambda *_, **__: AT)
-    monkeypatch.setattr(joining, "gc_state_of", tidb.gc)
     return tidb

@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lakehouse.snapshots.gc import GCState
-from ticdc_lakehouse.snapshots.jdbc import Range
-from ticdc_lakehouse.snapshots.queries import TiDBAddress
-from ticdc_lakehouse.syncs import loading
-from ticdc_source.errors import SchemaError
+from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_source.errors import DataLossError, OptionError
+from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms
+from ticdc_source.sources.tidb.source import Cut
 
 AT = of_ms(1_767_225_600_000)
-ADDRESS = TiDBAddress(url="jdbc:mysql://tidb:4000/")
+ADDRESS = TiDBConfig(url="tidb:4000", user="reader", rows_per_range=2)
 ORDERS, ITEMS, EVENTS = (TableName("shop", name) for name in ("orders", "items", "events"))
 SEQUENCE = "struct<commit_ts:bigint,rank:int,partition:int,offset:bigint,index:int>"
 _SCHEMA = f"_change_type string, _sequence {SEQUENCE}, id int, v string"
@@ -28,66 +27,70 @@ class TiDB:
     Attributes:
         rows: the rows of each table: id and v.
         reads: the ranges that were read, in order.
-        state: what garbage collection keeps.
-        looks: how often it was asked for that.
+        life_time: for how many seconds it keeps a moment, and for how many more that of the load.
+        is_gone: whether garbage collection has passed it.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+    def __init__(self) -> None:
         self.rows = {name: [(number, f"v{number}") for number in range(10)] for name in (ORDERS, ITEMS, EVENTS)}
         self.reads: list[tuple[TableName, str]] = []
-        self.state = GCState(AT, AT, 86400.0, None)
-        self.looks = 0
-        self.region_size = 2
+        self.life_time = (86400.0, 86400.0)
+        self.is_gone = False
 
     def serve(self, setattr_: Callable[[object, str, object], None] = setattr) -> None:
-        """Stand for the TiDB that a load reads."""
-        setattr_(loading, "SnapshotRows", self)
-        setattr_(loading, "gc_state_of", self.gc)
-        setattr_(loading, "tables_at", lambda *known, **_: [*filter(known[2].matches, self.rows)])
-        setattr_(loading, "current_tso", lambda *_, **__: AT)
+        """Stand for the TiDB that a sync asks."""
+        setattr_(TiDBConfig, "now", lambda _: AT)
+        setattr_(TiDBConfig, "tables_at", lambda _, selected, at: self.tables_at(selected))  # noqa: ARG005
+        setattr_(TiDBConfig, "life_time", lambda *_: self.kept())
+        setattr_(TiDBConfig, "table", lambda _, name, at, **__: self.table(name))  # noqa: ARG005
 
-    def gc(self, *_: object) -> GCState:
+    def tables_at(self, selected: TableFilter) -> list[TableName]:
+        """Return the tables that patterns select."""
+        return [name for name in self.rows if selected.matches(name)]
+
+    def kept(self) -> tuple[float, float]:
         """Return what garbage collection keeps."""
-        self.looks += 1
-        return self.state
+        if self.is_gone:
+            msg = "TiDB no longer keeps the past. SET GLOBAL tidb_gc_life_time = '24h'"
+            raise DataLossError(msg)
+        return self.life_time
 
-    def of(self, spark: SparkSession, _tidb: TiDBAddress, table: str, **_: object) -> Rows:
+    def table(self, name: TableName) -> Rows:
         """Return the rows of a table."""
-        name = TableName(*table.replace("`", "").split("."))
         if name not in self.rows:
             msg = f"TiDB had no table {name}"
-            raise SchemaError(msg)
-        return Rows(self, name, spark)
+            raise OptionError(msg)
+        return Rows(self, name)
 
 
 class Rows:
-    """The rows of a table, as `SnapshotRows` gives them."""
+    """The rows of a table, as `SnapshotTable` gives them."""
 
-    def __init__(self, tidb: TiDB, name: TableName, spark: SparkSession) -> None:
-        self.tidb, self.name, self.spark = tidb, name, spark
+    def __init__(self, tidb: TiDB, name: TableName) -> None:
+        self.tidb, self.name = tidb, name
 
-    @property
-    def table(self) -> Rows:
-        """What says how the table was created."""
-        return self
+    def about(self) -> int:
+        """Return how many rows it has."""
+        return len(self.tidb.rows[self.name])
 
     def create_sql(self) -> str:
         """Return its `CREATE TABLE`."""
         key = "" if self.name == EVENTS else ", PRIMARY KEY (id)"
         return f"CREATE TABLE `{self.name.database}`.`{self.name.table}` (id int NOT NULL, v varchar(30){key})"
 
-    def ranges_of(self, _rows: int) -> list[Range]:
-        """Return ranges of as many rows as a region has now."""
-        size = self.tidb.region_size
-        starts = range(0, len(self.tidb.rows[self.name]), size)
-        return [Range(f"id >= {start} AND id < {start + size}", size) for start in starts]
+    def ranges(self, size: int, after: tuple[str, ...] | None, most: int) -> list[Cut]:
+        """Return some ranges of so many rows, behind another one."""
+        starts = range(0 if after is None else int(after[0]), self.about(), size)
+        ends = [start + size if start + size < self.about() else None for start in starts]
+        return [
+            Cut((str(start),), None, min(size, self.about() - start), None if end is None else (str(end),))
+            for start, end in zip(starts, ends, strict=True)
+        ][:most]
 
-    def frame(self, clauses: Sequence[str] = ()) -> DataFrame:
+    def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
         """Return rows as changes."""
+        clauses = [f"id >= {start} AND id < {int(start) + each.rows}" for each in ranges for start in each.low or ()]
         self.tidb.reads += [(self.name, clause) for clause in clauses]
         rows = [("insert", (AT, 1, -1, -1, -1), *row) for row in self.tidb.rows[self.name]]
-        frame = self.spark.createDataFrame(rows, _SCHEMA)
-        if self.name != EVENTS:
-            frame = frame.withMetadata("id", KEY)
-        return frame.where(" OR ".join(clauses)) if clauses else frame
+        frame = spark.createDataFrame(rows, _SCHEMA).where(" OR ".join(clauses) or "false")
+        return frame if self.name == EVENTS else frame.withMetadata("id", KEY)

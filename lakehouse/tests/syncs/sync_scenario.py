@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from lakehouse.tests.engines.engines import ENGINES
 from lakehouse.tests.syncs.stand_in import TiDB
 from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs import joining, loading
-from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
+from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.database_sync import sync
 from ticdc_lakehouse.syncs.status import statuses_of
 from ticdc_source.spark.source import TiCDCDataSource
@@ -32,10 +32,8 @@ def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> Non
     builder = builder.config("spark.sql.catalog.lake.cache.expiration-interval-ms", "-1")  # as if all were done at once
     spark = builder.getOrCreate()
     spark.dataSource.register(TiCDCDataSource)
-    tidb = TiDB(spark)
+    tidb = TiDB()
     tidb.serve()
-    for name in ("current_tso", "tables_at", "gc_state_of"):
-        setattr(joining, name, getattr(loading, name))
     is_delta = ENGINES[engine].name == "delta"
     config = SyncConfig(
         source={"kafka.bootstrap.servers": servers, "protocol": "canal-json", "maxOffsetsPerTrigger": "40"},
@@ -45,7 +43,7 @@ def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> Non
         catalog=None if is_delta else "lake",
         checkpoint=f"{folder}/checkpoint",
         tables=tuple(tables.split(",")),
-        tidb=TiDBConfig(url="jdbc:mysql://tidb:4000/"),
+        tidb=TiDBConfig(url="tidb:4000", user="reader", rows_per_range=2),
     )
     with suppress(TargetError):  # this is the first run
         for status in statuses_of(spark, config):

@@ -14,7 +14,7 @@ from lakehouse.tests.targets.memory import Lake, MemoryTarget, Table
 from tests.support.messages import Message, canal
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.common.errors import TargetError
-from ticdc_lakehouse.syncs.config import TiDBConfig
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.status import StatusTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("several micro-batches of some seconds each")]
@@ -109,7 +109,7 @@ def new(table: str, commit_ts: int) -> tuple[Message, Message]:
 
 def with_tidb(sync: MemorySync) -> None:
     """Start the command with a TiDB, which it loads from."""
-    sync.config = replace(sync.config, tidb=TiDBConfig(url="jdbc:mysql://h/"))
+    sync.config = replace(sync.config, tidb=TiDBConfig(url="h", user="reader"))
     sync.start()
     assert sync._running is not None
     sync._running.load(QUERY)

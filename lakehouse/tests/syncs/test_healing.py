@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs import database_sync, following
-from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
+from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import BackOff
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, SetAside, TableStatus
@@ -20,7 +21,7 @@ from ticdc_source.schema.table_name import TableName
 def config(**given: Any) -> SyncConfig:
     """Return a configuration that heals."""
     values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", "heal": True, **given}
-    values.setdefault("tidb", TiDBConfig(url="jdbc:mysql://h/"))
+    values.setdefault("tidb", TiDBConfig(url="h", user="reader"))
     return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, **values)
 
 

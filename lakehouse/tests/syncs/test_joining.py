@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from ticdc_lakehouse.common.errors import UnexplainedChangeError
-from ticdc_lakehouse.snapshots.gc import GCState
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs import joining
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining, LoadEvents
-from ticdc_lakehouse.syncs.loading import Destination, LoadReport, TableLoad
+from ticdc_lakehouse.syncs.loading import Destination, TableLoad
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Healing, Loading, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import Failed, Loaded
-from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.errors import DataLossError, TiCDCSourceError
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import of_ms
@@ -45,17 +45,24 @@ class TiDB:
         self.error: Exception = ValueError("a type")
         self.destinations: dict[TableName, Destination] = {}
 
-    def tables_at(self, _spark: Any, _tidb: Any, selected: TableFilter, *, at: int) -> list[TableName]:
+    def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
         """Return the tables that match."""
         assert at == NOW
         return [name for name in self.tables if selected.matches(name)]
 
-    def load(self, _spark: Any, _tidb: Any, tables: list[TableName], target_of: Any, **given: Any) -> LoadReport:
+    def life_time(self, at: int) -> tuple[float, float]:
+        """Return for how long it keeps a moment."""
+        if at < self.safe_point:
+            msg = f"TSO {at} is gone. SET GLOBAL tidb_gc_life_time = '24h'"
+            raise DataLossError(msg)
+        return 600.0, 600.0
+
+    def load(
+        self, _spark: Any, _tidb: Any, tables: list[TableName], target_of: Any, **given: Any
+    ) -> tuple[TableLoad, ...]:
         """Load tables, but not those that fail; `events` has no key."""
         at: int = given["at"]
-        if at < self.safe_point:
-            msg = f"TSO {at} is gone"
-            raise TiCDCSourceError(msg)
+        self.life_time(at)
         self.loads.append((at, tables, given["folder"]))
         self.destinations |= {name: target_of(name) for name in tables}
         loads = []
@@ -66,17 +73,17 @@ class TiDB:
                 continue
             target = place.log if name == EVENTS or place.settings.as_log else place.target
             loads.append(TableLoad(table=name, target=target, complete=at))
-        return LoadReport(at=at, tables=tuple(loads))
+        return tuple(loads)
 
 
 @pytest.fixture
 def tidb(monkeypatch: pytest.MonkeyPatch) -> TiDB:
     """A TiDB in place of a real one."""
     found = TiDB()
-    monkeypatch.setattr(joining, "tables_at", found.tables_at)
     monkeypatch.setattr(joining, "load_tables", found.load)
-    monkeypatch.setattr(joining, "current_tso", lambda *_, **__: NOW)
-    monkeypatch.setattr(joining, "gc_state_of", lambda _s, _t, at: GCState(at, NOW, 600.0, found.safe_point))
+    monkeypatch.setattr(TiDBConfig, "tables_at", found.tables_at)
+    monkeypatch.setattr(TiDBConfig, "now", lambda _: NOW)
+    monkeypatch.setattr(TiDBConfig, "life_time", found.life_time)
     monkeypatch.setattr(joining, "created_tables", lambda _spark, _folder, at: [(ORDERS, f"CREATE at {at}")])
     return found
 
@@ -94,7 +101,7 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
             "path": "/lake",
             "checkpoint": "/checkpoint",
             "tables": ("shop.*",),
-            "tidb": TiDBConfig(url="jdbc:mysql://tidb:4000/"),
+            "tidb": TiDBConfig(url="tidb:4000", user="reader"),
         }
         spark: Any = None
         redaction = Redaction({}, {})
@@ -215,7 +222,7 @@ def test_a_tidb_that_does_not_answer_sets_no_table_aside(
         with pytest.warns(UserWarning, match="Cannot load shop.orders yet: no server answers"):
             assert own.load([loading]) == {}
     tidb.fails = {ORDERS}
-    monkeypatch.setattr(joining, "current_tso", gone)
+    monkeypatch.setattr(TiDBConfig, "now", gone)
     with pytest.warns(UserWarning, match="Cannot load shop.orders yet"):
         assert own.load([loading]) == {}
     with pytest.warns(UserWarning, match="Cannot load shop.orders yet"):
@@ -256,7 +263,7 @@ def test_tables_that_follow_need_no_tidb(
         msg = "no server answers"
         raise TiCDCSourceError(msg)
 
-    monkeypatch.setattr(joining, "current_tso", gone)
+    monkeypatch.setattr(TiDBConfig, "now", gone)
     with pytest.warns(UserWarning, match="Cannot start loads now: no server answers"):
         assert join().joined(statuses) == {}
     with pytest.warns(UserWarning, match="Cannot start loads now"):  # for a new stream, the moment of before is too old
@@ -302,7 +309,7 @@ def test_a_load_beside_the_stream_is_tried_again(
             raise errors.pop()
         return NOW
 
-    monkeypatch.setattr(joining, "current_tso", now)
+    monkeypatch.setattr(TiDBConfig, "now", now)
     own = join()
     own.load_beside([status(ORDERS, phase=Loading(at=NOW)), status(ITEMS, phase=Loading(at=NOW - 200))])
     found = dict(wait(own))

@@ -9,7 +9,7 @@ from lakehouse.tests.syncs.stand_in import AT, ORDERS, TiDB
 from lakehouse.tests.syncs.test_completeness import CREATE, bad
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
-from ticdc_lakehouse.syncs.config import TiDBConfig
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.status import Healing
 from ticdc_source.schema.table_name import TableName
 
@@ -34,7 +34,7 @@ def test_a_table_is_as_in_tidb_again(lake: Lake, tmp_path: Path, tidb: TiDB) -> 
     """
     rows, tidb.rows = tidb.rows[ORDERS], {}
     settings = {f"shop.{name}": TableConfig(history=name.startswith("history")) for name in TABLES}
-    sync = MemorySync(lake, tmp_path, heal=True, tidb=TiDBConfig(url="jdbc:mysql://h/"), table_configs=settings)
+    sync = MemorySync(lake, tmp_path, heal=True, tidb=TiDBConfig(url="h", user="reader"), table_configs=settings)
     started(sync)
     first = [(ddl(name, CREATE.format(name), 10, "CREATE"), insert(name, 50, 11)) for name in TABLES]
     sync.batch(0, *(message for both in first for message in both), watermark(15))

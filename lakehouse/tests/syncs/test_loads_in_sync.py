@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lakehouse.tests.syncs.context import context
-from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
+from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
@@ -26,7 +27,7 @@ AT, LAST = 400, 7
 def config(**given: Any) -> SyncConfig:
     """Return a configuration with a TiDB."""
     values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}
-    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, tidb=TiDBConfig(url="jdbc:mysql://h/"), **values)
+    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, tidb=TiDBConfig(url="h", user="reader"), **values)
 
 
 def status(name: str, **given: Any) -> TableStatus:

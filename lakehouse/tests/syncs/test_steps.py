@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig, TiDBConfig
+from ticdc_lakehouse.common.tidb import TiDBConfig
+from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
 from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus, _status_of
 from ticdc_lakehouse.syncs.steps import (
     BadRecords,
@@ -252,7 +253,7 @@ def test_the_rules_of_a_table() -> None:
     given: dict[str, Any] = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c"}
     config = SyncConfig(
         source={"kafka.bootstrap.servers": "h:1"},
-        tidb=TiDBConfig(url="jdbc:mysql://h/"),
+        tidb=TiDBConfig(url="h", user="reader"),
         heal=True,
         table_configs={"s.log": TableConfig(log=True), "s.a": TableConfig(history=True)},
         **given,

@@ -193,18 +193,20 @@ def test_a_tidb_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDB_PASSWORD", "hush")
     section = """
 [tidb]
-url = "jdbc:mysql://tidb.internal:4000/"
+url = "tidb.internal:4001"
 user = "reader"
 password = { env = "TIDB_PASSWORD" }
+ssl_mode = "required"
 rows_per_range = 5000
-properties = { sslMode = "REQUIRED" }
 """
     config = read_toml(FILE + section)
 
     assert config.tidb is not None
-    given = {"sslMode": "REQUIRED", "user": "reader", "password": "hush"}
-    assert (config.tidb.given(), config.tidb.rows_per_range) == (given, 5000)
-    assert not any(secret in repr(config) for secret in ("hush", "reader", "tidb.internal", "REQUIRED"))
+    assert config.tidb.options() == {
+        "tidb.url": "tidb.internal:4001", "tidb.user": "reader", "tidb.password": "hush", "tidb.ssl.mode": "required",
+    }  # fmt: skip
+    assert config.tidb.rows_per_range == 5000
+    assert not any(secret in repr(config) for secret in ("hush", "reader", "tidb.internal"))
     assert read_toml(FILE).tidb is None
 
 
@@ -247,10 +249,13 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited("skip = true", "partition_by = ['days(at)']"), r'\[table."shop.refunds"\]: Delta partitions by columns'),
     (edited('table."shop.refunds"', 'table."refunds"'), "expected the name of a table"),
     (f"{FILE}[tidb]\nuser = 'reader'", "sync.toml lacks tidb.url; `ticdc-lakehouse sync --example`"),
-    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),
-    (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'", "must begin with jdbc:mysql:"),
-    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?useSSL=true&tinyInt1isBit=true'", "setting tinyint1isbit cannot be given"),
-    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\nrows_per_range = 0", "tidb.rows_per_range = 0: it must be 1 or more"),
+    (f"{FILE}[tidb]\nurl = 'h'\nuser = 'u'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),
+    (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'", "sync.toml lacks tidb.user"),
+    (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'\nuser = 'u'", "Option 'tidb.url': expected host:port"),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?password=hush'\nuser = 'u'", 'a JDBC URL. Write url = "h", and'),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://u:hush@h:4001/'\nuser = 'u'", 'is a JDBC URL. Write url = "h:4001", and'),
+    (f"{FILE}[tidb]\nurl = 'h'\nuser = 'u'\nssl_mode = 'on'", "tidb.ssl_mode = 'on': it must be 'disabled' or"),
+    (f"{FILE}[tidb]\nurl = 'h'\nuser = 'u'\nrows_per_range = 0", "tidb.rows_per_range = 0: it must be 1 or more"),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_before_anything_is_written(text: str, error: str) -> None:
     """The error names the key, what it expected, and the nearest key that exists."""

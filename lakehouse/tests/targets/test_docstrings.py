@@ -16,8 +16,6 @@ from examples.data import read_messages
 from lakehouse.tests.targets.changes import frame_of
 from lakehouse.tests.targets.memory import Lake
 from tests.support.pages import blocks, guides
-from ticdc_lakehouse.snapshots import jdbc
-from ticdc_lakehouse.snapshots.queries import CURRENT_TSO_SQL
 
 FUNCTIONS = {
     f"{module.__name__}.{name}": getattr(module, name)
@@ -28,7 +26,6 @@ FUNCTIONS = {
 _EXAMPLE = re.compile(r"Example:\n+ *```python\n(.*?)```", re.DOTALL)
 RECORDS = 20
 OF_A_SYNC = {f"ticdc_lakehouse.{name}" for name in ("sync", "as_of", "read_toml")}  # test_sync_database.py
-OF_TIDB = {f"ticdc_lakehouse.{name}" for name in ("snapshot", "current_tso")}
 
 
 def example_of(public: object) -> str:
@@ -57,18 +54,6 @@ def records(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "key binary, value binary, topic string, partition int, offset bigint")
 
 
-def answer(spark: SparkSession, query: str) -> DataFrame:
-    """Return what a TiDB with one table, `shop.orders`, answers to a query of Spark's JDBC source."""
-    if query == CURRENT_TSO_SQL:
-        return spark.createDataFrame([(469237788138012675,)], "tso bigint")
-    if query.endswith("AS snapshot"):
-        return spark.createDataFrame([(1,), (2,)], "c0 int")
-    texts = "table_schema table_name column_name column_type is_nullable extra key_name column_default column_comment"
-    numbers = "ordinal_position index_id non_unique"
-    schema = ", ".join([*(f"{name} string" for name in texts.split()), *(f"{name} int" for name in numbers.split())])
-    return spark.createDataFrame([("shop", "orders", "id", "int(11)", "NO", "", "PRIMARY", None, "", 1, 0, 0)], schema)
-
-
 def did(lake: Lake, name: str, names: dict[str, object]) -> bool:
     """Run the example of a docstring, and return whether it did something: it printed, or wrote into the lake."""
     printed, writes = io.StringIO(), len(lake.writes)
@@ -78,11 +63,10 @@ def did(lake: Lake, name: str, names: dict[str, object]) -> bool:
 
 
 @pytest.mark.slow("Spark runs several reads")
-def test_examples_of_records_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples of the root read records, and rows of a TiDB."""
-    monkeypatch.setattr(jdbc._Jdbc, "frame", lambda _self, dbtable, **_options: answer(lake.spark, dbtable))
+def test_examples_of_records_run(lake: Lake) -> None:
+    """The examples of the root read records."""
     names: dict[str, object] = {"spark": lake.spark, "records": records(lake.spark)}
-    mine = [name for name in DOCSTRINGS if "lakehouse" not in name or name in OF_TIDB]
+    mine = [name for name in DOCSTRINGS if "lakehouse" not in name]
 
     assert [name for name in mine if not did(lake, name, names)] == []
 
@@ -94,7 +78,7 @@ def test_examples_of_the_lakehouse_run(lake: Lake) -> None:
     changes = frame_of(lake.spark, [("insert", 10, 1), ("delete", 11, 2)], columns)
     names: dict[str, object] = {"spark": lake.spark, "batch_id": 0, "changes": changes}
     first = ["ticdc_lakehouse.merge_into", "ticdc_lakehouse.append_log"]
-    others = [name for name in DOCSTRINGS if "lakehouse" in name and name not in {*first, *OF_A_SYNC, *OF_TIDB}]
+    others = [name for name in DOCSTRINGS if "lakehouse" in name and name not in {*first, *OF_A_SYNC}]
 
     assert [name for name in first + others if not did(lake, name, names)] == []
     assert len(others) > 3

@@ -1,6 +1,6 @@
 """Audits a table of a running TiDB that is kept in Delta or Iceberg, damages it, and repairs it. Needs no pytest.
 
-    python -m lakehouse.tests.tidb.audit ENGINE JDBC_URL JAR FOLDER TABLE AT LATER
+    python -m lakehouse.tests.tidb.audit ENGINE URL FOLDER TABLE AT LATER
 
 It prints a line of JSON: of each step, what the audit found.
 """
@@ -16,21 +16,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse.tests.engines.engines import ENGINES
 from ticdc_lakehouse import TiDBConfig, append_log, audit, commits_of, merge_into
 from ticdc_lakehouse.audits.report import AuditReport
-from ticdc_lakehouse.snapshots.jdbc import snapshot
+from ticdc_source.spark.source import TiCDCDataSource
 
 # A commit-ts that no change has.
 NEVER = "named_struct('commit_ts', 9000000000000000000L, 'rank', 1, 'partition', 0, 'offset', 0L, 'index', 0)"
 TARGET = {"delta-4.4": "spark_catalog.audited.t", "iceberg-1.12": "lake.audited.t"}
 
 
-def main(engine: str, url: str, jar: str, folder: str, table: str, at: str, later: str) -> None:
+def main(engine: str, url: str, folder: str, table: str, at: str, later: str) -> None:
     """Run the steps with soft and with hard deletes."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ENGINES[engine].settings(Path(folder))
     builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "Asia/Kolkata")
-    for name, value in {**settings, "spark.jars": f"{settings['spark.jars']},{jar}"}.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    spark.dataSource.register(TiCDCDataSource)
     spark.sql(f"CREATE NAMESPACE {TARGET[engine].rpartition('.')[0]}")
     found = {
         deletes: steps(spark, f"{TARGET[engine]}_{deletes}", url, table, int(at), int(later), deletes)
@@ -45,7 +46,8 @@ def steps(
 ) -> dict[str, object]:
     """Return what each audit found."""
     tidb = TiDBConfig(url=url, user="root")
-    first, second = (snapshot(spark, url, table, at=moment, user="root") for moment in (at, later))
+    reader = spark.read.format("ticdc").option("snapshot", "only").option("tables", table).options(**tidb.options())
+    first, second = (reader.option("snapshot.at", moment).load() for moment in (at, later))
 
     def audited(name: str = target, **given: object) -> dict[str, object]:
         report: AuditReport = audit(spark, name, tidb=tidb, **given)  # type: ignore[arg-type]

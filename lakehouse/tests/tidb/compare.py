@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DayTimeIntervalType
 
 from ticdc_lakehouse import resolved_ts_of
-from ticdc_lakehouse.snapshots.jdbc import snapshot
 from ticdc_lakehouse.syncs.session_and_catalog import session_of
 from ticdc_lakehouse.syncs.status import statuses_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
@@ -31,7 +30,8 @@ def main(file: str, at: str, *tables: str) -> None:
     found: dict[str, object] = {}
     for table in tables:
         status = statuses[table]
-        expected = snapshot(spark, config.tidb.url, table, at=int(at), user=config.tidb.user).drop(*OURS)
+        reader = spark.read.format("ticdc").option("snapshot", "only").options(**config.tidb.options())
+        expected = reader.option("tables", table).option("snapshot.at", at).load().drop(*OURS)
         target = spark.table(status.target)
         gone = "_is_deleted" if status.kind == "table" else "_change = 'delete'"
         found[table] = {

@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from lakehouse.tests.audits.recorded import FOLDER, comparison_of
-from tests.tidb.matrix import filled, quoted
-from tests.tidb.server import driver_jars, running
-from tests.tidb.sql import SAFE_POINT, session
+from tests.tidb.matrix import filled
+from tests.tidb.server import running
+from tests.tidb.snapshots import text_session
+from tests.tidb.sql import SAFE_POINT
 from ticdc_lakehouse.audits.sides import TiDBSide
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
-from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
+from ticdc_source.schema.table_name import TableName
 
 TABLE = ("types_a", "t_all")
 
@@ -30,7 +31,7 @@ TABLE = ("types_a", "t_all")
 def main() -> None:
     """Start a TiDB, ask it, and write the answers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", str(driver_jars()[0]))
+    builder = SparkSession.builder.master("local[2]")
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -39,21 +40,20 @@ def main() -> None:
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, session(spark, tidb.jdbc_url) as sql:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as tidb, text_session(tidb) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
         at, _ = filled(sql).states[1]
-        address = TiDBAddress(url=tidb.jdbc_url, user="root")
-        snapshot = SnapshotRows.of(spark, address, quoted(*TABLE), at=at)
-        changes = read_changelog(snapshot.frame())
+        snapshot = TiDBConfig(url=tidb.url, user="root").table(TableName(*TABLE), at)
+        changes = read_changelog(snapshot.where(spark, "", {}, rank=1))
         stored = (stored_column(changes, field).alias(field.name) for field in changes.columns)
         rows = changes.frame.select(*stored)
-        comparison = comparison_of(snapshot.table.columns, rows.schema)
+        comparison = comparison_of(snapshot.columns, rows.schema)
         side = TiDBSide(snapshot, comparison)
         answers = {
-            "columns": [[column.name, str(column.type)] for column in snapshot.table.columns],
+            "columns": [[column.name, str(column.type)] for column in snapshot.columns],
             "total": list(side.total()),
             "buckets": [[bucket, *each] for bucket, each in sorted(side.buckets().items())],
-            "rows": [row.asDict() for row in side.rows(range(comparison.buckets)).collect()],
+            "rows": [row.asDict() for row in side.rows(spark, range(comparison.buckets)).collect()],
         }
         FOLDER.mkdir(parents=True, exist_ok=True)
         (FOLDER / "answers.json.gz").write_bytes(gzip.compress(json.dumps(answers).encode(), mtime=0))

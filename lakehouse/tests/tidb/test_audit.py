@@ -23,9 +23,10 @@ from tests.fixtures import QUICK_JAVA
 from tests.support.paths import PACKAGES
 from tests.tidb.matrix import Matrix, quoted
 from tests.tidb.random_rows import KINDS, literal
-from tests.tidb.server import TiDB, driver_jars
+from tests.tidb.server import TiDB
 from tests.tidb.sql import Session
-from tests.versions.environments import interpreter
+from tests.versions.environments import extras, interpreter
+from ticdc_source.options.topics import parse_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,7 @@ class Audited:
         """Return the rows as `merge_into` stores them."""
         from ticdc_lakehouse.targets.changelog import read_changelog, stored_column
 
-        changes = read_changelog(self._rows().frame())
+        changes = read_changelog(self._rows().where(self.spark, "", {}, rank=1))
         stored = (stored_column(changes, field).alias(field.name) for field in changes.columns)
         return changes.frame.select(*stored)
 
@@ -70,7 +71,7 @@ class Audited:
 
         rows = self._rows()
         types = {one.name: one.dataType for one in frame.schema}
-        columns, missing = columns_of(rows.table.columns, types, [rows.table.columns[0].name])
+        columns, missing = columns_of(rows.columns, types, [rows.columns[0].name])
         assert missing == ()
         comparison = Comparison(columns, columns[:1], buckets)
         with configured(self.spark, SETTINGS):
@@ -80,13 +81,14 @@ class Audited:
             differing = differing_buckets(its, mine)
             if not differing:
                 return 0, None
-            return len(differing), differing_rows(comparison, theirs.rows(differing), ours.rows(differing), None)
+            return len(differing), differing_rows(
+                comparison, theirs.rows(self.spark, differing), ours.rows(differing), None
+            )
 
     def _rows(self) -> Any:
-        from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
-        from ticdc_lakehouse.snapshots.queries import TiDBAddress
+        from ticdc_lakehouse.common.tidb import TiDBConfig
 
-        return SnapshotRows.of(self.spark, TiDBAddress(url=self.tidb.jdbc_url, user="root"), self.table, at=self.at)
+        return TiDBConfig(url=self.tidb.url, user="root").table(parse_table(self.table), self.at)
 
 
 def test_equal_values_have_equal_texts(matrix: Matrix, spark: "SparkSession", tidb: TiDB) -> None:
@@ -331,7 +333,7 @@ def test_a_hundred_tables_raise_nothing(sql: Session, spark: "SparkSession", tid
 
 def in_an_engine(engine: str, folder: Path, *arguments: object) -> Any:
     """Run the steps of `lakehouse.tests.tidb.audit` with an engine; return the JSON of its last line."""
-    python = interpreter(ENGINES[engine].pyspark)
+    python = interpreter(ENGINES[engine].pyspark, *extras()["tidb"])
     done = subprocess.run(
         [str(python), "-m", "lakehouse.tests.tidb.audit", engine, *map(str, arguments)],
         cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES, "JDK_JAVA_OPTIONS": QUICK_JAVA},
@@ -351,7 +353,7 @@ def test_a_table_is_audited_and_repaired(sql: Session, tidb: TiDB, tmp_path: Pat
     at = sql.tso()
     sql.run("UPDATE t SET name = 'later' WHERE id IN (7, 20)", "DELETE FROM t WHERE id = 21")
     later = sql.tso()
-    known = (tidb.jdbc_url, driver_jars()[0], tmp_path, "repaired.t", at, later)
+    known = (tidb.url, tmp_path, "repaired.t", at, later)
 
     report = in_an_engine(engine, tmp_path, *known)
 

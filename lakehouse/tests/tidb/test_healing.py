@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pytest
 from kafka import KafkaAdminClient
@@ -19,12 +19,10 @@ from lakehouse.tests.engines.engines import ENGINES, SESSION
 from lakehouse.tests.tidb.changefeed import Changefeed
 from tests.fixtures import QUICK_JAVA, Kafka
 from tests.support.paths import PACKAGES
-from tests.tidb.server import driver_jars, missing, running
-from tests.tidb.sql import SAFE_POINT, session
-from tests.versions.environments import interpreter
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.tidb.server import missing, running
+from tests.tidb.snapshots import text_session
+from tests.tidb.sql import SAFE_POINT
+from tests.versions.environments import extras, interpreter
 
 pytestmark = [
     pytest.mark.long("a sync of its own, which heals a dozen times"),
@@ -124,9 +122,9 @@ class Sync:
 @contextmanager
 def started(folder: Path, feed: Changefeed) -> Iterator[Sync]:
     """Run the sync until the end of the context."""
-    python = str(interpreter(ENGINE.pyspark))
+    python = str(interpreter(ENGINE.pyspark, *extras()["tidb"]))
     settings = {**SESSION, "spark.driver.memory": "2g", "spark.master": "local[2]"}
-    jars = ",".join(map(str, [*ENGINE.jars, *driver_jars()]))
+    jars = ",".join(map(str, ENGINE.jars))
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     environment = {**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python,
                    "PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell",
@@ -226,16 +224,16 @@ def causes(feed: Changefeed, lake: Path) -> Iterator[tuple[str, list[str], Calla
 
 
 @contextmanager
-def changefeed(spark: "SparkSession", servers: str, topic: str, folder: Path) -> Iterator[Changefeed]:
+def changefeed(servers: str, topic: str, folder: Path) -> Iterator[Changefeed]:
     """Start a TiDB with a changefeed, and write the configuration of a sync of it."""
     why = missing()
     if why is not None:
         pytest.skip(why)
-    with running(folder) as tidb, session(spark, tidb.jdbc_url) as sql:
+    with running(folder) as tidb, text_session(tidb) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}")
         sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
         (folder / "sync.toml").write_text(
-            CONFIG.format(folder=folder, database=DATABASE, topic=topic, servers=servers, url=tidb.jdbc_url)
+            CONFIG.format(folder=folder, database=DATABASE, topic=topic, servers=servers, url=tidb.url)
         )
         yield Changefeed(sql, servers, topic, DATABASE, 3)
 
@@ -245,12 +243,10 @@ def wait_for_loads(sync: Sync, tables: int) -> None:
     sync.wait(lambda all_: len(all_) == tables and {one["state"] for one in all_.values()} == {"following"})
 
 
-def test_a_sync_heals_after_each_cause(
-    spark: "SparkSession", broker: Kafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_sync_heals_after_each_cause(broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
     """Whatever DDL, a bad record or a person does to a copy, it is read again, and an audit finds it equal."""
     name = topic(3)
-    with changefeed(spark, broker.bootstrap_servers, name, tmp_path) as feed:
+    with changefeed(broker.bootstrap_servers, name, tmp_path) as feed:
         sql = feed.sql
         for table, columns in TABLES.items():
             feed.before(f"CREATE TABLE {table} {columns}")
@@ -335,7 +331,7 @@ KEYS = {
 
 
 def test_of_messages_with_only_the_key_those_rows_are_read(
-    spark: "SparkSession", broker: Kafka, topic: Callable[..., str], tmp_path: Path
+    broker: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """Of messages with only the key, TiDB is asked for those rows, and the whole table if SQL cannot write the key."""
     name = topic(3)
@@ -345,7 +341,7 @@ def test_of_messages_with_only_the_key_those_rows_are_read(
         values = [", ".join([str(n), *(one.format(n=n) for one in KEYS[table].values()), f"'{n}'"]) for n in numbers]
         return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join(f'({one})' for one in values)}"  # noqa: S608
 
-    with changefeed(spark, broker.bootstrap_servers, name, tmp_path) as feed:
+    with changefeed(broker.bootstrap_servers, name, tmp_path) as feed:
         for table, (columns, _) in LARGE.items():
             feed.before(f"CREATE TABLE {table} ({columns}, v LONGTEXT)")
             feed.before(inserted(table, range(100)))

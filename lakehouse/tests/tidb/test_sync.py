@@ -7,7 +7,6 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,12 +15,10 @@ from lakehouse.tests.tidb.changefeed import Changefeed
 from tests.fixtures import QUICK_JAVA, Kafka
 from tests.spark.restarts import Program, State, forget_an_empty_checkpoint, offset_of
 from tests.support.paths import PACKAGES
-from tests.tidb.server import driver_jars, missing, running
-from tests.tidb.sql import SAFE_POINT, session
-from tests.versions.environments import interpreter
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.tidb.server import missing, running
+from tests.tidb.snapshots import text_session
+from tests.tidb.sql import SAFE_POINT
+from tests.versions.environments import extras, interpreter
 
 pytestmark = [
     pytest.mark.long("a JVM for each life of the command"),
@@ -162,9 +159,8 @@ class Reads:
         new, self._seen = text[self._seen :], len(text)
         found: Counter[tuple[str, str]] = Counter()
         for line in new.splitlines():
-            read = rf"FROM `{DATABASE}`\.`(\w+)`\) AS snapshot WHERE (.*)\) AS key_range\s*(WHERE 1=0)?"
-            match = re.search(read, line)
-            if match is not None and match[3] is None:  # Spark asks first what the columns are
+            match = re.search(rf"`{DATABASE}`\.`(\w+)` AS t WHERE (.*) ORDER BY ", line)
+            if match is not None and " LIMIT " not in line:  # which looks for a bound
                 found[match[1], match[2]] += 1
         return found
 
@@ -173,7 +169,7 @@ class Reads:
 def environment() -> dict[str, str]:
     """The environment of the command: the engine's jars, and what must not be in a file."""
     settings = {**SESSION, "spark.driver.memory": "1g", "spark.master": "local[2]"}
-    jars = ",".join(map(str, [*ENGINE.jars, *driver_jars()]))
+    jars = ",".join(map(str, ENGINE.jars))
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     return {"PYSPARK_SUBMIT_ARGS": f"--jars {jars} {given} pyspark-shell", "TIDB_PASSWORD": ""}
 
@@ -189,7 +185,7 @@ def lives() -> Iterator[list[Program]]:
 
 def compared(folder: Path, at: int, tables: list[str], environment: dict[str, str]) -> dict[str, dict[str, object]]:
     """Return how the targets differ from TiDB's tables as of a TSO."""
-    python = str(interpreter(ENGINE.pyspark))
+    python = str(interpreter(ENGINE.pyspark, *extras()["tidb"]))
     done = subprocess.run(
         [python, "-m", "lakehouse.tests.tidb.compare", str(folder / "sync.toml"), str(at), *tables],
         cwd=folder, env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": python,
@@ -203,7 +199,7 @@ def compared(folder: Path, at: int, tables: list[str], environment: dict[str, st
 
 def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, object]]:
     """Return what `ticdc-lakehouse audit` finds of each table, and print what it shows a person."""
-    python = str(interpreter(ENGINE.pyspark))
+    python = str(interpreter(ENGINE.pyspark, *extras()["tidb"]))
     shown = []
     for more in (["--json"], []):
         done = subprocess.run(
@@ -220,16 +216,16 @@ def audited(folder: Path, environment: dict[str, str]) -> dict[str, dict[str, ob
 
 
 def test_a_database_from_its_first_row(
-    spark: "SparkSession", broker: Kafka, topic: Callable[..., str], tmp_path: Path,
+    broker: Kafka, topic: Callable[..., str], tmp_path: Path,
     environment: dict[str, str], lives: list[Program],
 ) -> None:  # fmt: skip
     """Changed and altered while it loads, with a SIGKILL, each table equals TiDB's; no range is read again."""
     why = missing()
     if why is not None:
         pytest.skip(why)
-    python = str(interpreter(ENGINE.pyspark))
+    python = str(interpreter(ENGINE.pyspark, *extras()["tidb"]))
     name = topic(3)
-    with running(tmp_path) as tidb, session(spark, tidb.jdbc_url) as sql:
+    with running(tmp_path) as tidb, text_session(tidb) as sql:
         sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"), f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}")
         sql.run("SET GLOBAL tidb_gc_life_time = '24h'")
         feed = Changefeed(sql, broker.bootstrap_servers, name, DATABASE, 3)
@@ -241,7 +237,7 @@ def test_a_database_from_its_first_row(
         writer.round()  # these are in the topic and in the load
         (tmp_path / "sync.toml").write_text(
             CONFIG.format(
-                folder=tmp_path, database=DATABASE, topic=name, servers=broker.bootstrap_servers, url=tidb.jdbc_url,
+                folder=tmp_path, database=DATABASE, topic=name, servers=broker.bootstrap_servers, url=tidb.url,
                 rows=RANGE,
             )
         )  # fmt: skip

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as spark
 
-from ticdc_lakehouse.snapshots.queries import SnapshotColumn, quote
+from ticdc_lakehouse.common.tidb import mysql_type
 from ticdc_lakehouse.targets.changelog import time_in_sql
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import ColumnType
+from ticdc_source.developer_api import Column, ColumnType, quoted_name
 
 HASH_BITS = 60  # more than a hash of a row has: it is below 10 to the 18th
 _DIGITS = 18  # of MD5; as decimal digits they fit into a BIGINT
@@ -88,17 +88,15 @@ def row_text_in_spark(columns: Iterable[ComparedColumn]) -> str:
     return f"concat_ws(',', {', '.join(column.part_in_spark for column in columns)})"
 
 
-def compared_column(
-    column: SnapshotColumn, stored: str, type_: spark.DataType, *, is_key: bool = False
-) -> ComparedColumn:
+def compared_column(column: Column, stored: str, type_: spark.DataType, *, is_key: bool = False) -> ComparedColumn:
     """Return how a column of TiDB is compared with the target's column of the name `stored`.
 
     TiDB's text of a part of the key must not need to be rewritten.
     """
-    name, mine = quote(column.name), quoted(stored)
+    name, mine = quoted_name(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
     is_text = isinstance(type_, spark.StringType)
-    match column.type.family:
+    match mysql_type(column).family:
         case "float":
             if is_text:
                 return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
@@ -113,7 +111,7 @@ def compared_column(
         case "datetime" | "timestamp":
             if is_text:
                 return ComparedColumn(column.name, mine, as_char, mine)
-            text, rewritten = _moment(column.type, name, type_, is_key=is_key)
+            text, rewritten = _moment(mysql_type(column), name, type_, is_key=is_key)
             return ComparedColumn(column.name, mine, text, as_string, rewritten)
         case "time":
             text = _time_of_text(mine) if is_text else time_in_sql(mine, _FRACTION_DIGITS)
@@ -123,7 +121,7 @@ def compared_column(
                 return ComparedColumn(column.name, mine, f"HEX({name})", f"hex(CAST({mine} AS BINARY))")
             return ComparedColumn(column.name, mine, f"HEX({name})", f"hex({mine})")
         case "vector" if not is_text:
-            numbers = _plain_number("CAST(x AS STRING)")
+            numbers = _plain_number("CAST(x + float('0') AS STRING)")  # -0 is 0, as in `_without_minus_zero`
             start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',', '{_NULL}') || ']'"
             rewritten = f"{start}from_json({{}}, 'array<float>'){end}"
             return ComparedColumn(
@@ -143,8 +141,8 @@ def compared_column(
             return ComparedColumn(column.name, mine, f"CONVERT({as_char} USING utf8mb4)", as_string, any_text=True)
 
 
-def _number(column: SnapshotColumn, stored: str, type_: spark.DataType) -> ComparedColumn:
-    name, mysql = quote(column.name), column.type
+def _number(column: Column, stored: str, type_: spark.DataType) -> ComparedColumn:
+    name, mysql = quoted_name(column.name), mysql_type(column)
     text = f"CAST({name} AS CHAR)"
     if mysql.name == "year":
         text = f"CAST({name} + 0 AS CHAR)"
@@ -160,17 +158,17 @@ def _number(column: SnapshotColumn, stored: str, type_: spark.DataType) -> Compa
     return ComparedColumn(column.name, stored, text, _digits(stored, type_))
 
 
-def _binary_fraction(column: SnapshotColumn, stored: str, text: str, type_: spark.DataType) -> ComparedColumn:
+def _binary_fraction(column: Column, stored: str, text: str, type_: spark.DataType) -> ComparedColumn:
     """Return how a FLOAT or a DOUBLE is compared: by its text in Java, and hashed as its exponent and 53 bits.
 
     Their texts differ: Java may write more digits than are needed.
     """
     # A double of a FLOAT column may have the digits of its text, or those of its single.
-    single = column.type.name == "float" or isinstance(type_, spark.FloatType)
+    single = mysql_type(column).name == "float" or isinstance(type_, spark.FloatType)
     kind = "FLOAT" if single else "DOUBLE"
     rewritten = f"CAST(CAST({{}} AS {kind}) AS STRING)"
     own = f"CAST({stored} AS {kind})"
-    name = f"{quote(column.name)} * 1e0"
+    name = f"{quoted_name(column.name)} * 1e0"
     hashed = []
     for number, zero, integer in ((name, text, "SIGNED"), (f"CAST({own} AS DOUBLE)", None, "BIGINT")):
         # If LOG2 is a little too small, FLOOR gives the wrong exponent: hence 1e-9.
@@ -247,7 +245,7 @@ def _plain_number(text: str) -> str:
 
 
 def columns_of(
-    columns: Sequence[SnapshotColumn], stored: Mapping[str, spark.DataType], keys: Collection[str] = ()
+    columns: Sequence[Column], stored: Mapping[str, spark.DataType], keys: Collection[str] = ()
 ) -> tuple[tuple[ComparedColumn, ...], tuple[str, ...]]:
     """Return the columns that can be compared, and the names of those that the target lacks."""
     names = {name.lower(): name for name in stored}

@@ -7,7 +7,9 @@ table up to its resolved ts, as without such messages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -15,19 +17,21 @@ from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.audits.canonical import row_text_in_spark, row_text_in_tidb
 from ticdc_lakehouse.audits.sides import EXTRA, KEY, KIND, NUMBER, Comparison, TiDBSide
+from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig, mysql_type
 from ticdc_lakehouse.common.verbatim import computed
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
-from ticdc_lakehouse.snapshots.queries import SnapshotColumn, TiDBAddress, can_be_literal
 from ticdc_lakehouse.targets.merge import KEYS
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import REPAIR_RANK, loads
+from ticdc_source.developer_api import REPAIR_RANK, Column, ColumnType, loads, parse_table, quoted_name
+from ticdc_source.errors import DataLossError
 
 _OTHERWISE = ("time", "enum", "set", "json", "vector")
+_AS_TEXT = ("datetime", "timestamp", "time")  # types of keys that a target may have as another type
+KeyValue = int | Decimal | str | bytes | datetime.date
 
 
 def repairing_changes(
-    snapshot: SnapshotRows,
+    snapshot: SnapshotTable,
     comparison: Comparison,
     differing: DataFrame,
     buckets: Collection[int],
@@ -39,29 +43,23 @@ def repairing_changes(
     `index` is the last part of the `_sequence` of the repair: larger than that of an earlier one at the same TSO.
     """
     theirs = differing.where(F.col(KIND) != EXTRA).select(KEY)
-    key = row_text_in_tidb(comparison.keys)
+    texts = {KEY: row_text_in_tidb(comparison.keys)}
     condition = TiDBSide(snapshot, comparison).condition(buckets)
-    values = snapshot.with_text(key, KEY, condition, rank=REPAIR_RANK, index=index)
+    values = snapshot.where(rows.sparkSession, condition, texts, rank=REPAIR_RANK, index=index)
     changes = values.join(theirs, KEY, "left_semi").drop(KEY)
     # Of a key that the target has twice, the row itself is not extra.
     ours = differing.where((F.col(KIND) == EXTRA) & (F.col(NUMBER) == 1)).select(KEY)
     gone = rows.select("*", F.expr(row_text_in_spark(comparison.keys)).alias(KEY))
     gone = gone.join(ours, KEY, "left_semi")
-    return changes.unionByName(_deletes(snapshot, comparison, gone, index))
+    columns = {column.name: column for column in snapshot.columns}
+    keys = {
+        key.name: F.expr(key.spark if mysql_type(columns[key.name]).family in _AS_TEXT else key.value)
+        for key in comparison.keys
+    }
+    return changes.unionByName(snapshot.deletes(gone, keys, rank=REPAIR_RANK, index=index))
 
 
-def _deletes(snapshot: SnapshotRows, comparison: Comparison, rows: DataFrame, index: int) -> DataFrame:
-    """Return deletes of rows of a target: their keys, in the form in which JDBC would read them."""
-    keys = {column.name: column for column in comparison.keys}
-    read = []
-    for column in snapshot.table.columns:
-        key = keys.get(column.name)
-        value = F.lit(None) if key is None else F.expr(key.spark if column.comes_as_text else key.value)
-        read.append(value.cast(snapshot.read_as(column)).alias(column.alias))
-    return snapshot.as_changes(rows.select(*read), change_type="delete", rank=REPAIR_RANK, index=index)
-
-
-def as_stored(changes: DataFrame, columns: Sequence[SnapshotColumn], types: Mapping[str, DataType]) -> DataFrame:
+def as_stored(changes: DataFrame, columns: Sequence[Column], types: Mapping[str, DataType]) -> DataFrame:
     """Return changes with the types of a target, which `schemaHints` may have made other ones."""
     wanted = {name.lower(): type_ for name, type_ in types.items()}
     cast = {}
@@ -69,7 +67,7 @@ def as_stored(changes: DataFrame, columns: Sequence[SnapshotColumn], types: Mapp
         field = next((one for one in changes.schema if one.name == column.name), None)
         type_ = wanted.get(column.name.lower())
         # What merge_into stores in another type itself: TIME, labels, and JSON as VARIANT.
-        if field is None or type_ is None or field.dataType == type_ or column.type.family in _OTHERWISE:
+        if field is None or type_ is None or field.dataType == type_ or mysql_type(column).family in _OTHERWISE:
             continue
         cast[column.name] = changes[quoted(column.name)].cast(type_).alias(column.name, metadata=field.metadata)
     return changes.select(*(cast.get(name, changes[quoted(name)]) for name in changes.columns))
@@ -79,7 +77,7 @@ MOST_KEYS = 10_000  # of one micro-batch; with more, the whole table is read
 
 
 def rows_of_keys(
-    key_only: DataFrame, target: Target, tidb: TiDBAddress, table: str, at: int, *, prefix: str, zero_date: str
+    key_only: DataFrame, target: Target, tidb: TiDBConfig, table: str, at: int, *, prefix: str, zero_date: str
 ) -> DataFrame | None:
     """Return what TiDB has of some keys as of a TSO, as a changelog frame: an insert or a delete for each key.
 
@@ -88,28 +86,57 @@ def rows_of_keys(
     """
     names: list[str] = loads(target.properties()[KEYS])
     spelt = {name.lower(): name for name in key_only.columns}
-    if not all(name.lower() in spelt for name in names) or not gc_state_of(key_only.sparkSession, tidb, at).is_inside:
+    if not all(name.lower() in spelt for name in names):
         return None
-    rows = SnapshotRows.of(
-        key_only.sparkSession, tidb, table, at=at, zero_date=zero_date, metadata_column_prefix=prefix
-    )
+    try:
+        rows = tidb.table(parse_table(table), at, prefix=prefix, zero_date=zero_date)
+    except DataLossError:
+        return None
     keys = {name.lower() for name in names}
-    columns = [column for column in rows.table.columns if column.name.lower() in keys]
-    if len(columns) != len(keys) or not all(column.facts.handle_key and can_be_literal(column) for column in columns):
+    columns = [column for column in rows.columns if column.name.lower() in keys]
+    if len(columns) != len(keys) or not all(column.key and _has_literals(column) for column in columns):
         return None
-    alone = key_only.select(*(F.col(quoted(spelt[one.name.lower()])).alias(one.alias) for one in columns)).distinct()
+    alone = key_only.select(
+        *(F.col(quoted(spelt[column.name.lower()])).alias(f"k{number}") for number, column in enumerate(columns))
+    ).distinct()
     asked = alone.limit(MOST_KEYS + 1).collect()
     if not asked or len(asked) > MOST_KEYS or any(value is None for key in asked for value in key):
         return None
     values = [[bytes(value) if isinstance(value, bytearray) else value for value in key] for key in asked]
-    inserts = rows.of_keys([one.name for one in columns], values, rank=REPAIR_RANK)
+    inserts = rows.where(key_only.sparkSession, keys_condition(columns, values), {}, rank=REPAIR_RANK)
     inserts = computed(inserts)  # TiDB is asked once
-    theirs = inserts.select(*(F.col(quoted(one.name)).alias(one.alias) for one in columns))
-    gone = alone.join(theirs, [one.alias for one in columns], "left_anti")
-    aliases = {one.alias for one in columns}
-    read = [
-        (F.col(one.alias) if one.alias in aliases else F.lit(None)).cast(rows.read_as(one)).alias(one.alias)
-        for one in rows.table.columns
-    ]
-    deletes = rows.as_changes(gone.select(*read), change_type="delete", rank=REPAIR_RANK)
-    return as_stored(inserts.unionByName(deletes), rows.table.columns, target.columns())
+    theirs = inserts.select(*(F.col(quoted(one.name)).alias(f"k{number}") for number, one in enumerate(columns)))
+    gone = alone.join(theirs, alone.columns, "left_anti")
+    by_name = {column.name: F.col(f"k{number}") for number, column in enumerate(columns)}
+    deletes = rows.deletes(gone, by_name, rank=REPAIR_RANK)
+    return as_stored(inserts.unionByName(deletes), rows.columns, target.columns())
+
+
+def _has_literals(column: Column) -> bool:
+    """Return whether SQL has a literal for each value of a column that is equal to it, and to no other."""
+    return mysql_type(column).family in ("number", "text", "binary") or mysql_type(column).name == "date"
+
+
+def keys_condition(columns: Sequence[Column], keys: Iterable[Sequence[KeyValue]]) -> str:
+    """Return the condition, as TiDB's SQL, of the rows that have one of some keys."""
+    names = ", ".join(quoted_name(column.name) for column in columns)
+    values = (
+        ", ".join(_literal(mysql_type(column), value) for column, value in zip(columns, key, strict=True))
+        for key in keys
+    )
+    return f"({names}) IN ({', '.join(f'({each})' for each in values)})"
+
+
+def _literal(type_: ColumnType, value: KeyValue) -> str:
+    """Return a value of a key as SQL writes it, whatever `sql_mode` says of backslashes."""
+    match value:
+        case str() if type_.family == "number":  # a DECIMAL of more digits than Spark has
+            return str(Decimal(value))
+        case str():
+            return f"_utf8mb4 x'{value.encode().hex()}'"
+        case bytes():
+            return f"x'{value.hex()}'"
+        case datetime.date():
+            return f"'{value}'"
+        case _:
+            return f"{value:f}" if isinstance(value, Decimal) else str(int(value))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.window import Window
 
@@ -25,9 +25,9 @@ from ticdc_lakehouse.audits.canonical import (
     row_text_in_tidb,
 )
 from ticdc_lakehouse.audits.report import Difference
+from ticdc_lakehouse.common.tidb import SnapshotTable
 from ticdc_lakehouse.common.verbatim import computed
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows
-from ticdc_lakehouse.snapshots.queries import quote
+from ticdc_source.developer_api import quoted_name
 
 BUCKETS = 4096
 _PART = 20  # bits of a hash that are summed apart, so that no sum overflows a bigint
@@ -59,12 +59,12 @@ class Comparison:
 class TiDBSide:
     """Rows of TiDB."""
 
-    snapshot: SnapshotRows
+    snapshot: SnapshotTable
     comparison: Comparison
 
     @property
     def _table(self) -> str:
-        return self.snapshot.table.quoted
+        return quoted_name(*self.snapshot.name)
 
     def total(self) -> Checksum:
         return self._checksums("0", "")[0]
@@ -77,29 +77,22 @@ class TiDBSide:
         rows = f"(SELECT {row} FROM {self._table}) AS hashed"  # noqa: S608 (names are quoted)
         number = "CAST(bucket AS CHAR)" if group else "'0'"
         sums = f"{number} AS bucket, CAST(COUNT(*) AS CHAR) AS n, CAST(SUM(hash) AS CHAR) AS hashes"
-        question = f"(SELECT {sums} FROM {rows}{group}) AS checksums"  # noqa: S608
-        found = self.snapshot.answer(question, "bucket STRING, n STRING, hashes STRING").collect()
-        return {int(row["bucket"]): Checksum(int(row["n"]), int(row["hashes"] or 0)) for row in found}
+        answer = self.snapshot.answer(f"SELECT {sums} FROM {rows}{group}")  # noqa: S608
+        return {int(number or 0): Checksum(int(count or 0), int(hashes or 0)) for number, count, hashes in answer}
 
-    def rows(self, buckets: Collection[int]) -> DataFrame:
+    def rows(self, spark: SparkSession, buckets: Collection[int]) -> DataFrame:
         """Return the rows of buckets: the text of the key, and the texts of the columns."""
         columns = zip(self.comparison.columns, self.comparison.names, strict=True)
-        texts = ", ".join(f"{column.tidb} AS {name}" for column, name in columns)
-        key = row_text_in_tidb(self.comparison.keys)
-        condition = self.condition(buckets)
-        where = f" WHERE {condition}" if condition else ""
-        question = f"(SELECT {key} AS {KEY}, {texts} FROM {self._table}{where}) AS differing"  # noqa: S608
-        return self.snapshot.answer(question, ", ".join(f"{name} STRING" for name in (KEY, *self.comparison.names)))
+        texts = {KEY: row_text_in_tidb(self.comparison.keys), **{name: column.tidb for column, name in columns}}
+        return computed(self.snapshot.texts(spark, self.condition(buckets), texts))
 
     def with_values(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return the columns that have a value in any row: a target gets a column with its first value."""
         if not columns:
             return ()
-        names = [f"n{number}" for number in range(len(columns))]
-        counts = (f"COUNT({quote(column)}) AS {name}" for column, name in zip(columns, names, strict=True))
-        question = f"(SELECT {', '.join(counts)} FROM {self._table}) AS counted"  # noqa: S608
-        row = self.snapshot.answer(question, ", ".join(f"{one} BIGINT" for one in names)).collect()[0]
-        return tuple(column for column, count in zip(columns, row, strict=True) if count)
+        counts = ", ".join(f"COUNT({quoted_name(column)})" for column in columns)
+        (row,) = self.snapshot.answer(f"SELECT {counts} FROM {self._table}")  # noqa: S608
+        return tuple(column for column, count in zip(columns, row, strict=True) if int(count or 0))
 
     def condition(self, buckets: Collection[int]) -> str:
         """Return TiDB's SQL that is true of the rows of buckets; "" if these are all."""

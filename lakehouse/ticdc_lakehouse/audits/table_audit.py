@@ -27,9 +27,8 @@ from ticdc_lakehouse.audits.sides import (
     differing_rows,
 )
 from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig, check_tso
 from ticdc_lakehouse.common.verbatim import computed
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, gc_state_of
-from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_tso
 from ticdc_lakehouse.targets.ddl_state import TRUNCATED_TS
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, OwnColumns, merge_into
@@ -38,14 +37,13 @@ from ticdc_lakehouse.targets.opening import existing_target, in_own_session
 from ticdc_lakehouse.targets.repeats import retried
 from ticdc_lakehouse.targets.target import Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import REPAIR_RANK, loads, of_ms, utc
-from ticdc_source.errors import SchemaError, TiCDCSourceError
+from ticdc_source.developer_api import REPAIR_RANK, loads, of_ms, parse_table, utc
+from ticdc_source.errors import DataLossError, SchemaError, TiCDCSourceError
 
 Result = TypeVar("Result")
 
 VERIFIED = "ticdc.verified_ts"  # the property of a target: the TSO at which its last equal audit compared it
 _REPAIR = "repair-"  # prefix of a repair's app_id; the TSO follows
-_METADATA_PREFIX = "__ticdc_"  # for internal frames: a table may itself have a column `_sequence`
 _CLOCK_SKEW_MS = 3_600_000  # of TiDB and PD, at most
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
@@ -54,7 +52,7 @@ def audit_table(
     spark: SparkSession,
     name: str,
     *,
-    tidb: TiDBAddress,
+    tidb: TiDBConfig,
     at: int | None = None,
     complete: int | None = None,
     repair: bool = False,
@@ -154,7 +152,7 @@ class _Moment:
 class _TableAudit:
     """The audit of a target at a moment."""
 
-    def __init__(self, target: Target, rows: SnapshotRows, moment: _Moment, now: int) -> None:
+    def __init__(self, target: Target, rows: SnapshotTable, moment: _Moment, now: int) -> None:
         self._target, self._rows, self._moment = target, rows, moment
         self._latest = now + of_ms(_CLOCK_SKEW_MS)  # no change can be later
         self.is_newest = moment.is_newest
@@ -166,34 +164,34 @@ class _TableAudit:
         self._deleted = None if own.deleted is None else quoted(own.deleted)
         self._keys: list[str] = loads(properties[KEYS])
         self._types = {field.name: field.dataType for field in self._frame.schema}
-        compared, self._missing_columns = columns_of(rows.table.columns, self._types, self._keys)
+        compared, self._missing_columns = columns_of(rows.columns, self._types, self._keys)
         names = {column.name.lower(): column for column in compared}
         keys = {key: names.get(key.lower()) for key in self._keys}
         lost = [key for key, column in keys.items() if column is None]
         if lost:
-            msg = f"{lost[0]} is a key column of {target.name}, and {rows.table.name} in TiDB has no such column"
+            msg = f"{lost[0]} is a key column of {target.name}, and {rows.name} in TiDB has no such column"
             raise SchemaError(msg)
         self.differences: Differences | None = None
         self._differing: set[int] = set()
         self._comparison = Comparison(compared, tuple(key for key in keys.values() if key is not None))
 
     @staticmethod
-    def of(target: Target, tidb: TiDBAddress, moment: _Moment) -> _TableAudit:
+    def of(target: Target, tidb: TiDBConfig, moment: _Moment) -> _TableAudit:
         """Read the definition of the table from TiDB, as of the TSO."""
         table = target.properties().get(TABLE, "")
         if not table:
             msg = f"{target.name} has no property {TABLE}, which names its table in TiDB"
             raise TargetError(msg)
-        gc = gc_state_of(target.spark, tidb, moment.at)
-        if not gc.is_inside:
+        try:
+            rows = tidb.table(parse_table(table), moment.at)
+        except DataLossError:
             msg = (
                 f"{target.name} is known to be complete up to {utc(moment.at)}, and TiDB may have removed rows of that "
-                f"time: its GC safe point is {utc(gc.safe_point)}. Run the sync, and then the audit at once; or let "
-                "TiDB keep the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
+                "time: it is older than its GC safe point. Run the sync, and then the audit at once; or let TiDB keep "
+                "the past for longer: SET GLOBAL tidb_gc_life_time = '24h'"
             )
-            raise TargetError(msg)
-        rows = SnapshotRows.of(target.spark, tidb, table, at=moment.at, metadata_column_prefix=_METADATA_PREFIX)
-        return _TableAudit(target, rows, moment, gc.now)
+            raise TargetError(msg) from None
+        return _TableAudit(target, rows, moment, tidb.now())
 
     def run(self, sample: int) -> TableAudit:
         """Compare the buckets, and the rows of those that differ."""
@@ -203,7 +201,7 @@ class _TableAudit:
         total_in_tidb, total = self._both(theirs.total, ours.total)
         missing_columns = theirs.with_values(self._missing_columns)
         found = TableAudit(
-            table=str(self._rows.table.name),
+            table=str(self._rows.name),
             target=self._target.name,
             state="different" if missing_columns else "equal",
             at=self._moment.at,
@@ -219,7 +217,8 @@ class _TableAudit:
         in_tidb, in_target = self._both(theirs.buckets, ours.buckets)
         differing = differing_buckets(in_tidb, in_target)
         found = replace(found, buckets=len(in_tidb.keys() | in_target.keys()), differing_buckets=len(differing))
-        differences = differing_rows(comparison, theirs.rows(differing), ours.rows(differing), self._newer_keys())
+        asked = theirs.rows(self._target.spark, differing)
+        differences = differing_rows(comparison, asked, ours.rows(differing), self._newer_keys())
         counts = differences.counts
         if counts:
             self.differences, self._differing = differences, differing
@@ -240,7 +239,7 @@ class _TableAudit:
             found = ours()
             return asked.result(), found
 
-    def repair(self, found: TableAudit, tidb: TiDBAddress) -> TableAudit:
+    def repair(self, found: TableAudit, tidb: TiDBConfig) -> TableAudit:
         """Repair, and compare again. State and version are those after the repair, and the numbers those before it.
 
         If the repair fails, the reason says why.
@@ -263,7 +262,7 @@ class _TableAudit:
             self._rows, self._comparison, differing, self._differing, self._current(), 0 if last is None else last + 1
         )
         changes = changes.drop(*self._missing_columns)  # in the other rows they would stay NULL
-        changes = as_stored(changes, self._rows.table.columns, self._types)
+        changes = as_stored(changes, self._rows.columns, self._types)
         writer = f"{_REPAIR}{self._moment.at}"
         retried(lambda: merge_into(changes, self._target.name, keys=self._keys, app_id=writer))
 

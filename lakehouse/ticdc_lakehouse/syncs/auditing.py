@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.audits.report import AuditReport, TableAudit
 from ticdc_lakehouse.audits.table_audit import audit_table
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
-from ticdc_lakehouse.syncs.config import SyncConfig, TiDBConfig
+from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
 from ticdc_lakehouse.syncs.time_travel import selected
@@ -36,7 +37,7 @@ def audit(
     read from TiDB only if their bucket differs.
 
     Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
+        spark: the session.
         target: the name of the target, as `merge_into` takes it.
         tidb: where TiDB is.
         at: the TSO; by default the newest one up to which the target is known to be complete.
@@ -53,7 +54,7 @@ def audit(
         ```python
         from ticdc_lakehouse import TiDBConfig, audit
 
-        tidb = TiDBConfig(url="jdbc:mysql://tidb:4000/", user="reader", password="…")
+        tidb = TiDBConfig(url="tidb:4000", user="reader", password="…")
         report = audit(spark, "lake.shop.orders", tidb=tidb)
         print(report.equal, report.tables[0].rows)
         ```
@@ -78,7 +79,7 @@ def audit_sync(
 ) -> AuditReport:
     """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
 
-    The session needs MySQL's JDBC driver. `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for
+    `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for
     all of them. `on_table` is called after each table.
     """
     if config.tidb is None:
@@ -86,7 +87,7 @@ def audit_sync(
         raise OptionError(msg)
     chosen = selected(statuses_of(spark, config), tables, with_left_out=True)
     tidb = config.tidb
-    redaction = Redaction(config.source, {**config.spark, **tidb.given()}, config.secret_spark)
+    redaction = Redaction(config.source, {**config.spark, **tidb.options()}, config.secret_spark)
 
     def one(status: TableStatus) -> TableAudit:
         found = audit_table(

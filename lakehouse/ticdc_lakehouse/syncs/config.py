@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Literal
 
-from ticdc_lakehouse.snapshots.queries import TiDBAddress, check_url
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.names import Layout
 from ticdc_lakehouse.syncs.redaction import SECRET_NAME
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
@@ -62,32 +62,6 @@ _AT_START = re.compile(
     r"spark\.(driver|executor|jars|submit|app|master|local|pyspark|python|yarn|kubernetes|sql\.(extensions|warehouse))\b"
 )
 TABLE_OPTIONS = ("tableDDL", "schemaHints", "unspecifiedDecimal")  # options that differ by table
-
-
-@dataclass(frozen=True, kw_only=True)
-class TiDBConfig(TiDBAddress):
-    """Where a sync reads the rows that were there before the first change in the topics; its `repr` shows no secret.
-
-    Attributes:
-        url: the address of a TiDB server, `jdbc:mysql://host:4000/`.
-        user: the user, who needs SELECT on the tables.
-        password: the password.
-        rows_per_range: how many rows a task reads; of a table with many regions, it reads a region.
-        properties: other settings of MySQL's JDBC driver, such as `sslMode`, and of TiDB (`sessionVariables`).
-    """
-
-    rows_per_range: int = 200_000
-
-    def __post_init__(self) -> None:
-        """Check all that can be checked without TiDB.
-
-        Raises:
-            OptionError: the address is none of MySQL's, a setting would change values, or a number is too small.
-        """
-        check_url(self.url, self.given())
-        if self.rows_per_range < 1:
-            msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
-            raise OptionError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ class RunningSync:
     ) -> None:
         self.checkpoint = StreamCheckpoint(spark, f"{config.checkpoint}/stream")
         self._spark, self._config, self._on_batch = spark, config, on_batch
-        tidb = {} if config.tidb is None else config.tidb.given()
+        tidb = {} if config.tidb is None else config.tidb.options()
         redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
         self.stream = Stream(redaction, is_finite=config.trigger is None)
         self._status = status_table(spark, config)

@@ -14,17 +14,15 @@ from contextvars import copy_context
 
 from pyspark.sql import SparkSession
 
-from ticdc_lakehouse.snapshots.jdbc import current_tso, gc_state_of, tables_at
-from ticdc_lakehouse.snapshots.queries import TiDBAddress
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
-from ticdc_lakehouse.syncs.load_folder import created_tables
-from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, load_tables
+from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, created_tables, load_tables
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
 from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
 from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, warn
-from ticdc_source.errors import TiCDCSourceError
+from ticdc_source.errors import DataLossError, TiCDCSourceError
 
 Statuses = Mapping[str, TableStatus]
 LoadEvents = dict[str, Loaded | Failed]
@@ -66,7 +64,7 @@ class Joining:
         self._thread: threading.Thread | None = None
 
     @property
-    def _tidb(self) -> TiDBAddress | None:
+    def _tidb(self) -> TiDBConfig | None:
         return self._config.tidb
 
     # Before the first micro-batch
@@ -94,10 +92,10 @@ class Joining:
             return {name: self._begun(statuses[name], None) for name in asked if is_new}
 
     def _joined(
-        self, tidb: TiDBAddress, statuses: Statuses, asked: Mapping[str, int | None], *, is_new: bool
+        self, tidb: TiDBConfig, statuses: Statuses, asked: Mapping[str, int | None], *, is_new: bool
     ) -> dict[str, TableStatus]:
-        at = self._now(tidb)
-        listed = tables_at(self._spark, tidb, self._config.table_filter, at=at)
+        at = tidb.now()
+        listed = tidb.tables_at(self._config.table_filter, at)
         names = [name for name in listed if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
         moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(asked.values())}
@@ -152,7 +150,7 @@ class Joining:
             return False
         exact = TableFilter(((table.database, table.table),))
         try:
-            return any(table.is_same(one) for one in tables_at(self._spark, tidb, exact, at=self._now(tidb)))
+            return any(table.is_same(one) for one in tidb.tables_at(exact, tidb.now()))
         except TiCDCSourceError as error:
             self._warn_of_tidb(error, [str(table)])
             return True
@@ -161,7 +159,7 @@ class Joining:
         """Return the present TSO, at which tables are read; None if TiDB does not answer, which is a warning."""
         tidb = self._tidb
         try:
-            return None if tidb is None else self._now(tidb)
+            return None if tidb is None else tidb.now()
         except TiCDCSourceError as error:
             self._warn_of_tidb(error, tables)
             return None
@@ -221,7 +219,7 @@ class Joining:
         if self._tidb is None:
             return at
         try:
-            return self._kept_tso(self._tidb, at, self._now(self._tidb))
+            return self._kept_tso(self._tidb, at, self._tidb.now())
         except TiCDCSourceError as error:
             self._warn_of_tidb(error, [each.table_name for each in group])
             return at
@@ -231,12 +229,12 @@ class Joining:
     def _load(self, at: int, statuses: Sequence[TableStatus]) -> LoadEvents:
         """Load tables as of one TSO. While TiDB does not answer, nothing becomes of them."""
         tidb, config = self._tidb, self._config
-        if tidb is None or config.tidb is None:
+        if tidb is None:
             return {}
         tables = {parse_table(each.table_name): each for each in statuses}
         names = [each.table_name for each in statuses]
         try:
-            report = load_tables(
+            loads = load_tables(
                 self._spark,
                 tidb,
                 list(tables),
@@ -244,7 +242,6 @@ class Joining:
                 folder=self._folder(at),
                 at=at,
                 parallel=config.parallel,
-                rows_per_range=config.tidb.rows_per_range,
                 zero_date=config.source_option("zeroDate", "null"),
                 on_progress=self._on_load,
                 stop=self._stream.is_stopped,
@@ -252,12 +249,12 @@ class Joining:
         except TiCDCSourceError as error:  # TiDB cannot be read, or that moment is gone
             self._warn_of_tidb(error, names)
             return {}
-        is_away = any(load.error is not None for load in report.tables) and (
+        is_away = any(load.error is not None for load in loads) and (
             self._stream.is_stopped() or self.moment(names) is None  # then no load has failed for a table's sake
         )
         return {
             tables[load.table].table_name: self._became(load, at, tables[load.table])
-            for load in report.tables
+            for load in loads
             if load.error is None or not is_away
         }
 
@@ -297,17 +294,17 @@ class Joining:
     def _folder(self, at: int) -> str:
         return f"{self._config.checkpoint}/load/{at}"
 
-    def _now(self, tidb: TiDBAddress) -> int:
-        return current_tso(self._spark, tidb.url, user=tidb.user, password=tidb.password, properties=tidb.properties)
-
-    def _kept_tso(self, tidb: TiDBAddress, at: int | None, now: int) -> int:
+    def _kept_tso(self, tidb: TiDBConfig, at: int | None, now: int) -> int:
         """Return the TSO of a load that goes on: a new one if TiDB no longer has the rows of that moment."""
         if at is None:
             return now
-        state = gc_state_of(self._spark, tidb, at)
-        if not state.is_inside:
-            warn(f"{state.advice}. The load starts again at TSO {now}, and reads unfinished tables again")
-        return at if state.is_inside else now
+        try:
+            tidb.life_time(at)
+        except DataLossError as error:
+            why = self._redaction.text(str(error))
+            warn(f"{why}. The load starts again at TSO {now}, and reads unfinished tables again")
+            return now
+        return at
 
 
 def _by_moment(statuses: Iterable[TableStatus]) -> list[tuple[int, list[TableStatus]]]:

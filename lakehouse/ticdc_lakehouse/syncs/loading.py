@@ -1,29 +1,32 @@
 """load_tables: the rows that were there before the changes, as of one TSO, into their targets; it continues if killed.
 
-A table is read range by range, and a group of ranges is one commit, whose number the target remembers. So the target
-itself says what it has. Loading and following are the same idempotent merge: the changes may come before or after.
+A table is read range by range, and a group of ranges is one commit, whose number the target remembers. The past does
+not change, so TiDB gives the same ranges again: the target itself says what it has. Loading and following are the same
+idempotent merge: the changes may come before or after.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.tidb import SnapshotTable, TiDBConfig
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
-from ticdc_lakehouse.snapshots.jdbc import SnapshotRows, current_tso, gc_state_of, tables_at
-from ticdc_lakehouse.snapshots.queries import TiDBAddress, quote
 from ticdc_lakehouse.syncs.failures import is_fault
-from ticdc_lakehouse.syncs.load_folder import LoadFolder, Plan, rows_in
 from ticdc_lakehouse.targets.changelog import committed_at, read_changelog, stored_column, with_time_as
 from ticdc_lakehouse.targets.data_layout import WriteSettings
 from ticdc_lakehouse.targets.log import append_changes
@@ -32,12 +35,11 @@ from ticdc_lakehouse.targets.opening import existing_target
 from ticdc_lakehouse.targets.repeats import is_same, last_batch, retried
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import KEY, DDLEvent, TableFilter, TableName, warn
+from ticdc_source.developer_api import KEY, Cut, DDLEvent, TableFilter, TableName, duration, loads, quoted_name, warn
 from ticdc_source.errors import SchemaError, TiCDCSourceError
 
 LOAD = "ticdc.load"  # a property of a target: the TSO of the load that created it
 _WRITER = "load-"  # begins the app_id of the commits of a load
-_METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
 _WATCH_SECONDS = 30.0  # between two looks at garbage collection
 _WANTED_SECONDS = 3600.0  # of a life time that is shorter, a load warns
 
@@ -49,7 +51,6 @@ class Destination:
     Attributes:
         log: the name of the log, if the table has no key.
         settings: how they are written.
-        properties: table properties for a new target.
         is_older: whether the target has no change of after the TSO, so that it is the table at the TSO in the end.
         replaces: whether such a target takes TiDB's types and keys if its own are other ones, and loses its rows if
             TiDB has no such table any more.
@@ -58,15 +59,8 @@ class Destination:
     target: str
     log: str
     settings: WriteSettings = field(default_factory=WriteSettings)
-    properties: Mapping[str, str] = field(default_factory=dict)
     is_older: bool = False
     replaces: bool = False
-
-    @staticmethod
-    def of(target: str) -> Destination:
-        """Return the destination of a target, with the log `<target>__log` beside it."""
-        log = f"{target[:-1].rstrip('/')}__log`" if target.endswith("`") else f"{target}__log"
-        return Destination(target=target, log=log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,138 +115,93 @@ class TableLoad:
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReport:
-    """What `load_tables` did.
-
-    Attributes:
-        at: the TSO; the changes after it continue the tables.
-        tables: each table, in the order of the arguments.
-    """
-
-    at: int
-    tables: tuple[TableLoad, ...]
-
-    @property
-    def failed(self) -> tuple[TableLoad, ...]:
-        """The tables that are not complete."""
-        return tuple(one for one in self.tables if one.complete is None)
-
-
 @with_verbatim_sql
 def load_tables(
     spark: SparkSession,
-    tidb: TiDBAddress,
-    tables: TableFilter | Sequence[TableName],
-    target_of: Callable[[TableName], Destination | str],
+    tidb: TiDBConfig,
+    tables: Sequence[TableName],
+    target_of: Callable[[TableName], Destination],
     *,
+    at: int,
     folder: str,
-    at: int | None = None,
     parallel: int = 4,
-    rows_per_range: int = 200_000,
     ranges_per_commit: int = 8,
     zero_date: str = "null",
     on_progress: Callable[[LoadProgress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> LoadReport:
+) -> tuple[TableLoad, ...]:
     """Read tables as of one TSO, side by side, and write each into its target, range by range.
 
-    A load that was killed goes on when it is called again with the same folder: tables that are complete, and ranges
-    that their targets have, are not read again. A table that fails stops no other; its error is in the report. A target
-    that has all rows gets the property `ticdc.complete` with the TSO, and is left alone from then on. If it had rows of
-    before, those that TiDB did not have at the TSO are deleted first. So changes up to the TSO are not needed any more.
+    A load that was killed goes on when it is called again: tables that are complete, and ranges that their targets
+    have, are not read again. A table that fails stops no other; its error is returned. A target that has all rows
+    gets the property `ticdc.complete` with the TSO, and is left alone from then on. If it had rows of before, those
+    that TiDB did not have at the TSO are deleted first. So changes up to the TSO are not needed any more.
 
     A target that the load creates itself gets its rows by plain appends, which cost a fraction of a MERGE. So nothing
     else may write into it before it is complete; if another writer of this package has, the rest is merged.
 
     Args:
-        spark: the session, with MySQL's JDBC driver among its jars.
-        tidb: where TiDB is.
-        tables: the tables, or patterns as the option `tables` has them; views are left out.
-        folder: where the load remembers its TSO and the ranges of tables; on any file system that Spark knows.
-        at: the TSO; by default that of the load that began in the folder, or else of this moment.
+        tidb: where TiDB is, and how many rows a task reads.
+        folder: where the load keeps the `CREATE TABLE` of each table (`created_tables`).
         parallel: how many tables are loaded at once.
-        rows_per_range: how many rows a task reads; of a table with many regions, it reads a region.
         ranges_per_commit: how many ranges are one commit. They are read in parallel.
-        zero_date: as in `snapshot`.
+        zero_date: as the option `zeroDate`.
         on_progress: what is called after each commit, in the thread of a table. What it raises is a warning.
         stop: ends the load after the commits that are under way, once it returns true.
 
     Raises:
         TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
     """
-    kept = LoadFolder(folder)
-    if at is None:
-        at = kept.tso(spark)
-    if at is None:
-        at = current_tso(spark, tidb.url, user=tidb.user, password=tidb.password, properties=tidb.properties)
-        kept.keep_tso(spark, at)
     watch = _Watch(tidb, at)
-    watch.begin(spark)
-    names = tables_at(spark, tidb, tables, at=at) if isinstance(tables, TableFilter) else list(tables)
+    watch.look(_WANTED_SECONDS)
     ended = threading.Event()
-    load = _Load(tidb, at, kept, watch, rows_per_range, ranges_per_commit, zero_date, on_progress,
-                 lambda: ended.is_set() or stop())  # fmt: skip
-    places = [_destination(target_of(name)) for name in names]
+    load = _Load(tidb, at, folder, watch, ranges_per_commit, zero_date, on_progress, lambda: ended.is_set() or stop())
     with ThreadPoolExecutor(parallel, thread_name_prefix="load") as threads:
         futures = [
-            threads.submit(copy_context().run, partial(load.table, spark, *one))
-            for one in zip(names, places, strict=True)
+            threads.submit(copy_context().run, partial(load.table, spark, name, target_of(name))) for name in tables
         ]
         try:
-            done = tuple(future.result() for future in futures)
+            return tuple(future.result() for future in futures)
         except BaseException:  # Ctrl-C: what is written is complete, and the rest of it is for the next run
             ended.set()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
-    return LoadReport(at=at, tables=done)
-
-
-def _destination(place: Destination | str) -> Destination:
-    return Destination.of(place) if isinstance(place, str) else place
 
 
 class _Watch:
     """Garbage collection, at which a load looks before it begins and between its commits."""
 
-    def __init__(self, tidb: TiDBAddress, at: int) -> None:
-        self._tidb = tidb
-        self._at = at
+    def __init__(self, tidb: TiDBConfig, at: int) -> None:
+        self._tidb, self._at = tidb, at
         self._lock = threading.Lock()
-        self._looked = 0.0
+        self._looked = float("-inf")
         self._warned = False
 
-    def begin(self, spark: SparkSession) -> None:
-        """Refuse a moment that is gone, and warn of a short life time."""
-        self._look(spark, _WANTED_SECONDS)
-
-    def look(self, spark: SparkSession) -> None:
+    def look(self, wanted_s: float = 0) -> None:
         """Refuse a moment that is gone, and warn once if it will be soon; most calls ask nothing."""
         with self._lock:
-            due = time.monotonic() - self._looked >= _WATCH_SECONDS
-        if due:
-            self._look(spark, 0)
-
-    def _look(self, spark: SparkSession, wanted: float) -> None:
-        state = gc_state_of(spark, self._tidb, self._at)
-        state.check()
-        with self._lock:
-            self._looked = time.monotonic()
-            warns = not self._warned and state.seconds_left < max(wanted, state.life_time / 5)
-            self._warned = self._warned or warns
-        if warns:
-            warn(state.advice)
+            if time.monotonic() - self._looked < _WATCH_SECONDS:
+                return
+            life_time, self._looked = self._tidb.life_time(self._at), time.monotonic()
+            kept, left = life_time or (0, float("inf"))
+            if self._warned or left >= max(wanted_s, kept / 5):
+                return
+            self._warned = True
+        still = f"keeps TSO {self._at} for {duration(left)} more" if left >= 0 else f"need not keep TSO {self._at}"
+        warn(
+            f"TiDB {still}, because tidb_gc_life_time is {duration(kept)}. Let it keep the past for longer than the "
+            "load takes: SET GLOBAL tidb_gc_life_time = '24h'; set it back when the load has ended"
+        )
 
 
 @dataclass(frozen=True)
 class _Load:
     """One call of `load_tables`; its tables run in threads."""
 
-    tidb: TiDBAddress
+    tidb: TiDBConfig
     at: int
-    folder: LoadFolder
+    folder: str
     watch: _Watch
-    rows_per_range: int
     ranges_per_commit: int
     zero_date: str
     on_progress: Callable[[LoadProgress], None] | None
@@ -283,7 +232,7 @@ class _TableLoad:
         self._load, self._spark, self._name, self._place = load, spark, name, place
         self._began = time.monotonic()
         self._app_id = ""
-        self._had = 0
+        self._had = self._rows = 0
 
     def shown_in(self, spark: SparkSession) -> TableLoad:
         """Load the table, also for a session that may have kept what the target was."""
@@ -301,59 +250,76 @@ class _TableLoad:
         load = self._load
         if self._place.replaces and not self._is_in_tidb():
             return self._empty()
-        rows = SnapshotRows.of(
-            self._spark,
-            load.tidb,
-            f"{quote(self._name.database)}.{quote(self._name.table)}",
-            at=load.at,
-            zero_date=load.zero_date,
-            metadata_column_prefix=_METADATA_PREFIX,
-        )
-        plan = self._plan(rows)
-        self._app_id = f"{_WRITER}{load.at}-{plan.digest}"
-        whole = rows.frame()
+        rows = load.tidb.table(self._name, load.at, zero_date=load.zero_date)
+        keep_created(self._spark, load.folder, load.at, self._name, rows.create_sql())
+        whole = rows.frame(self._spark, [])
         has_key = self._place.settings.keys or any((one.metadata or {}).get(KEY) == "true" for one in whole.schema)
         is_log = self._place.settings.as_log or not has_key
         if is_log and self._place.replaces:
             self._check_no_table()
         target = self._place.log if is_log else self._place.target
+        size = self._begin(target)
         appends = not is_log and self._create(whole)
         if is_log:
             self._check_log()
-        start = self._next_group(target)
-        ranges, self._had = 0, rows_in(plan.groups[:start])
-        self._tell(plan, start)
-        for number in range(start, len(plan.groups)):
+        start, had, read = self._next_group(target), 0, 0
+        about, number = rows.about(), -1
+        for number, group in enumerate(self._groups(rows, size)):
+            if number < start:
+                had += len(group)
+                self._had += sum(one.rows for one in group)
+                continue
+            if number == start:
+                self._tell(about)
             if load.is_stopped():
-                msg = f"The load of {self._name} was stopped: load again with the same folder, and it continues"
+                msg = f"The load of {self._name} was stopped: load again, and it continues"
                 raise TiCDCSourceError(msg)
-            load.watch.look(self._spark)
-            group = plan.groups[number]
-            facts = CommitFacts(self._resolved_ts(plan, number, appends=appends), self._app_id, number)
-            frame = rows.frame([one.clause for one in group])
-            write = partial(self._write, rows, frame, facts, is_log=is_log, appends=appends)
+            load.watch.look()
+            is_last = group[-1].after is None
+            # Of a target with newer changes nobody knows here what it has.
+            facts = CommitFacts(load.at if appends and is_last else None, self._app_id, number)
+            write = partial(self._write, rows, rows.frame(self._spark, group), facts, is_log=is_log, appends=appends)
             retried(write, again=lambda error, _: is_fault(error) and not load.is_stopped())
-            ranges += len(group)
-            self._tell(plan, number + 1)
+            read += len(group)
+            self._rows += sum(one.rows for one in group)
+            self._tell(self._had + self._rows if is_last else about)
         if is_log and existing_target(self._spark, target) is None:  # there were no rows
-            self._write(rows, whole.where(F.lit(False)), CommitFacts(None, self._app_id, 0), is_log=True, appends=False)  # noqa: FBT003
+            self._write(rows, whole, CommitFacts(None, self._app_id, 0), is_log=True, appends=False)
         if not is_log and not appends:
             self._remove_gone()
-        if self._place.is_older and (is_log or not appends or not plan.groups):
-            self._end(target, len(plan.groups) + 1)
+        if self._place.is_older and (is_log or not appends or number < 0):
+            self._end(target, number + 2)
         self._opened(target).set_properties({COMPLETE: str(load.at)})
-        self._tell(plan, len(plan.groups), complete=True)
-        return replace(
-            self._report(target, self._properties(target)),
-            rows=rows_in(plan.groups[start:]),
-            ranges=ranges,
-            had=sum(map(len, plan.groups[:start])),
-        )
+        self._tell(self._had + self._rows, complete=True)
+        return replace(self._report(target, self._properties(target)), rows=self._rows, ranges=read, had=had)
+
+    def _groups(self, rows: SnapshotTable, size: int) -> Iterator[list[Cut]]:
+        """Yield groups of ranges, each of which is one commit; the same ones in each run."""
+        after: tuple[str, ...] | None = None
+        while group := rows.ranges(size, after, self._load.ranges_per_commit):
+            yield group
+            after = group[-1].after
+            if after is None:
+                return
+
+    def _begin(self, target: str) -> int:
+        """Return how many rows a range has: as many as in the run before, which the names of its commits say.
+
+        The number of a commit means nothing with other ranges.
+        """
+        load = self._load
+        existing = existing_target(self._spark, target)
+        pattern = re.compile(rf"{_WRITER}{load.at}-(\d+)x{load.ranges_per_commit}")
+        writers = [commit.facts.app_id or "" for commit in existing.commits()] if existing else []
+        sizes = [int(known[1]) for known in map(pattern.fullmatch, writers) if known]
+        size = sizes[0] if sizes else load.tidb.rows_per_range
+        self._app_id = f"{_WRITER}{load.at}-{size}x{load.ranges_per_commit}"
+        return size
 
     def _is_in_tidb(self) -> bool:
         """Return whether TiDB had the table at the TSO."""
         exact = TableFilter(((self._name.database, self._name.table),))
-        return any(map(self._name.is_same, tables_at(self._spark, self._load.tidb, exact, at=self._load.at)))
+        return any(map(self._name.is_same, self._load.tidb.tables_at(exact, self._load.at)))
 
     def _empty(self) -> TableLoad:
         """Remove the rows of a table that TiDB has no longer."""
@@ -389,15 +355,6 @@ class _TableLoad:
     def _report(self, target: str, properties: Mapping[str, str]) -> TableLoad:
         return TableLoad(table=self._name, target=target, complete=int(properties[COMPLETE]))
 
-    def _plan(self, rows: SnapshotRows) -> Plan:
-        """Return the plan of the run before, or else a new one."""
-        load = self._load
-        plan = load.folder.plan(self._spark, self._name, load.at)
-        if plan is None:
-            plan = Plan.of(rows.ranges_of(load.rows_per_range), load.ranges_per_commit)
-            load.folder.keep_plan(self._spark, self._name, load.at, plan, rows.table.create_sql())
-        return plan
-
     def _create(self, whole: DataFrame) -> bool:
         """Create the target if it does not exist; return whether its rows can be appended.
 
@@ -405,7 +362,7 @@ class _TableLoad:
         """
         target = existing_target(self._spark, self._place.target)
         if target is None:
-            self._merge(whole.where(F.lit(False)), CommitFacts())  # noqa: FBT003 (a value of Spark)
+            self._merge(whole, CommitFacts())
             return True
         if target.properties().get(LOAD) != str(self._load.at):
             return False
@@ -434,14 +391,9 @@ class _TableLoad:
         last = None if existing is None else existing.last_batch(self._app_id)
         return 0 if last is None else last.number + 1
 
-    def _resolved_ts(self, plan: Plan, number: int, *, appends: bool) -> int | None:
-        """Return what the commit of a group completes: of a target with newer changes nobody knows it here."""
-        return self._load.at if appends and number == len(plan.groups) - 1 else None
-
-    def _write(self, rows: SnapshotRows, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
+    def _write(self, rows: SnapshotTable, frame: DataFrame, facts: CommitFacts, *, is_log: bool, appends: bool) -> None:
         if is_log:
-            place = self._place
-            properties = {**place.properties, LOAD: str(self._load.at)}
+            place, properties = self._place, {LOAD: str(self._load.at)}
             append_changes(frame, place.log, place.settings, facts, properties=properties)
         elif not appends:
             try:
@@ -457,17 +409,16 @@ class _TableLoad:
             if not is_same(last_batch(target, facts), facts):
                 target.append(self._as_stored(frame, target), facts)
 
-    def _as_created(self, rows: SnapshotRows) -> list[DDLEvent]:
+    def _as_created(self, rows: SnapshotTable) -> list[DDLEvent]:
         """Return DDL by which the target takes TiDB's types and keys: as if the table had just been created anew."""
-        statements = (f"DROP TABLE {quote(self._name.table)}", "drop table"), (rows.table.create_sql(), "create table")
+        statements = (f"DROP TABLE {quoted_name(self._name.table)}", "drop table"), (rows.create_sql(), "create table")
         return [
             DDLEvent(position=0, index=0, commit_ts=self._load.at - 1, table=self._name, query=query, type=kind)
             for query, kind in statements
         ]
 
     def _merge(self, frame: DataFrame, facts: CommitFacts, ddl: Sequence[DDLEvent] = ()) -> None:
-        place = self._place
-        properties = {**place.properties, LOAD: str(self._load.at)}
+        place, properties = self._place, {LOAD: str(self._load.at)}
         merge_changes(
             frame, place.target, place.settings, facts, ddl=ddl, on_destructive_ddl="apply", properties=properties
         )
@@ -499,16 +450,35 @@ class _TableLoad:
     def _opened(self, name: str) -> Target:
         target = existing_target(self._spark, name)
         if target is None:
-            msg = f"The target {name} of {self._name} is gone since its load began: load again with another folder"
+            msg = f"The target {name} of {self._name} is gone since its load began: load again"
             raise TiCDCSourceError(msg)
         return target
 
-    def _tell(self, plan: Plan, groups: int, *, complete: bool = False) -> None:
-        seconds = time.monotonic() - self._began
-        rows = rows_in(plan.groups[:groups])
+    def _tell(self, about: int, *, complete: bool = False) -> None:
+        seconds, rows = time.monotonic() - self._began, self._had + self._rows
         self._load.tell(
-            LoadProgress(table=self._name, rows=rows, of=plan.rows, seconds=seconds, had=self._had, complete=complete)
+            LoadProgress(
+                table=self._name, rows=rows, of=max(about, rows), seconds=seconds, had=self._had, complete=complete
+            )
         )
+
+
+def keep_created(spark: SparkSession, folder: str, at: int, table: TableName, create: str) -> None:
+    """Keep what a table was as of the TSO of its load: earlier DDL may be missing in the topics."""
+    kept = json.dumps({"database": table.database, "table": table.table, "create": create})
+    name = hashlib.sha256(json.dumps([table.database.lower(), table.table.lower()]).encode()).hexdigest()[:24]
+    row = spark.range(1, numPartitions=1).select(F.lit(kept).alias("value"))
+    row.write.mode("overwrite").text(f"{folder}/{at}/{name}")
+
+
+def created_tables(spark: SparkSession, folder: str, at: int) -> list[tuple[TableName, str]]:
+    """Return the tables whose load as of a TSO has begun, with the `CREATE TABLE` of that moment."""
+    try:
+        rows = spark.read.text(f"{folder}/{at}/*/", wholetext=True).collect()
+    except AnalysisException:  # none has
+        return []
+    kept = [loads(row[0]) for row in rows]
+    return [(TableName(each["database"], each["table"]), each["create"]) for each in kept if each.get("create")]
 
 
 def _session_like(spark: SparkSession) -> SparkSession:

@@ -26,7 +26,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.common.verbatim import SUBSTITUTE
-from ticdc_lakehouse.snapshots.queries import DRIVER_COORDINATE
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.names import CATALOG_OF_A_FOLDER
 from ticdc_lakehouse.targets.merge_sessions import in_thread
@@ -82,8 +81,7 @@ def session_of(config: SyncConfig) -> SparkSession:
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     has_jars = any(name in config.spark for name in _JARS) or any(f"--{name}" in arguments for name in _SUBMITTED)
     if not has_jars and _UNDER_SPARK_SUBMIT not in os.environ:
-        packages = [package_of(config.format), *([DRIVER_COORDINATE] if config.tidb is not None else [])]
-        settings["spark.jars.packages"] = ",".join(packages)
+        settings["spark.jars.packages"] = package_of(config.format)
     builder = SparkSession.builder.appName(f"ticdc-lakehouse sync {','.join(config.reads)}")
     # PySpark passes what the builder knows to spark-submit, as arguments that other users of the machine see.
     secrets = config.secret_spark

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.common.tidb import check_tso
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
-from ticdc_lakehouse.snapshots.queries import check_tso
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of

@@ -12,7 +12,7 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.messages import Definition
-from ticdc_source.sources.tidb.sql import quoted, text_literal
+from ticdc_source.sources.tidb.sql import quoted_name, text_literal
 
 # TiCDC replicates none of these (its pkg/filter, `IsSysSchema`).
 _SYSTEM_SCHEMAS = (
@@ -44,18 +44,8 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
     Raises:
         OptionError: it selects none, or names one that is not there, or is a view.
     """
-    session.as_of(tso)
-    names = ("table_schema", "table_name", "table_type")
-    own = ", ".join(map(text_literal, _SYSTEM_SCHEMAS))
-    exact = [TableName(*pattern) for pattern in selected.patterns if not any("*" in part for part in pattern)]
-    wanted = [
-        f"(table_schema = {text_literal(one.database)} AND table_name = {text_literal(one.table)})" for one in exact
-    ]
-    where = f"LOWER(table_schema) NOT IN ({own})"
-    if exact and len(exact) == len(selected.patterns):
-        where += f" AND ({' OR '.join(wanted)})"
-    rows = _asked(session, names, "information_schema.tables", where)
-    kinds = {TableName(str(row["table_schema"]), str(row["table_name"])): row["table_type"] for row in rows}
+    exact = _exact_names(selected)
+    kinds = _kinds(session, selected, tso)
     for name in exact:
         kind = next((kind for table, kind in kinds.items() if table.is_same(name)), None)
         if kind is None:
@@ -68,6 +58,32 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
         msg = f"Option 'tables': TiDB had no such table at TSO {tso} that the user may read"
         raise OptionError(msg)
     return found
+
+
+def base_tables(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
+    """Return the tables that patterns select, by name; none is no error, as it is with `tables_at`."""
+    kinds = _kinds(session, selected, tso)
+    return sorted(table for table, kind in kinds.items() if kind == _BASE_TABLE and selected.matches(table))
+
+
+def _exact_names(selected: TableFilter) -> list[TableName]:
+    return [TableName(*pattern) for pattern in selected.patterns if not any("*" in part for part in pattern)]
+
+
+def _kinds(session: Session, selected: TableFilter, tso: int) -> dict[TableName, str | None]:
+    """Return tables and views with their kinds: those that are named, or all if there are patterns."""
+    session.as_of(tso)
+    names = ("table_schema", "table_name", "table_type")
+    own = ", ".join(map(text_literal, _SYSTEM_SCHEMAS))
+    exact = _exact_names(selected)
+    wanted = [
+        f"(table_schema = {text_literal(one.database)} AND table_name = {text_literal(one.table)})" for one in exact
+    ]
+    where = f"LOWER(table_schema) NOT IN ({own})"
+    if exact and len(exact) == len(selected.patterns):
+        where += f" AND ({' OR '.join(wanted)})"
+    rows = _asked(session, names, "information_schema.tables", where)
+    return {TableName(str(row["table_schema"]), str(row["table_name"])): row["table_type"] for row in rows}
 
 
 def _absent(session: Session, name: TableName, tso: int) -> OptionError:
@@ -115,7 +131,7 @@ def rows_about(session: Session, name: TableName) -> int:
 
 
 def _asked(session: Session, names: Sequence[str], source: str, where: str) -> list[Row]:
-    selected = ", ".join(f"{name} AS {quoted(name)}" for name in names)
+    selected = ", ".join(f"{name} AS {quoted_name(name)}" for name in names)
     answer = session.rows(f"SELECT {selected} FROM {source} WHERE {where}")  # noqa: S608 (names are fixed, texts quoted)
     return [dict(zip(names, row, strict=True)) for row in answer]
 

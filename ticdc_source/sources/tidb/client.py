@@ -105,9 +105,13 @@ class TiDBAddress:
 
 
 class Session(AbstractContextManager["Session"]):
-    """A session, which connects at once: of the present, or of the past with `as_of`. A context manager."""
+    """A session, which connects at once: of the present, or of the past with `as_of`. A context manager.
 
-    def __init__(self, address: TiDBAddress) -> None:
+    Args:
+        answer_s: for how long the next bytes of an answer may take: TiDB may have to read a whole table before.
+    """
+
+    def __init__(self, address: TiDBAddress, *, answer_s: int = _ANSWER_S) -> None:
         self._address = address
         self._at: int | None = None
         self._table: TableName | None = None
@@ -132,7 +136,7 @@ class Session(AbstractContextManager["Session"]):
             msg = f"TiDB {address}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
             raise AccessRefusedError(msg) from None
         self._connection.decoders = {}  # values stay text
-        self._connection._read_timeout = _ANSWER_S  # noqa: SLF001 (the socket's, from the next answer on)
+        self._connection._read_timeout = answer_s  # noqa: SLF001 (the socket's, from the next answer on)
         try:
             self._run(_SETTINGS)
         except TiCDCSourceError:
@@ -176,10 +180,12 @@ class Session(AbstractContextManager["Session"]):
         return int(tso or 0)
 
     def collected_after_s(self) -> float | None:
-        """Return for how many seconds TiDB keeps the past (`tidb_gc_life_time`); None if it does not say."""
+        """Return for how many seconds TiDB keeps the past (`tidb_gc_life_time`); None if for ever, or not known."""
         try:
-            ((text,),) = self.rows("SELECT @@global.tidb_gc_life_time")
+            ((text, is_on),) = self.rows("SELECT @@global.tidb_gc_life_time, @@global.tidb_gc_enable")
         except TiCDCSourceError:  # hidden from this user
+            return None
+        if (is_on or "").upper() in ("0", "OFF"):
             return None
         parts = _GO_DURATION.findall(text or "")
         return sum(float(number) * _UNIT_S[unit] for number, unit in parts) if parts else None

@@ -108,7 +108,7 @@ class SnapshotSource(RecordSource):
             if begun.is_done or most <= 0:
                 continue
             rows = self._stored(name)
-            cuts = list(islice(cut_ranges(self._session(), rows, size, _bound(rows, begun.after)), most))
+            cuts = list(islice(cut_ranges(self._session(), rows, size, bound_of(rows, begun.after)), most))
             is_done = len(cuts) < most or cuts[-1].after is None
             most -= len(cuts)
             ranges += [definition_range(str(name), progress.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
@@ -128,7 +128,7 @@ class SnapshotSource(RecordSource):
             begun = before.tables.get(name, TableProgress())
             if ended != begun:
                 rows = self._stored(name)
-                low, end = _bound(rows, begun.after), _bound(rows, ended.after)
+                low, end = bound_of(rows, begun.after), bound_of(rows, ended.after)
                 cuts = cut_ranges(self._session(), rows, after.size, low, end)
                 ranges += [definition_range(str(name), after.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
         return ranges
@@ -283,7 +283,7 @@ def cut_ranges(
         low = high
 
 
-def _bound(rows: StoredRows, texts: Texts | None) -> Bound | None:
+def bound_of(rows: StoredRows, texts: Texts | None) -> Bound | None:
     """Return the bound that a checkpoint has as text.
 
     Raises:

@@ -26,7 +26,7 @@ _TIME = re.compile(r"-?\d+:\d\d:\d\d(\.\d+)?")
 _HEX = re.compile(r"([0-9A-Fa-f]{2})*")
 
 
-def quoted(*names: str) -> str:
+def quoted_name(*names: str) -> str:
     """Return a name, of several parts, as SQL."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
@@ -38,7 +38,7 @@ def text_literal(value: str) -> str:
 
 
 def _named(column: str) -> str:
-    return f"{_TABLE}.{quoted(column)}"
+    return f"{_TABLE}.{quoted_name(column)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,24 @@ def _is_moment(text: str) -> bool:
 
 
 class StoredRows:
-    """The statements that read the rows of a table, and the bounds of their ranges."""
+    """The statements that read the rows of a table, and the bounds of their ranges.
 
-    def __init__(self, table: TableName, columns: Sequence[Column], clustered: Sequence[Column]) -> None:
-        self._source = f"{quoted(*table)} AS {_TABLE}"
-        self._selected = ", ".join(map(_selected, columns))
+    Args:
+        computed: expressions of TiDB's SQL that come after the columns.
+        condition: an expression of TiDB's SQL that is true of the rows that are read; "" for all.
+    """
+
+    def __init__(
+        self,
+        table: TableName,
+        columns: Sequence[Column],
+        clustered: Sequence[Column],
+        computed: Sequence[str] = (),
+        condition: str = "",
+    ) -> None:
+        self._source = f"{quoted_name(*table)} AS {_TABLE}"
+        self._selected = ", ".join((*map(_selected, columns), *computed))
+        self._condition = condition
         self._key = [_KeyColumn(_named(one.name), one.type) for one in clustered if one.type is not None] or [
             _KeyColumn(f"{_TABLE}.{_ROW_ID}", ColumnType("bigint"))
         ]
@@ -134,7 +147,7 @@ class StoredRows:
 
     def _between(self, low: Bound | None, high: Bound | None) -> str:
         names = [column.sql for column in self._key]
-        clauses = []
+        clauses = [f"({self._condition})"] if self._condition else []
         while low and high and len(names) > 1 and low[0] == high[0]:  # TiDB finds a range more easily so
             clauses.append(f"{names[0]} = {low[0]}")
             names, low, high = names[1:], low[1:], high[1:]

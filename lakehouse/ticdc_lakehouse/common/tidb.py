@@ -1,0 +1,259 @@
+"""TiDB, as the copy asks it: `[tidb]` of a sync, its questions, and the rows of a table as of a TSO as changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
+from pyspark.sql.types import DayTimeIntervalType
+
+from ticdc_source.developer_api import (
+    SEQUENCE,
+    SNAPSHOT_RANK,
+    Column,
+    ColumnType,
+    Cut,
+    Options,
+    Session,
+    TableFilter,
+    TableName,
+    TableRows,
+    TiDBAddress,
+    base_tables,
+    of_ms,
+    physical_ms,
+    quoted_name,
+    type_of,
+)
+from ticdc_source.errors import AccessRefusedError, OptionError, TiCDCSourceError
+
+_FIRST_TSO, _LAST_TSO = of_ms(1_420_070_400_000), 2**63 - 1  # from 2015 on, when TiDB began
+_MILLISECONDS = range(10**12, 10**14)
+_HOST_OF_JDBC = re.compile(r"jdbc:[^/]*//(?:[^/@]*@)?([\w.-]+(?::\d+)?)(?:[/?]|$)")
+_READS_ALL_S = 6 * 3600  # for how long TiDB may read all rows of a table before it answers
+_METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiDBConfig:
+    """Where TiDB is, and who reads it; its `repr` shows nothing of that.
+
+    Attributes:
+        url: host and port of a TiDB server, `tidb:4000`.
+        user: the user, who needs SELECT on the tables.
+        password: the password.
+        ssl_mode: TLS, as the option `tidb.ssl.mode`.
+        ssl_ca: a file in PEM with the certificates that TiDB's is checked against.
+        rows_per_range: how many rows a task reads.
+    """
+
+    url: str = field(repr=False)
+    user: str = field(repr=False)
+    password: str | None = field(default=None, repr=False)
+    ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
+    ssl_ca: str | None = None
+    rows_per_range: int = 200_000
+
+    def __post_init__(self) -> None:
+        """Check all that can be checked without TiDB.
+
+        Raises:
+            OptionError: a value is wrong.
+        """
+        if self.url.startswith("jdbc:"):
+            host = _HOST_OF_JDBC.match(self.url)
+            msg = (
+                f'tidb.url is a JDBC URL. Write url = "{host[1] if host else "tidb:4000"}", and the rest of it as '
+                "user, password, ssl_mode and ssl_ca: MySQL's JDBC driver is not needed any more"
+            )
+            raise OptionError(msg)
+        if self.rows_per_range < 1:
+            msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
+            raise OptionError(msg)
+        self._address()
+
+    def options(self) -> dict[str, str]:
+        """Return it as options of `format("ticdc")`."""
+        named = {
+            "tidb.url": self.url,
+            "tidb.user": self.user,
+            "tidb.password": self.password,
+            "tidb.ssl.mode": self.ssl_mode,
+            "tidb.ssl.ca": self.ssl_ca,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def _address(self) -> TiDBAddress:
+        return TiDBAddress.of(Options.of({**self.options(), "snapshot": "only"}))
+
+    def now(self) -> int:
+        """Return TiDB's TSO of this moment: everything that was committed before can be read as of it."""
+        with _refused(), Session(self._address()) as session:
+            return session.now()
+
+    def life_time(self, at: int) -> tuple[float, float] | None:
+        """Return for how many seconds TiDB keeps a moment, and for how many more that of a TSO; None if not known.
+
+        Raises:
+            DataLossError: TiDB's garbage collection has passed it.
+        """
+        with _refused(), Session(self._address()) as session:
+            kept, now = session.collected_after_s(), session.now()
+            session.as_of(at)
+        return None if kept is None else (kept, kept - (physical_ms(now) - physical_ms(at)) / 1000)
+
+    def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
+        """Return the tables as of a TSO that patterns select, by name; no views."""
+        with _refused(), Session(self._address()) as session:
+            return base_tables(session, selected, at)
+
+    def table(
+        self, name: TableName, at: int, *, prefix: str = _METADATA_PREFIX, zero_date: str = "null"
+    ) -> SnapshotTable:
+        """Ask TiDB what a table was.
+
+        Raises:
+            OptionError: there was no such table.
+            DataLossError: TiDB's garbage collection has passed the TSO.
+        """
+        check_tso(at)
+        options = {**self.options(), "zeroDate": zero_date, "metadataColumnPrefix": prefix}
+        with _refused():
+            return SnapshotTable(TableRows.of(options, name, at), self.rows_per_range, prefix)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Let what TiDB refuses be an error like any other of TiDB: it stops no table that needs no TiDB."""
+    try:
+        yield
+    except AccessRefusedError as error:
+        raise TiCDCSourceError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class SnapshotTable:
+    """A table as of a TSO, whose rows are changes.
+
+    Attributes:
+        rows_per_range: how many rows a task reads.
+        prefix: precedes the names of metadata columns.
+    """
+
+    _rows: TableRows
+    rows_per_range: int
+    prefix: str
+
+    @property
+    def name(self) -> TableName:
+        return self._rows.name
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self._rows.columns
+
+    def about(self) -> int:
+        """Return how many rows it has, by TiDB's statistics."""
+        return self._rows.about()
+
+    def ranges(self, size: int, after: tuple[str, ...] | None, most: int) -> list[Cut]:
+        """Return some ranges of so many rows, behind another one; see `TableRows.ranges`."""
+        return self._rows.ranges(size, after, most)
+
+    def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
+        """Return the rows of ranges."""
+        return self._changes(spark, self._rows, ranges, SNAPSHOT_RANK, -1)
+
+    def where(
+        self, spark: SparkSession, condition: str, texts: Mapping[str, str], *, rank: int, index: int = -1
+    ) -> DataFrame:
+        """Return the rows that meet a condition ("" for none), with more columns: texts in TiDB's SQL.
+
+        `rank` and `index` are those of the rows in `_sequence`.
+        """
+        rows = replace(self._rows, condition=condition, computed=texts)
+        return self._changes(spark, rows, rows.ranges(self.rows_per_range), rank, index)
+
+    def texts(self, spark: SparkSession, condition: str, texts: Mapping[str, str]) -> DataFrame:
+        """Return texts that TiDB computes of the rows that meet a condition, and nothing else."""
+        rows = replace(self._rows, columns=(), condition=condition, computed=texts)
+        return rows.frame(spark, rows.ranges(self.rows_per_range)).select(*texts)
+
+    def answer(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Return what TiDB answers to a question about the same moment."""
+        with self._rows.session(answer_s=_READS_ALL_S) as session:
+            return session.rows(sql)
+
+    def deletes(self, rows: DataFrame, keys: Mapping[str, SparkColumn], *, rank: int, index: int = -1) -> DataFrame:
+        """Return deletes of rows that have these values of the key; a TIME is its text."""
+        metadata = {
+            "change_type": F.lit("delete"),
+            "commit_version": F.expr(f"{self._rows.tso}L"),
+            "commit_timestamp": F.expr(f"timestamp_millis({physical_ms(self._rows.tso)}L)"),
+            "sequence": self._sequence(rank, index),
+        }
+        columns = [column.alias(f"{self.prefix}{name}") for name, column in metadata.items()]
+        for each in self._rows.schema.fields[len(columns) :]:
+            value = keys.get(each.name, F.lit(None))
+            is_time = isinstance(each.dataType, DayTimeIntervalType) and each.name in keys
+            value = _interval(value) if is_time else value.cast(each.dataType)
+            columns.append(value.alias(each.name, metadata=each.metadata))
+        return rows.select(*columns)
+
+    def create_sql(self) -> str:
+        """Return a `CREATE TABLE` with the types and the key: what DDL in a topic would say."""
+        lines = [
+            f"{quoted_name(column.name)} {column.type}{'' if column.facts.nullable else ' NOT NULL'}"
+            for column in self.columns
+        ]
+        primary = [quoted_name(column.name) for column in self.columns if column.facts.primary_key]
+        handle = [quoted_name(column.name) for column in self.columns if column.facts.handle_key]
+        if primary:
+            lines.append(f"PRIMARY KEY ({', '.join(primary)})")
+        elif handle:
+            lines.append(f"UNIQUE KEY handle_key ({', '.join(handle)})")
+        return f"CREATE TABLE {quoted_name(*self.name)} ({', '.join(lines)})"
+
+    def _changes(self, spark: SparkSession, rows: TableRows, ranges: Sequence[Cut], rank: int, index: int) -> DataFrame:
+        """Return rows of one `_sequence`: those of a load are the same changes, however its ranges are cut."""
+        frame = rows.frame(spark, ranges)
+        return frame.withColumn(f"{self.prefix}sequence", self._sequence(rank, index))
+
+    def _sequence(self, rank: int, index: int) -> SparkColumn:
+        """Return the `_sequence` of rows: every change whose commit-ts is larger has a larger one."""
+        values = f"'commit_ts', {self._rows.tso}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', {index}"
+        type_ = type_of(SEQUENCE).simpleString()  # whose fields may be NULL, as in the changes
+        return F.expr(f"cast(named_struct({values}) AS {type_})")
+
+
+def mysql_type(column: Column) -> ColumnType:
+    """Return the type of a column of TiDB: each has one."""
+    assert column.type is not None  # noqa: S101 (for mypy)
+    return column.type
+
+
+def _interval(text: SparkColumn) -> SparkColumn:
+    """Return MySQL's text of a TIME as the duration that it is."""
+    parts = F.split(F.regexp_replace(text, "^-", ""), ":")
+    hours, minutes, seconds = (parts[number].cast(type_) for number, type_ in enumerate(_TIME_PARTS))
+    size = F.make_dt_interval(F.lit(0), hours, minutes, seconds)
+    return F.when(text.startswith("-"), -size).otherwise(size)
+
+
+_TIME_PARTS = ("int", "int", "decimal(18,6)")
+
+
+def check_tso(at: int) -> None:
+    if isinstance(at, bool) or not isinstance(at, int):
+        msg = f"at={at!r}: a TSO is an int"
+        raise OptionError(msg)
+    if not _FIRST_TSO <= at <= _LAST_TSO:
+        is_ms = f"as milliseconds since the epoch it is the TSO {of_ms(at)} ({at} << 18)" if at in _MILLISECONDS else ""
+        msg = f"at={at} is not a TSO: {is_ms or 'a TSO is milliseconds since the epoch << 18'}"
+        raise OptionError(msg)

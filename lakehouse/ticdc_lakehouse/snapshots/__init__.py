@@ -1,1 +1,0 @@
-"""Rows as of a TSO: TiDB's SQL, and Spark's JDBC source that runs it."""

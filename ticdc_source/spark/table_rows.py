@@ -1,0 +1,151 @@
+"""Rows of one table of TiDB as of a TSO, as whoever builds on the package chooses them: `snapshot=only` reads all.
+
+A frame has a task for each range that it is given. So a copy can read a table part by part, the rows that meet a
+condition, and what TiDB computes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as st
+
+from ticdc_source.errors import each_from_one_frame
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.collector import leave_out_modules
+from ticdc_source.pipeline.context import ReadContext
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadState, read_spec
+from ticdc_source.planning.fetchers import task_fetcher
+from ticdc_source.planning.read_context import context_of_schema
+from ticdc_source.planning.read_schema import read_schema
+from ticdc_source.protocols import FORMATS, decoder_of
+from ticdc_source.schema.model import Column, TableSchema, check_names
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import ColumnType
+from ticdc_source.sources.chunk import RowQuery
+from ticdc_source.sources.tidb.catalog import described, rows_about
+from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.progress import Texts
+from ticdc_source.sources.tidb.source import Cut, bound_of, cut_ranges
+from ticdc_source.sources.tidb.sql import StoredRows
+from ticdc_source.spark.schema import to_spark
+
+_TEXT = ColumnType("longtext")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRows:
+    """A table as of a TSO. `dataclasses.replace` chooses columns, rows, and what TiDB computes.
+
+    Attributes:
+        options: those of `snapshot=only`.
+        columns: what is read of a row; all columns that TiCDC sends, if not fewer are chosen.
+        key: the columns of the clustered key.
+        condition: TiDB's SQL that is true of the rows that are read; "" for all.
+        computed: more columns, by name: texts in TiDB's SQL.
+    """
+
+    options: Options
+    name: TableName
+    tso: int
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    condition: str = ""
+    computed: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(options: Mapping[str, str], name: TableName, tso: int) -> TableRows:
+        """Ask TiDB what a table was.
+
+        Raises:
+            OptionError: an option is wrong, or there was no such table.
+            AccessRefusedError: TiDB refuses the login, or the user may not read the table.
+            DataLossError: TiDB's garbage collection has passed the TSO.
+        """
+        parsed = Options.of({**options, "snapshot": "only"})
+        with Session(TiDBAddress.of(parsed)) as session:
+            table = described(session, name, tso)
+            check_names(name, table.definition.columns)
+            columns = table.definition.columns
+            rows = TableRows(options=parsed, name=name, tso=tso, columns=columns, key=table.clustered)
+            session.rows(rows.stored.probe())
+            return rows
+
+    @cached_property
+    def stored(self) -> StoredRows:
+        """The statements that read it."""
+        return StoredRows(self.name, self.columns, self.key, tuple(self.computed.values()), self.condition)
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        columns = (*self.columns, *(Column(name, _TEXT) for name in self.computed))
+        return read_schema(
+            TableSchema(self.name, columns),
+            decoder_of(FORMATS.of_tables, self.options),
+            self.options,
+            definitions={(self.name.folded, self.tso): columns},
+        )
+
+    @property
+    def schema(self) -> st.StructType:
+        """The schema of its frames: metadata columns, the columns, and what is computed."""
+        return to_spark(self._arrow)
+
+    def session(self, *, answer_s: int | None = None) -> Session:
+        """Return a session of the moment; `answer_s` as for `Session`."""
+        address = TiDBAddress.of(self.options)
+        session = Session(address) if answer_s is None else Session(address, answer_s=answer_s)
+        session.as_of(self.tso, self.name)
+        return session
+
+    def about(self) -> int:
+        """Return how many rows the table has, by TiDB's statistics, which are of about now."""
+        with self.session() as session:
+            return rows_about(session, self.name)
+
+    def ranges(self, size: int, after: Texts | None = None, most: int | None = None) -> list[Cut]:
+        """Return ranges of so many rows each, in the order of the key; the last one's `after` is None.
+
+        They are the same whenever they are asked for, because the past does not change.
+
+        Args:
+            after: the `after` of the range before; None to begin.
+            most: how many ranges to return at most; None for all.
+        """
+        with self.session() as session:
+            return list(islice(cut_ranges(session, self.stored, size, bound_of(self.stored, after)), most))
+
+    def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
+        """Return the rows of ranges, a task for each, as a changelog frame."""
+        if not ranges:
+            return spark.createDataFrame([], self.schema)
+        schema, options = self._arrow, self.options
+        context = context_of_schema(schema, options) or ReadContext(protocol=FORMATS.of_tables)
+        queries = [RowQuery(self.tso, self.stored.select(each.low, each.high)) for each in ranges]
+        places = [OffsetRange(str(self.name), number, 0, each.rows) for number, each in enumerate(ranges)]
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            leave_out_modules()
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                yield from _read(places[number], queries[number], schema, options, context)
+
+        numbers = spark.range(len(ranges), numPartitions=len(ranges))
+        return numbers.mapInArrow(run, to_spark(schema))
+
+
+@each_from_one_frame
+def _read(
+    place: OffsetRange, query: RowQuery, schema: pa.Schema, options: Options, context: ReadContext
+) -> Iterator[pa.RecordBatch]:
+    """Read a range, on a worker."""
+    spec = read_spec(schema, options, context)
+    protocol, queries = FORMATS.of_tables, {place.topic_partition: query}
+    with task_fetcher(options, protocol, fresh=False, row_queries=queries) as fetcher:
+        yield from read(fetcher.fetch(place), spec, ReadState.of(spec))
