@@ -83,7 +83,9 @@ def test_without_java_it_says_so_before_it_starts(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     file = tmp_path / "sync.toml"
-    file.write_text(EXAMPLE.read_text(encoding="utf-8").replace("# [tidb]", "[tidb]").replace("# url", "url"))
+    file.write_text(
+        re.sub(r"^# (\[tidb\]|url = \"tidb|user = )", r"\1", EXAMPLE.read_text("utf-8"), flags=re.MULTILINE)
+    )
 
     done = ticdc_lakehouse(*command, str(file))
 
