@@ -154,13 +154,13 @@ def test_the_listener_says_how_far_the_rows_are(
 
 @pytest.fixture
 def begun(tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream) -> Begun:
-    """A stream of `reader` that runs and has read some rows, its query, what changes rows, and the topic."""
+    """A stream of `row_reader` that runs and has read some rows, its query, what changes rows, and the topic."""
     name, writer = topic(), Writer(sql, 7)
     writer.fill(400)
     writer.change(5)
     writer.send(broker.bootstrap_servers, name)
-    sql.run("CREATE USER IF NOT EXISTS reader", f"GRANT SELECT ON {TABLE} TO reader")
-    own = {"tidb__user": "reader", "snapshot__maxRangesPerTrigger": 1, "snapshot__rowsPerRange": 10}
+    sql.run("CREATE USER IF NOT EXISTS row_reader", f"GRANT SELECT ON {TABLE} TO row_reader")
+    own = {"tidb__user": "row_reader", "snapshot__maxRangesPerTrigger": 1, "snapshot__rowsPerRange": 10}
     reading = stream(name, **given(tidb, failOnDataLoss="false", **own))
     query = reading.start(processingTime="1 second")
     wait_for(query, lambda: bool(query.recentProgress))
@@ -199,9 +199,9 @@ def test_a_lost_privilege_can_be_given_back(sql: TextSession, begun: Begun) -> N
     """The error names the table and the statement that mends it; the query then goes on where it was."""
     reading, query, writer, _ = begun
 
-    sql.run(f"REVOKE SELECT ON {TABLE} FROM reader")  # noqa: S608 (a test's own)
+    sql.run(f"REVOKE SELECT ON {TABLE} FROM row_reader")  # noqa: S608 (a test's own)
     failure = failure_of(query)
-    sql.run(f"GRANT SELECT ON {TABLE} TO reader")
+    sql.run(f"GRANT SELECT ON {TABLE} TO row_reader")
     reading.finish()
 
     assert f"GRANT SELECT ON {TABLE}" in failure
