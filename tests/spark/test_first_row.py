@@ -106,6 +106,29 @@ def test_rows_then_changes(
     assert reading.offsets()[-1]["$snapshot"] == {"tso": moment}
 
 
+def test_tidb_tells_the_types_of_messages(
+    spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic
+) -> None:
+    """Also of a topic without a message, and without a snapshot: types, keys and columns are those of TiDB now."""
+    name, writer = topic(), Writer(sql, 7)
+    sql.run(f"ALTER TABLE {TABLE} MODIFY COLUMN amount DECIMAL(31,7)")
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name, "tables": TABLE}
+    told = {"tidb.url": f"{tidb.host}:{tidb.port}", "tidb.user": "root"}
+    reader = spark.read.format("ticdc").options(**options, **told)
+
+    empty = reader.load()
+    nothing = empty.collect()
+    writer.change(20)
+    writer.send(broker.bootstrap_servers, name)
+    rows = reader.load()
+
+    assert nothing == []
+    assert empty.schema == rows.schema
+    assert empty.schema["amount"].dataType.simpleString() == "decimal(31,7)"
+    assert empty.schema["id"].metadata["ticdc.key"] == "true"
+    assert applied([row.asDict(recursive=True) for row in rows.collect()]) == writer.rows()
+
+
 def test_events_of_all_tables(
     tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream
 ) -> None:

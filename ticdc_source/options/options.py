@@ -61,6 +61,7 @@ class Options(OptionTable):
         elif from_kafka:
             _check_kafka(options, rows)
         _check_output(options, rows)
+        _check_tidb(options, rows)
         return options
 
     def __repr__(self) -> str:
@@ -139,6 +140,20 @@ def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
             msg = f"Option '{row.name}': {reasons[row.name]}"
             raise OptionError(msg)
     _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
+
+
+def _check_tidb(options: Options, given: Iterable[Option]) -> None:
+    """Refuse what does not say where TiDB is, and TiDB where it has nothing to tell."""
+    of_tidb = [row.name for row in given if row.name.startswith("tidb.")]
+    if of_tidb and options.tidb_url is None:
+        msg = f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server"
+        raise OptionError(msg)
+    if of_tidb and options.snapshot == "off" and not options.is_typed:
+        msg = (
+            "Option 'tidb.url': beside messages TiDB tells typed columns, and outputFormat=event has none; "
+            "'tableDDL' gives types to its JSON"
+        )
+        raise OptionError(msg)
 
 
 def _check_files(options: Options, given: Iterable[Option]) -> None:

@@ -34,8 +34,9 @@ HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
 # What `tail` decides.
 OUTPUT = Scope(TABLES.uses - {"tail"})
 COLUMNS = Scope(TABLES.uses - {"tail"}, DECODED)
-# Rows of TiDB itself.
+# Rows of TiDB itself, and TiDB.
 SNAPSHOT = Scope(frozenset({"snapshot"}), DECODED)
+TIDB = Scope(TASKS.uses, DECODED)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -110,21 +111,23 @@ class OptionTable:
         default="16",
         only="stream",
     )
-    tidb_url: tuple[str, int] | None = SNAPSHOT.optional(
-        "tidb.url", parsers.host_and_port, "host and port of a TiDB server, for example `tidb:4000`", secret=True
+    tidb_url: tuple[str, int] | None = TIDB.optional(
+        "tidb.url",
+        parsers.host_and_port,
+        "host and port of a TiDB server, for example `tidb:4000`. Beside messages, without a snapshot, TiDB tells the "
+        "columns of the table as they are now, and their types and keys",
+        secret=True,
     )
-    tidb_user: str | None = SNAPSHOT.optional("tidb.user", parsers.stripped, "user, who needs the privilege SELECT")
-    tidb_password: Secret | None = SNAPSHOT.optional("tidb.password", Secret, "password", secret=True)
-    tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = (
-        SNAPSHOT.optional(
-            "tidb.ssl.mode",
-            parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
-            "TLS, in the words of MySQL's clients. `preferred`, the default without `tidb.ssl.ca`, uses it if the "
-            "server offers it, and `required` insists; neither checks the certificate. `verify_ca` does, and "
-            "`verify_identity`, the default with `tidb.ssl.ca`, checks its host name, too",
-        )
+    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user, who needs the privilege SELECT")
+    tidb_password: Secret | None = TIDB.optional("tidb.password", Secret, "password", secret=True)
+    tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
+        "tidb.ssl.mode",
+        parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
+        "TLS, in the words of MySQL's clients. `preferred`, the default without `tidb.ssl.ca`, uses it if the "
+        "server offers it, and `required` insists; neither checks the certificate. `verify_ca` does, and "
+        "`verify_identity`, the default with `tidb.ssl.ca`, checks its host name, too",
     )
-    tidb_ssl_ca: str | None = SNAPSHOT.optional(
+    tidb_ssl_ca: str | None = TIDB.optional(
         "tidb.ssl.ca", parsers.stripped, "PEM file with the certificates that TiDB's is checked against"
     )
 

@@ -31,7 +31,8 @@ from ticdc_source.planning.read_context import (
 )
 from ticdc_source.planning.read_schema import check_types, format_schema, read_schema
 from ticdc_source.planning.resolved_ts import resolved_until
-from ticdc_source.protocols import checked_protocol, decoder_of
+from ticdc_source.protocols import FORMATS, checked_protocol, decoder_of
+from ticdc_source.sources.choose import telling_schema
 from ticdc_source.sources.chunk import RowQuery
 from ticdc_source.sources.record_source import RecordSource
 
@@ -85,15 +86,30 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     if not options.is_typed:  # the same columns for all tables
         warn_of_implausible_times(options)
         return format_schema(options)
-    ranges, options = _ranges_to_sample(options)
-    with driver_fetcher(options) as fetcher:
-        return schema_of_ranges(ranges, fetcher.fetch, options, partial(definition_search, options=options))
+    ranges, telling = _ranges_to_sample(options)
+    search = partial(definition_search, options=telling)
+    with driver_fetcher(telling) as fetcher:
+        # Messages do not name the version of the table that TiDB tells.
+        names_version = options.is_snapshot or not telling.is_snapshot
+        return schema_of_ranges(ranges, fetcher.fetch, telling, search, names_version=names_version)
 
 
 def schema_of_ranges(
-    ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
+    ranges: Sequence[OffsetRange],
+    fetch: Fetch,
+    options: Options,
+    search: MakesSearch | None = None,
+    *,
+    names_version: bool = True,
 ) -> pa.Schema:
-    """Infer the read schema from the records of the given offset ranges; `search` as for `take_sample`.
+    """Infer the read schema from the records of the given offset ranges.
+
+    Args:
+        ranges: those of a read.
+        fetch: as for `take_sample`.
+        options: the options.
+        search: as for `take_sample`.
+        names_version: whether what is read may name a version of a table that these records define.
 
     Raises:
         SchemaError: the ranges hold no record, or no row event.
@@ -108,7 +124,7 @@ def schema_of_ranges(
     table = infer_table(sample)
     warn_of_absent_names(sample)
     tell_order(sample)
-    return read_schema(table, sample.decoder, options, definitions=sample.definitions)
+    return read_schema(table, sample.decoder, options, definitions=sample.definitions if names_version else None)
 
 
 def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
@@ -126,7 +142,7 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
         batch = False
     else:
         batch = True
-    source, options = record_source(options).telling_schema()  # which has connected to nothing
+    source, options = telling_schema(options, FORMATS)  # which has connected to nothing
     with source:
         ranges = source.ranges_to_infer_from(batch=batch)
         return ranges, _with_protocol(options, source)

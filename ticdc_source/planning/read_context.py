@@ -294,6 +294,7 @@ class ContextFinder:
         with driver_fetcher(options) as fetcher:
             if context is not None:
                 protocol = find_protocol(ranges, fetcher.fetch, options)
+                _refuse_other_names(context, protocol)
                 return replace(context, protocol=protocol, definitions={}, provisional=protocol is None)
             sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
         if sample is None:
@@ -338,6 +339,20 @@ class ContextFinder:
                 limit -= end - start
                 end = start
         return True
+
+
+def _refuse_other_names(context: ReadContext, protocol: str | None) -> None:
+    """Refuse a table whose columns nobody finds in messages by the names that TiDB has."""
+    sent_name = None if protocol is None else PROTOCOLS[protocol].facts.sent_name
+    if sent_name is None or context.table is None:
+        return
+    other = [name for name in (*context.table, *context.columns) if sent_name(name) != name]
+    if other:
+        msg = (
+            f"Table {context.table}: {protocol} writes the name {other[0]} as {sent_name(other[0])}, so what TiDB "
+            "tells does not fit these messages. Leave 'tidb.url' out, and give 'tableDDL' what SHOW CREATE TABLE prints"
+        )
+        raise OptionError(msg)
 
 
 def _warn_of_checksums(protocol: str | None, options: Options) -> None:

@@ -207,6 +207,7 @@ class ProtocolFacts:
             adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
             `messages.MALFORMED`. None if the setting adds nothing to rows.
         of_tables: whether it is what TiDB itself sends of a table's rows.
+        sent_name: what messages call a table or a column; None if by its name.
         text_start: where the first text that TiCDC may compress begins in a Kafka value.
     """
 
@@ -229,6 +230,7 @@ class ProtocolFacts:
     text_start: int = 0
     in_topics: bool = True
     of_tables: bool = False
+    sent_name: Callable[[str], str] | None = None
 
     @property
     def message(self) -> str:

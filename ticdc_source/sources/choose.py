@@ -1,6 +1,8 @@
-"""Which source a read has: the only place that decides it."""
+"""Which source a read has, and which one tells its schema: the only place that decides it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ticdc_source.options.options import Options
 from ticdc_source.sources.kafka.source import KafkaSource
@@ -17,3 +19,11 @@ def source_of(options: Options, formats: WireFormats) -> RecordSource:
     if options.has_initial_snapshot:
         return SnapshotFirstSource(options, formats)
     return KafkaSource(options, formats) if options.path is None else FileSource(options, formats)
+
+
+def telling_schema(options: Options, formats: WireFormats) -> tuple[RecordSource, Options]:
+    """Return the source that tells the schema of a read, and its options: TiDB, if they name one."""
+    told = options
+    if options.tidb_url is not None and not options.is_snapshot:
+        told = replace(options, snapshot="only", protocol="auto")
+    return source_of(told, formats), told

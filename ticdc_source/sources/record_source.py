@@ -180,12 +180,8 @@ class RecordSource(AbstractContextManager["RecordSource"]):
         """
         return None
 
-    def telling_schema(self) -> tuple[RecordSource, Options]:
-        """Return what tells the schema of a read, and its options: another source if several make up this one."""
-        return self, self._options
-
     def reading(self) -> tuple[RecordSource, Options]:
-        """Return what reads the ranges that a stream planned last, and its options; see `telling_schema`.
+        """Return what reads the ranges that a stream planned last, and its options: this source, or a part of it.
 
         A micro-batch has ranges of one source.
         """

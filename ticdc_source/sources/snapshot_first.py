@@ -73,10 +73,6 @@ class SnapshotFirstSource(RecordSource):
             )
             raise OptionError(msg)
 
-    def telling_schema(self) -> tuple[RecordSource, Options]:
-        """Let TiDB tell the schema."""
-        return self.rows_at("now").telling_schema()
-
     def reading(self) -> tuple[RecordSource, Options]:
         return self.changes.reading() if self._planner is None else self._planner.reading()
 

@@ -274,11 +274,20 @@ def test_tidb_must_be_named(missing: str) -> None:
         rows_of(given)
 
 
-def test_messages_need_no_tidb() -> None:
-    """Where topics are read, the options of a snapshot are refused."""
-    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "tidb.user": "root"}
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"snapshot.at": "now"}, r"Option 'snapshot\.at' is for snapshot=only"),
+        ({"tidb.user": "root"}, r"Option 'tidb\.user' needs 'tidb\.url'"),
+        ({"tidb.url": "tidb:4000"}, r"Option 'tidb\.user' is missing"),
+        ({"tidb.url": "tidb:4000", "outputFormat": "event"}, r"outputFormat=event has none; 'tableDDL' gives types"),
+    ],
+)
+def test_what_tidb_may_tell_of_messages(own: dict[str, str], message: str) -> None:
+    """Where topics are read, TiDB tells typed columns, and nothing else."""
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **own}
 
-    with pytest.raises(OptionError, match=r"Option 'tidb\.user' is for snapshot=only"):
+    with pytest.raises(OptionError, match=message):
         rows_of(given)
 
 

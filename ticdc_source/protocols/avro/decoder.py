@@ -80,6 +80,7 @@ class Avro(Decoder):
         lacks_commit_ts=True,
         has_checksums=True,
         shows_extension=_shows_extension,
+        sent_name=sanitized,
     )
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002

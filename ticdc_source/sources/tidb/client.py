@@ -65,7 +65,7 @@ class TiDBAddress:
         """
         if options.tidb_url is None or options.tidb_user is None:
             missing = "tidb.url" if options.tidb_url is None else "tidb.user"
-            msg = f"Option '{missing}' is missing: a snapshot is read from TiDB, with 'tidb.url' and 'tidb.user'"
+            msg = f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'"
             raise OptionError(msg)
         host, port = options.tidb_url
         mode: SSLMode = "preferred" if options.tidb_ssl_ca is None else "verify_identity"
