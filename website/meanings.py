@@ -145,7 +145,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "_commit_version": "the smallest commit-ts of its rows and DDL; NULL if it has none, or if finding it takes "
         "parsing",
         "_watermark_ts": "the watermark; NULL if it has none",
-        "_partitions": "how many topic partitions the read covers; NULL in `decode`, which does not know it",
+        "_partitions": "how many topic partitions the read covers; 0 for rows of TiDB, and for lines of files; NULL in "
+        "`decode`, which does not know it",
     },
 }
 

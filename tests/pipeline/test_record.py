@@ -84,6 +84,36 @@ def test_tables_selects_records() -> None:
     ]
 
 
+def test_a_range_of_commit_ts_selects_records() -> None:
+    """A record with earlier changes alone is left out, and so is earlier DDL; watermarks stay, whatever they say."""
+    ddl: dict[str, Any] = {"isDdl": True, "sql": "TRUNCATE TABLE t"}
+    messages = [
+        canal("INSERT", [{"id": "1"}], None, INT, _tidb={"commitTs": TSO}),
+        canal("TRUNCATE", None, None, None, _tidb={"commitTs": TSO}, **ddl),
+        canal("TIDB_WATERMARK", None, None, None, database="", table="", _tidb={"watermarkTs": TSO}),
+        canal("INSERT", [{"id": "2"}], None, INT, es=TSO >> 18),  # has its time alone
+        canal("INSERT", [{"id": "3"}], None, INT, _tidb={"commitTs": TSO + 1}),
+        canal("TRUNCATE", None, None, None, _tidb={"commitTs": TSO + 1}, **ddl),
+    ]
+    mixed = Captured.of(open_message(*(open_row({"u": {"id": cell(3, 1)}}, ts=TSO + more) for more in (0, 1))))
+
+    (later,) = within(mixed, TSO + 1)
+    found = [(row["_offset"], row["_event_types"]) for row in within(Captured.of(*messages), TSO + 1)]
+
+    assert later["_commit_version"] == TSO + 1
+    assert found == [(2, ["watermark"]), (4, ["row"]), (5, ["ddl"])]
+
+
+def within(captured: Captured, start: int) -> list[dict[str, Any]]:
+    """Return records with changes from a commit-ts on."""
+    given = {"outputFormat": "record"}
+    options = replace(make_options(**given), starting_commit_ts=start)
+    schema = captured.schema(**given)
+    (place,) = captured.ranges()
+    spec = captured.spec(schema, options, captured.context(schema, options), place)
+    return [row for batch in read(captured.fetch(place), spec) for row in batch.to_pylist()]
+
+
 def test_a_commit_ts_is_not_taken_from_a_row() -> None:
     """Texts and columns that look like TiCDC's members are not taken for them; a commit-ts in doubt is NULL."""
     looks = '"_tidb":{"commitTs":5}}'

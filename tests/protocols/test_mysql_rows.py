@@ -12,7 +12,7 @@ from tests.tidb.conversation import row_of
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.wire import Settings
-from ticdc_source.protocols import PROTOCOLS
+from ticdc_source.protocols import PROTOCOLS, recognized
 from ticdc_source.protocols.base import Decoded, Learned
 from ticdc_source.protocols.decoding import definitions_in
 from ticdc_source.protocols.mysql_rows.decoder import cells_of
@@ -165,6 +165,19 @@ def test_lengths_that_do_not_add_up_are_errors() -> None:
     for broken in (b"\2a", b"\xfc\1", b"\xfd\1\0\0", b"\xff", b"\xfe\1\0\0\0\0\0\0\x80a"):
         with pytest.raises(ValueError, match="a cell of"):
             cells_of(broken)
+
+
+NAMED = TableName('a"}\\', "b\n,中")
+
+
+@pytest.mark.parametrize("row", [b"", b"\0\0\0\0\0\0\0", b'{"isDdl":0,"mysqlType":0,"source":{},"op":1}', b"\x02"])
+def test_rows_are_told_by_their_keys(row: bytes) -> None:
+    """Whatever the cells and the names are, a row and a definition are recognized; what only looks like one is not."""
+    key, definition = key_of(NAMED, TSO), Definition(NAMED, TSO, COLUMNS).message()
+
+    assert recognized(key, row) == recognized(None, definition) == "mysql-rows"
+    other = [(None, key), (definition, b"\0"), (key + b" ", b"\0"), (key.replace(b": ", b":"), b"\0"), (None, row)]
+    assert "mysql-rows" not in {recognized(*record) for record in other}
 
 
 def test_columns_come_as_a_record_of_their_own() -> None:

@@ -201,7 +201,6 @@ def test_without_a_topic_there_is_no_start() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"outputFormat": "record"}, "snapshot=initial begins with rows of TiDB"),
         ({"snapshot.at": "now"}, "leave 'snapshot.at' out"),
         ({"startingCommitTs": "7"}, "leave 'startingCommitTs' out"),
         ({"path": "/changefeed"}, "not with files"),

@@ -10,14 +10,17 @@ from typing import Any, TypeAlias
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import ticdc_source
+from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.spark.conftest import MakeStream, MakeTopic
 from tests.spark.restarts import Child, Query, State, offset_of
 from tests.spark.streams import Stream, failure_of, wait_for, written_files
 from tests.spark.test_restarts import KILLS, SEED
+from tests.support.messages import canal
 from tests.tidb.server import TiDB
 from tests.tidb.snapshots import TextSession, text_session
 from tests.tidb.sql import SAFE_POINT
@@ -149,6 +152,58 @@ def test_events_of_all_tables(
     assert [json.loads(row["after"]) for row in rows] == [{"a": 1, "b": "2026-11-28"}, {"a": 2, "b": None}]
     orders = [row for row in output_of(reading) if row["_table"] == "orders"]
     assert len(orders) == 150
+
+
+@pytest.mark.filterwarnings("ignore:consistency=resolved. 0 of 1 topic partitions:UserWarning")
+@pytest.mark.parametrize("consistency", ["latest", "resolved"])
+def test_records_of_all_tables(
+    tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, stream: MakeStream, tmp_path: Path, consistency: Any
+) -> None:
+    """`tables` gives the rows and the changes of two tables, each equal to TiDB's, and no change that the rows have."""
+    name, writers = topic(), [Writer(sql, 7), Writer(sql, 8, extension=False, beside="more")]
+    for writer in writers:
+        writer.fill(400)
+        writer.change(20)  # the snapshot has these, and their messages come late
+    state = ticdc_source.SyncState(str(tmp_path / "state"))
+    how: dict[str, Any] = {"tables": f"{DATABASE}.*", "protocol": {"latest": "auto"}.get(consistency, "canal-json")}
+    found: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {writer.table: {} for writer in writers}
+    at_start = [len(writer.rows()) for writer in writers]
+    taken: list[tuple[int | None, bool]] = []
+    fails = [1]
+
+    def take(batch: DataFrame, number: int) -> None:
+        changes = ticdc_source.tables(batch, state=state, batch_id=number, consistency=consistency, **how)
+        new = {table: frame.collect() for table, frame in changes.items() if "id" in frame.columns}
+        for table, rows in new.items():
+            found[table] |= {tuple(row["_sequence"]): row.asDict(recursive=True) for row in rows}
+        taken.append((changes.resolved_ts, any(new.values())))
+        for writer in writers:
+            writer.change(10)
+            writer.send(broker.bootstrap_servers, name)
+        if number in fails:
+            fails.clear()
+            msg = "on purpose"
+            raise RuntimeError(msg)
+
+    reading = stream(name, **given(tidb, tables=f"{DATABASE}.*", outputFormat="record"))
+    assert "on purpose" in failure_of(reading.start(take, availableNow=True))
+    reading.finish(each=take, availableNow=True)
+    *of_rows, of_changes = taken
+    sql.run("BEGIN")
+    ((now,),) = sql.rows("SELECT @@tidb_current_ts")
+    sql.run("ROLLBACK")
+    mark: dict[str, Any] = {"database": "", "table": "", "_tidb": {"watermarkTs": int(now or 0)}}
+    produce(broker.bootstrap_servers, name, [(0, *canal("TIDB_WATERMARK", None, None, None, **mark), [], None)])
+    at_mark = [writer.rows() for writer in writers]
+    reading.finish(each=take, availableNow=True)
+
+    assert set(of_rows) == {(None, True)}  # resolved_ts, and whether there were rows
+    assert of_changes == (None, consistency == "latest")
+    assert taken[-1] == (int(now or 0), True)
+    assert [applied(found[writer.table].values()) for writer in writers] == at_mark
+    commits = [[row["_commit_version"] for row in found[writer.table].values()] for writer in writers]
+    (moment,) = set(map(min, commits))
+    assert [of_table.count(moment) for of_table in commits] == at_start
 
 
 def test_the_listener_says_how_far_the_rows_are(

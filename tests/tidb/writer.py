@@ -30,17 +30,21 @@ class Writer:
         sql: a session.
         seed: for random changes.
         extension: whether messages have a commit-ts; without it they have milliseconds.
+        beside: the name of a second table, in the database that the first writer has made.
     """
 
-    def __init__(self, sql: TextSession, seed: int, *, extension: bool = True) -> None:
+    def __init__(self, sql: TextSession, seed: int, *, extension: bool = True, beside: str = "") -> None:
         self._sql = sql
         self._chooser = random.Random(seed)
         self._extension = extension
         self._next = 0
         self._columns = dict(COLUMNS)
         self.messages: list[Record] = []
-        sql.run(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
-        sql.run(f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY, name VARCHAR(20), amount DECIMAL(10,2))")
+        self._name = beside or NAME
+        self.table = f"{DATABASE}.{self._name}"
+        if not beside:
+            sql.run(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}")
+        sql.run(f"CREATE TABLE {self.table} (id BIGINT PRIMARY KEY, name VARCHAR(20), amount DECIMAL(10,2))")
 
     def fill(self, count: int) -> None:
         """Insert rows that no message tells of."""
@@ -48,7 +52,7 @@ class Writer:
         self._next += count
         for first in range(0, count, 1000):
             values = ", ".join(f"({one}, 'n{one}', {one}.25)" for one in numbers[first : first + 1000])
-            self._sql.run(f"INSERT INTO {TABLE} VALUES {values}")  # noqa: S608 (a test's own)
+            self._sql.run(f"INSERT INTO {self.table} VALUES {values}")  # noqa: S608 (a test's own)
 
     def change(self, count: int) -> None:
         """Make random changes, each a transaction of its own, and a message."""
@@ -90,17 +94,17 @@ class Writer:
     def rows(self) -> Rows:
         """Return what TiDB has now, with NULL for a column that was not added."""
         missing = (None,) * (ADDED not in self._columns)
-        rows = self._sql.rows(f"SELECT * FROM {TABLE}")  # noqa: S608
+        rows = self._sql.rows(f"SELECT * FROM {self.table}")  # noqa: S608
         return {int(key or 0): (*others, *missing) for key, *others in rows}
 
     def _add_column(self) -> None:
-        self._sql.run(f"ALTER TABLE {TABLE} ADD COLUMN {ADDED} VARCHAR(20)")
+        self._sql.run(f"ALTER TABLE {self.table} ADD COLUMN {ADDED} VARCHAR(20)")
         self._columns[ADDED] = "varchar"
 
     def _change(self) -> None:
         kind = self._chooser.choice(("INSERT", "UPDATE", "UPDATE", "DELETE", "KEY"))
         key = self._chooser.randrange(max(1, self._next))
-        old = self._sql.rows(f"SELECT * FROM {TABLE} WHERE id = {key}")  # noqa: S608
+        old = self._sql.rows(f"SELECT * FROM {self.table} WHERE id = {key}")  # noqa: S608
         if kind == "INSERT" or not old:
             key, old = self._next, []
             self._next += 1
@@ -108,23 +112,23 @@ class Writer:
         after = {"id": str(key), "name": f"c{self._chooser.randrange(10**6)}", "amount": f"{key}.50"}
         after |= {ADDED: f"a{key}"} if ADDED in self._columns else {}
         if before is None:
-            self._sql.run(f"INSERT INTO {TABLE} VALUES ({', '.join(map(repr, after.values()))})")  # noqa: S608
+            self._sql.run(f"INSERT INTO {self.table} VALUES ({', '.join(map(repr, after.values()))})")  # noqa: S608
             self._tell("INSERT", after, None)
         elif kind == "DELETE":
-            self._sql.run(f"DELETE FROM {TABLE} WHERE id = {key}")  # noqa: S608
+            self._sql.run(f"DELETE FROM {self.table} WHERE id = {key}")  # noqa: S608
             self._tell("DELETE", before, None)
         else:
             if kind == "KEY":
                 after["id"], self._next = str(self._next), self._next + 1
             changed = ", ".join(f"{name} = '{value}'" for name, value in after.items())
-            self._sql.run(f"UPDATE {TABLE} SET {changed} WHERE id = {key}")  # noqa: S608
+            self._sql.run(f"UPDATE {self.table} SET {changed} WHERE id = {key}")  # noqa: S608
             self._tell("UPDATE", after, before)
 
     def _tell(self, kind: str, data: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
         ((info,),) = self._sql.rows("SELECT @@tidb_last_txn_info")
         ts = int(json.loads(info or "{}")["commit_ts"])
         more: dict[str, Any] = {"_tidb": {"commitTs": ts}} if self._extension else {}
-        more |= {"database": DATABASE, "table": NAME, "es": physical_ms(ts)}
+        more |= {"database": DATABASE, "table": self._name, "es": physical_ms(ts)}
         message = canal(kind, [data], None if old is None else [old], self._columns, None, **more)
         self.messages.append((0, *message, [], None))
 

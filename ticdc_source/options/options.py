@@ -114,9 +114,6 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
 
 def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
     """Refuse options of topics and files beside `snapshot=only`."""
-    if options.output_format == "record":
-        msg = "outputFormat=record has undecoded messages, and snapshot=only reads rows of TiDB: choose another"
-        raise OptionError(msg)
     refused = [*(f"kafka.{name}" for name in options.kafka)]
     refused += [row.name for row in given if "snapshot" not in row.scope.uses]
     if refused:
@@ -126,9 +123,6 @@ def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
 
 def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
     """Refuse what contradicts a stream that begins with a snapshot."""
-    if options.output_format == "record":
-        msg = "outputFormat=record has undecoded messages; snapshot=initial begins with rows of TiDB: choose another"
-        raise OptionError(msg)
     reasons = {
         "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
         "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave 'snapshot.at' out",
@@ -150,8 +144,8 @@ def _check_tidb(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(msg)
     if of_tidb and options.snapshot == "off" and not options.is_typed:
         msg = (
-            "Option 'tidb.url': beside messages TiDB tells typed columns, and outputFormat=event has none; "
-            "'tableDDL' gives types to its JSON"
+            f"Option 'tidb.url': beside messages TiDB tells typed columns, and outputFormat={options.output_format} has "
+            "none; 'tableDDL' gives types to JSON"
         )
         raise OptionError(msg)
 

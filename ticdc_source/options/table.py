@@ -35,8 +35,8 @@ HEADERS = Scope(TABLES.uses - {"files", "snapshot"}, DECODED)
 OUTPUT = Scope(TABLES.uses - {"tail"})
 COLUMNS = Scope(TABLES.uses - {"tail"}, DECODED)
 # Rows of TiDB itself, and TiDB.
-SNAPSHOT = Scope(frozenset({"snapshot"}), DECODED)
-TIDB = Scope(TASKS.uses, DECODED)
+SNAPSHOT = Scope(frozenset({"snapshot"}))
+TIDB = Scope(TASKS.uses)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -269,8 +269,8 @@ class _Smallest:
 def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
     """Return one row for each record of a chunk.
 
-    With the option `tables`, tombstones and the records of other tables are left out. A record that cannot be split is
-    always kept: which tables it holds is unknown.
+    With the option `tables` or a range of commit-ts, tombstones and records without wanted events are left out.
+    A record that cannot be split is always kept: which tables it holds is unknown.
 
     Raises:
         DecodeError: a record could not be taken out of its record batch.
@@ -323,7 +323,7 @@ def record_rows(chunk: Chunk, splits: Iterable[Split], spec: ReadSpec) -> Rows:
         facts=facts,
         columns={spec.layout.own[name]: array for name, array in columns.items() if name in spec.layout.own},
     )
-    if spec.tables.patterns:
+    if spec.tables.patterns or spec.commits:
         return rows.filtered(pc.greater(pc.list_value_length(columns["event_types"]), 0))
     return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from textwrap import shorten
@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DataLossError, DecodeError
+from ticdc_source.options.ranges import CommitRange
 from ticdc_source.pipeline.assemble import Rows, assemble, portions
 from ticdc_source.pipeline.coalesce import coalesce_batches, coalesce_chunks
 from ticdc_source.pipeline.collector import collecting, not_collecting
 from ticdc_source.pipeline.output_formats import OUTPUT_FORMATS, record_rows
 from ticdc_source.pipeline.spec import ReadSpec, ReadState
 from ticdc_source.protocols import with_likely_protocol
-from ticdc_source.protocols.decoding import definitions_in, small_portions, splits_of
-from ticdc_source.protocols.events import Corrupt, Split
+from ticdc_source.protocols.decoding import commit_versions_of, definitions_in, small_portions, splits_of
+from ticdc_source.protocols.events import Corrupt, Split, TableEvents
 from ticdc_source.schema.change_order import BOOTSTRAP
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_too_long, removes_rows_of
@@ -70,7 +71,8 @@ def _batches(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Itera
 def _records(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterator[pa.RecordBatch]:
     wants = _wants(spec)
     for chunk in chunks:
-        rows = record_rows(chunk, _splits_of(chunk, spec, state, wants), spec)
+        splits = _splits_of(chunk, spec, state, wants)
+        rows = record_rows(chunk, (_within(split, spec) for split in splits) if spec.commits else splits, spec)
         state.counters.count_commits(rows.commit_ts)
         batch = assemble(rows, (), spec.layout)
         state.counters.rows += batch.num_rows
@@ -101,17 +103,24 @@ def _splits(chunks: Iterable[Chunk], spec: ReadSpec, state: ReadState) -> Iterat
     for chunk in chunks:
         for split in _splits_of(chunk, spec, state, wants):
             if spec.commits.end is not None:
-                _leave_out_later(split, spec.commits.end, spec)
+                _keep(split, CommitRange(end=spec.commits.end), spec.decoder.commit_versions)
             yield chunk, split
             del split
 
 
-def _leave_out_later(split: Split, end: int, spec: ReadSpec) -> None:
-    """Drop row events of `end` or later before they are decoded: an ALTER may have given them types of their own."""
+def _within(split: Split, spec: ReadSpec) -> Split:
+    """Drop row and DDL events outside of the range of commit-ts: of a record, only whether it has others counts."""
+    _keep(split, spec.commits, lambda events: commit_versions_of(events, spec.decoder))
+    split.ddl = [event for event in split.ddl if event.commit_ts is None or spec.commits.contains(event.commit_ts)]
+    return split
+
+
+def _keep(split: Split, commits: CommitRange, versions_of: Callable[[TableEvents], pa.Int64Array]) -> None:
+    """Drop row events outside of a range before they are decoded: an ALTER may have given later ones other types."""
     for table, events in list(split.tables.items()):
-        later = pc.fill_null(pc.greater_equal(spec.decoder.commit_versions(events), end), False)  # noqa: FBT003 (Arrow's)
-        if later.true_count:
-            split.tables[table] = events.picked(pc.indices_nonzero(pc.invert(later)).to_pylist())
+        kept = pc.fill_null(commits.contains_each(versions_of(events)), True)  # noqa: FBT003 (Arrow's)
+        if kept.false_count:
+            split.tables[table] = events.picked(pc.indices_nonzero(kept).to_pylist())
             if not len(split.tables[table]):
                 del split.tables[table]
 

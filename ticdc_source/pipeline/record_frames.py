@@ -17,7 +17,7 @@ from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadCon
 from ticdc_source.pipeline.metadata import HEADERS
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import read_spec
-from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, recognized
+from ticdc_source.protocols import PROTOCOLS, decoder_of, detect_protocol, possible_decoders, protocol_of, recognized
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, commit_versions_of, small_portions, splits_of
 from ticdc_source.protocols.events import Split, TableEvents
@@ -56,7 +56,7 @@ def survey(batches: Iterable[pa.RecordBatch], options: Options, end: int | None 
     seen: _Survey | None = None
     for chunk in record_chunks(batches, options):
         if seen is None:
-            protocol = _protocol_of(chunk, options)
+            protocol = protocol_of([chunk], options)
             if protocol is None:
                 continue
             seen = _Survey(decoder_of(protocol, options), options, end)
@@ -81,10 +81,6 @@ def protocols_in(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found |= {name for name in names if name is not None}
         if names:
             yield pa.RecordBatch.from_pydict({"protocol": pa.array(sorted(filter(None, names)), pa.string())})
-
-
-def _protocol_of(chunk: Chunk, options: Options) -> str | None:
-    return detect_protocol([chunk]) if options.protocol == "auto" else options.protocol
 
 
 def _records_at(chunk: Chunk, positions: Iterable[int]) -> pa.RecordBatch:
@@ -210,7 +206,7 @@ def held_back(batches: Iterable[pa.RecordBatch], options: Options, end: int) -> 
     decoder: Decoder | None = None
     for chunk in record_chunks(batches, options, headers=True):
         if decoder is None:
-            protocol = _protocol_of(chunk, options)
+            protocol = protocol_of([chunk], options)
             if protocol is None:
                 continue
             decoder = decoder_of(protocol, options)

@@ -26,7 +26,7 @@ from ticdc_source.pipeline.record_frames import RECORD, record_chunks
 from ticdc_source.planning.inference import Sample, infer_table, tell_order
 from ticdc_source.planning.read_context import context_of_sample, context_of_schema, context_of_table
 from ticdc_source.planning.read_schema import check_types, column_types, format_schema, read_schema
-from ticdc_source.protocols import checked_protocol, decoder_of, detect_protocol
+from ticdc_source.protocols import checked_protocol, decoder_of, protocol_of
 from ticdc_source.schema.ddl import creates
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import removes_rows_of
@@ -82,7 +82,7 @@ def sample_of_records(records: Iterable[pa.RecordBatch], options: Options) -> Fr
     keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
     table = pa.Table.from_batches(list(records), RECORD).sort_by(keys).combine_chunks()
     chunks = list(record_chunks(table.to_batches(), options))
-    protocol = detect_protocol(chunks) if options.protocol == "auto" else options.protocol
+    protocol = protocol_of(chunks, options)
     if protocol is None:
         return FrameSample(None, {})
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
@@ -206,10 +206,10 @@ def find_tables(
     known_types = {name.lower(): types for name, types in earlier_types.items()}
     now.ddl = [*(before.ddl if before is not None else ()), *new]
     now.definitions = {**defined, **now.definitions}
+    # Rows of TiDB bring their definitions in each micro-batch.
+    newly = set() if now.decoder.facts.of_tables else now.definitions.keys() - defined.keys()
     result = FoundTables(
-        ddl_records=_with_ddl(
-            records, earlier_ddl, {event.identity for event in new}, now.definitions.keys() - defined.keys(), options
-        ),
+        ddl_records=_with_ddl(records, earlier_ddl, {event.identity for event in new}, newly, options),
         column_types=dict(known_types),
     )
     if now.corrupt is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ticdc_source.errors import OptionError
@@ -36,14 +36,15 @@ __all__ = [
     "describe_unknown",
     "detect_protocol",
     "possible_decoders",
+    "protocol_of",
     "recognized",
     "renamed_tables",
     "with_likely_protocol",
 ]
 
-# A record is taken for the first that recognizes it: what looks at the first bytes comes before what looks for members,
-# which may be names of columns too.
-DECODERS: tuple[type[Decoder], ...] = (OpenProtocol, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV, MySQLRows)
+# A record is taken for the first that recognizes it: what looks at the key or the first bytes comes before what looks
+# for members, which may be names of columns too.
+DECODERS: tuple[type[Decoder], ...] = (OpenProtocol, MySQLRows, Simple, CanalJSON, Debezium, DebeziumAvro, Avro, CSV)
 
 # By name; decoders with the default of each option, for what does not depend on options.
 PROTOCOLS: dict[str, Decoder] = {decoder.facts.name: decoder() for decoder in DECODERS}
@@ -136,6 +137,18 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
         msg = f"The protocol of the messages is not known: {describe_unknown(value)}; {reads} ({where})"
         raise OptionError(msg)
     return None
+
+
+def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
+    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it.
+
+    Raises:
+        OptionError: as `detect_protocol`.
+    """
+    of_tables = PROTOCOLS[FORMATS.of_tables].facts.recognizes
+    if options.protocol != "auto" and not any(of_tables(chunk.keys[0], chunk.values[0]) for chunk in chunks):
+        return options.protocol
+    return detect_protocol(chunks)
 
 
 def describe_unknown(value: bytes) -> str:

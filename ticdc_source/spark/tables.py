@@ -24,6 +24,7 @@ from ticdc_source.planning.watermarks import Progress
 from ticdc_source.protocols import PROTOCOLS, renamed_tables
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.tidb.fetch import DEFINITION
 from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
@@ -122,7 +123,8 @@ def tables(
         consistency: `latest` returns all changes of the micro-batch. `resolved` returns only changes up to the resolved
             ts and keeps the rest for a later micro-batch: after each micro-batch, the changes returned so far add up to
             a state that TiDB was in, across all tables. It needs `state` and a feed with watermarks; records of Spark's
-            Kafka source also need `SyncState(…, partitions=n)`.
+            Kafka source also need `SyncState(…, partitions=n)`. The rows with which `snapshot=initial` begins are not
+            kept: such a state is reached with the last of them.
         on_table_error: `fail` raises an error if a table cannot be read. `skip` leaves the table out and reports it in
             `Tables.errors`, with a warning the first time. With `state` it stays out, also under `fail`, until `resume`
             names it. As Spark decodes lazily, `skip` decodes and persists each table before `tables` returns; any error
@@ -136,7 +138,8 @@ def tables(
             `{"shop.orders": {"schemaHints": "amount decimal(12,2)"}}`.
         known_ddl: DDL of tables that is known from elsewhere, by the table's name: it tells types and keys as DDL of
             the topic does, and is not in `ddl` of the result. A table that the topic spells differently has this name.
-        options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`.
+        options: the options of the source, such as `tables="shop.*"` and `timeZone="UTC"`. `protocol` is that of
+            messages; rows of TiDB are recognized.
 
     Example:
         ```python
@@ -170,7 +173,7 @@ def tables(
             result.protocol = _protocol_of(records, parsed)
             parsed, own = _with_protocol(result.protocol, parsed, own)
         progress = _progress(records, before.progress, batch_id, state.partitions)
-        held_from = _held_from(progress, consistency)
+        held_from = _held_from(records, progress, consistency)
         batch = _MicroBatch(
             records, parsed, own, before.progress, held_from, has_held=held is not None, known_ddl=known_ddl
         )
@@ -253,12 +256,15 @@ def _ddl_before(ddl: pa.RecordBatch, records: DataFrame) -> pa.RecordBatch:
     return ddl.filter(pa.array([one not in again for one in places], pa.bool_()))
 
 
-def _held_from(progress: Progress, consistency: str) -> int | None:
+def _held_from(records: DataFrame, progress: Progress, consistency: str) -> int | None:
     """Return the commit-ts from which changes are held back; None if none are."""
     laggard = progress.laggard()
     if laggard is not None:
         warn(laggard)
     if consistency == "latest":
+        return None
+    # Rows of TiDB, as of one moment, come before all messages.
+    if not progress.watermarks and not records.where(f"_partition = {DEFINITION}").isEmpty():
         return None
     if progress.resolved_ts is None:
         warn(f"consistency=resolved: {progress.without_watermark()}, so that all changes are held back")

@@ -234,6 +234,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (edited('"tidb-shop"', "1"), r"source.topics = \[1\]: expected a list of texts"),
     (edited("timeZone =", "outputFormat ="), "source.outputFormat cannot be set: remove it; a sync reads records"),
     (edited("timeZone =", "subscribe ="), "source.subscribe cannot be set: write topics"),
+    (edited("timeZone =", "snapshot ="), r"source.snapshot cannot be set: write \[tidb\]"),
     (edited('"Asia/Shanghai"', '"Mars/Phobos"'), "timeZone"),
     (edited('"Asia/Shanghai"', '{ env = "NOT_THERE" }'), "source.timeZone: the environment has no variable NOT_THERE"),
     (edited('"Asia/Shanghai"', '{ file = "not-there" }'), "source.timeZone: the file not-there cannot be read"),

@@ -46,6 +46,7 @@ _SET_BY_SYNC = {
     "columns": "remove it; a copy has all columns. Select columns in a view of the target",
     "operations": "remove it; a copy has all changes. To keep each of them, write log = true in the table's section",
     "preimages": "remove it; a copy has all changes",
+    "snapshot": "write [tidb] with its url; a sync loads the rows that were there before the changes",
     "startingCommitTs": "write startingOffsets or startingTimestamp, or remove it to copy all changes",
     "endingCommitTs": "remove it; without trigger, a sync ends when the topics are read",
     "includeMetadata": "remove it; a copy has the columns of the table, and _sequence",

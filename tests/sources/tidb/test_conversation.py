@@ -13,10 +13,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from tests.planning.test_frame_sample import decoded
 from tests.tidb.conversation import Conversation, error_packet, replayed
 from tests.tidb.record import PATH, ROWS, ROWS_PER_RANGE, TABLE
 from tests.tidb.snapshots import address, partitions_of, planned, rows_of
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
+from ticdc_source.pipeline.record_frames import RECORD, survey
+from ticdc_source.planning.frame_sample import find_tables, frame_options
 from ticdc_source.planning.load import stream_options
 from ticdc_source.sources.tidb import client, fetch
 
@@ -67,6 +70,33 @@ def test_columns_have_the_types_and_the_key_of_tidb(conversation: Conversation) 
     assert {"decimal(65,30)", "bit(64)", "enum('a','B','é','x,y')", "time(3)", "vector(3)"} <= set(types.values())
     assert [field.name for field in schema if b"ticdc.key" in (field.metadata or {})] == ["a", "b"]
     assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301 (its own)
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize("protocol", ["auto", "canal-json"])
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_records_of_rows_are_decoded_like_rows(conversation: Conversation, protocol: str, tasks: int) -> None:
+    """With `outputFormat=record` the columns are a record, too; no watermark is expected; any protocol may be named."""
+    with replayed(conversation) as port:
+        records = pa.concat_tables(partitions_of(given_for(conversation, port, outputFormat="record")))
+    frame = record_batch(records)
+    options = frame_options({"protocol": protocol})
+
+    assert shown(decoded(frame, {"protocol": protocol}, tasks)) == conversation.facts["rows"]
+    kept = pa.Table.from_batches(survey([frame], options)).combine_chunks()
+    found = find_tables(kept.to_batches()[0], frame.slice(0, 0), options)
+    assert [str(name) for name in found.schemas] == [TABLE]
+    assert found.ddl_records.num_rows == 0
+    assert set(map(tuple, records["_tables"].to_pylist())) == {(TABLE,)}
+    assert records["_partition"].to_pylist().count(fetch.DEFINITION) == 1
+    assert set(records["_partitions"].to_pylist()) == {0}
+    assert records["_commit_version"].unique().to_pylist() == [None, conversation.facts["at"]]
+
+
+def record_batch(records: pa.Table) -> pa.RecordBatch:
+    """Return records as rows of a DataFrame."""
+    columns = [records[f"_{field.name}"].combine_chunks().cast(field.type) for field in RECORD]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD)
 
 
 @pytest.mark.usefixtures("native_path")
@@ -246,7 +276,6 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
     ({"subscribe": "topic"}, "Option 'subscribe' is for messages"),
     ({"kafka.bootstrap.servers": "b:9092"}, r"Option 'kafka\.bootstrap\.servers' is for messages"),
     ({"startingOffsets": "earliest"}, "Option 'startingOffsets' is for messages"),
-    ({"outputFormat": "record"}, "snapshot=only reads rows of TiDB"),
     ({"protocol": "canal-json"}, "leave 'protocol' out"),
     ({"snapshot.rowsPerRange": "0"}, "expected a whole number, at least 1"),
     ({"tidb.ssl.mode": "yes"}, "Option 'tidb.ssl.mode'"),

@@ -6,7 +6,7 @@ and a record without a key has the columns of that version of the table (`source
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -22,11 +22,11 @@ from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import parse_object
 from ticdc_source.protocols.templates import INSERT, General, KeepTemplate, Template, Templates
 from ticdc_source.schema.ddl_event import DDLEvent
-from ticdc_source.schema.model import Column, Definitions
+from ticdc_source.schema.model import Column, Definitions, TableSchema, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.types import BINARIES
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.sources.tidb.messages import Definition, RowKey, parsed_key
+from ticdc_source.sources.tidb.messages import Definition, RowKey, is_of_snapshot, parsed_key
 
 # As MySQL's text, but for what is not text: those bytes come as they are.
 _KERNELS: dict[str, Wire] = {
@@ -104,7 +104,7 @@ class MySQLRows(Decoder):
 
     facts = ProtocolFacts(
         name="mysql-rows",
-        recognizes=lambda _key, _value: False,  # they come from nowhere but a snapshot
+        recognizes=is_of_snapshot,
         kernels=_KERNELS,
         chunk_records=8192,
         zoned_timestamps=True,
@@ -145,6 +145,17 @@ class MySQLRows(Decoder):
                 table_changes=[parse_object(value)],
             )
         )
+
+    def describe(
+        self,
+        events: TableEvents,
+        ddl: Sequence[DDLEvent] = (),
+        declared: Mapping[str, TypeVersions] | None = None,
+        learned: Learned | None = None,
+    ) -> list[TableSchema]:
+        """Look at one row of each version: it has the columns of all."""
+        firsts = {key: events.event_keys.index(key) for key in set(events.event_keys)}
+        return super().describe(events.picked(sorted(firsts.values())), ddl, declared, learned)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
         """Return the TSO as of which each row was read."""

@@ -6,6 +6,7 @@ A record's key names the table and the TSO. The columns are a record of their ow
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -27,6 +28,17 @@ class RowKey(NamedTuple):
 def key_of(table: TableName, tso: int) -> bytes:
     """Return the key of a table's rows."""
     return json.dumps({"database": table.database, "table": table.table, "tso": tso}, ensure_ascii=False).encode()
+
+
+# The whole key of a row, or the beginning of a definition, exactly as they are written here.
+_NAME = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_BEGIN = re.compile(rb'\{"database": %b, "table": %b, "tso": \d+(\}\Z|, "columns": \[)' % (_NAME, _NAME))
+
+
+def is_of_snapshot(key: bytes | None, value: bytes | None) -> bool:
+    """Return whether a record is a row or a definition. No changefeed writes such bytes: its JSON has no blanks."""
+    found = _BEGIN.match(value or b"" if key is None else key)
+    return found is not None and (found[1] == b"}") == (key is not None)
 
 
 @lru_cache(maxsize=256)

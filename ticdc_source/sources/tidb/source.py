@@ -206,8 +206,9 @@ class SnapshotSource(RecordSource):
         return self._moment() + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Return the ranges of rows, each alone: the context has the columns."""
-        return [[each] for each in ranges if each.partition != DEFINITION and each.size]
+        """Return the ranges of rows, each alone. Those of columns are for records; other outputs have a context."""
+        of_rows = self._options.output_format != "record"
+        return [[each] for each in ranges if each.size and not (of_rows and each.partition == DEFINITION)]
 
     def fetcher(
         self,
