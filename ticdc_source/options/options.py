@@ -139,13 +139,15 @@ def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:
     """Refuse what does not say where TiDB is, and TiDB where it has nothing to tell."""
     of_tidb = [row.name for row in given if row.name.startswith("tidb.")]
-    if of_tidb and options.tidb_url is None:
+    if not of_tidb or options.snapshot != "off":
+        return
+    if options.tidb_url is None:
         msg = f"Option '{of_tidb[0]}' needs 'tidb.url', the host and port of a TiDB server"
         raise OptionError(msg)
-    if of_tidb and options.snapshot == "off" and not options.is_typed:
+    if not options.is_typed:
         msg = (
-            f"Option 'tidb.url': beside messages TiDB tells typed columns, and outputFormat={options.output_format} has "
-            "none; 'tableDDL' gives types to JSON"
+            "Option 'tidb.url': beside messages TiDB tells typed columns, and "
+            f"outputFormat={options.output_format} has none; 'tableDDL' gives types to JSON"
         )
         raise OptionError(msg)
 
