@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,10 +18,12 @@ from tests.tidb.conversation import Conversation, error_packet, replayed
 from tests.tidb.record import PATH, ROWS, ROWS_PER_RANGE, TABLE
 from tests.tidb.snapshots import address, partitions_of, planned, rows_of
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
+from ticdc_source.options.options import Options
 from ticdc_source.pipeline.record_frames import RECORD, survey
 from ticdc_source.planning.frame_sample import find_tables, frame_options
 from ticdc_source.planning.load import stream_options
 from ticdc_source.sources.tidb import client, fetch
+from ticdc_source.sources.tidb.client import TiDBAddress
 
 FIRST = ["_change_type", "_commit_version", "_commit_timestamp", "_sequence"]
 
@@ -105,7 +107,7 @@ def test_a_connection_that_is_cut_loses_and_repeats_no_row(
     conversation: Conversation, monkeypatch: pytest.MonkeyPatch, cuts: list[int]
 ) -> None:
     """A range is read on, in a new session, behind the rows that came."""
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0)
+    monkeypatch.setattr(client, "_PAUSE_S", 0)
     monkeypatch.setattr(fetch, "_BLOCK", 1000)
     select = next(sql for sql in conversation.answers if sql.startswith("SELECT t.") and "LIMIT" not in sql)
     answers = _ReadOn(conversation.answers)
@@ -141,11 +143,57 @@ def _without_rows(answer: bytes, count: int) -> bytes:
     return b"".join(packets[: columns + 1] + packets[columns + 1 + count :])
 
 
+class _Heard(dict[str, bytes]):
+    """Answers, and remembers the statements."""
+
+    def __init__(self, answers: Mapping[str, bytes]) -> None:
+        super().__init__(answers)
+        self.said: list[str] = []
+
+    def get(self, sql: str, default: bytes | None = None) -> bytes | None:  # type: ignore[override]
+        self.said.append(sql)
+        return super().get(sql, default)
+
+
+def test_planning_goes_on_in_a_new_session(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the connection is lost at each question of the driver, it asks again, in a session of the same moment."""
+    monkeypatch.setattr(client, "_PAUSE_S", 0)
+    with replayed(conversation) as port:
+        ranges = planned(given_for(conversation, port))[1].partitions
+    answers = _Heard(conversation.answers)
+    questions = [sql for sql in answers if not sql.startswith("SET NAMES")]
+
+    with replayed(replace(conversation, answers=answers), {sql: [0] for sql in questions}) as port:
+        assert planned(given_for(conversation, port))[1].partitions == ranges
+
+    sessions = "\n".join(answers.said).split("SET NAMES utf8mb4\n")[1:]
+    whole = re.compile(r"SET time_zone .*\nSET tidb_snapshot = '\d+'\n.*", re.DOTALL)
+    assert len(sessions) > 9
+    assert all(whole.fullmatch(one) for one in sessions if "SELECT" in one)
+
+
+def test_the_time_is_asked_for_in_one_session(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the connection is lost behind BEGIN, the next one begins again: without a transaction there is no TSO."""
+    monkeypatch.setattr(client, "_PAUSE_S", 0)
+    number, done = (
+        next(answer for sql, answer in conversation.answers.items() if begin in sql) for begin in ("COUNT", "SET")
+    )
+    now = "SELECT @@tidb_current_ts"
+    answers = _Heard({**conversation.answers, "BEGIN": done, now: number, "ROLLBACK": done})
+
+    with (
+        replayed(replace(conversation, answers=answers), {now: [0]}) as port,
+        client.Session(TiDBAddress.of(Options.of(given_for(conversation, port)))) as session,
+    ):
+        assert session.now() == ROWS - 2 * ROWS_PER_RANGE
+    assert [sql for sql in answers.said if not sql.startswith("SET")] == ["BEGIN", now, "BEGIN", now, "ROLLBACK"]
+
+
 def test_a_connection_that_is_always_cut_is_an_error(
     conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some retries the error says that the connection was lost, where TiDB is, and which table was read."""
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0)
+    monkeypatch.setattr(client, "_PAUSE_S", 0)
     with (
         replayed(conversation, {"SELECT t.`a`": [10] * 100}) as port,
         pytest.raises(TiDBUnavailableError, match=rf"TiDB 127\.0\.0\.1:{port} was lost while {TABLE} was read.*run"),
@@ -235,6 +283,7 @@ def closed_port() -> int:
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server, or one that says nothing, is an error within seconds."""
     monkeypatch.setattr(client, "_CONNECT_S", 1)
+    monkeypatch.setattr(client, "_PAUSE_S", 0)
     began = time.monotonic()
     with pytest.raises(TiDBUnavailableError, match=r"No TiDB answers at 'tidb\.url'"):
         rows_of(address("127.0.0.1", closed_port(), tables="a.b"))
@@ -330,8 +379,6 @@ def test_what_tidb_may_tell_of_messages(own: dict[str, str], message: str) -> No
 )
 def test_moments(text: str, tso: int) -> None:
     """A time is in UTC unless it has an offset; a TSO is itself."""
-    from ticdc_source.options.options import Options
-
     assert Options.of(address("tidb", 4000, tables="a.b", snapshot_at=text)).snapshot_at == tso
 
 

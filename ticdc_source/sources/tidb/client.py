@@ -8,13 +8,16 @@ Errors say what to do, and hold no password.
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
 from ticdc_source.kernels.arrays import Binaries
@@ -27,12 +30,17 @@ from ticdc_source.sources.tidb.packets import BrokenResultError, ServerError, ro
 if TYPE_CHECKING:
     import pymysql
 
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 SSLMode: TypeAlias = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
 _SUPPORTED = ((1, 2), (1, 3))  # PyMySQL: from the first on, and before the second
 _CONNECT_S = 10  # to connect, and for each answer while logging in
 _ANSWER_S = 300  # for the next bytes of an answer: TiDB may have to sort a range before its first row
 _RECEIVED = 1 << 20  # bytes to ask the socket for
+_RETRIES = 3  # after a lost connection, without a row in between
+_PAUSE_S = 1.0
+_ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
 # Results are MySQL's text in UTF-8, TIMESTAMP in UTC; rows may be read for as long as it takes.
 _SETTINGS = "SET time_zone = '+00:00', sql_mode = '', character_set_results = 'utf8mb4', max_execution_time = 0"
 
@@ -105,7 +113,9 @@ class TiDBAddress:
 
 
 class Session(AbstractContextManager["Session"]):
-    """A session, which connects at once: of the present, or of the past with `as_of`. A context manager.
+    """A session, which connects when it is asked: of the present, or of the past with `as_of`. A context manager.
+
+    If the connection is lost, it connects again and repeats the question, which must change nothing, some times.
 
     Args:
         answer_s: for how long the next bytes of an answer may take: TiDB may have to read a whole table before.
@@ -113,51 +123,24 @@ class Session(AbstractContextManager["Session"]):
 
     def __init__(self, address: TiDBAddress, *, answer_s: int = _ANSWER_S) -> None:
         self._address = address
+        self._answer_s = answer_s
         self._at: int | None = None
         self._table: TableName | None = None
-        self._pymysql = _pymysql()
-        try:
-            self._connection = _connection_of(self._pymysql)(
-                host=address.host,
-                port=address.port,
-                user=address.user,
-                password=address.password.reveal().encode(),
-                charset="utf8mb4",
-                autocommit=None,
-                connect_timeout=_CONNECT_S,
-                read_timeout=_CONNECT_S,
-                write_timeout=_CONNECT_S,
-                program_name="ticdc-source",
-                **address.ssl_settings(),
-            )
-        except self._pymysql.MySQLError as error:
-            raise self._explained(error) from None
-        except RuntimeError as error:  # a login that needs the package `cryptography`
-            msg = f"TiDB {address}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
-            raise AccessRefusedError(msg) from None
-        self._connection.decoders = {}  # values stay text
-        self._connection._read_timeout = answer_s  # noqa: SLF001 (the socket's, from the next answer on)
-        try:
-            self._run(_SETTINGS)
-        except TiCDCSourceError:
-            self.close()
-            raise
+        self._connection: Any = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be asked anything: it is closed if an answer was not read to its end."""
-        return bool(self._connection.open)
-
     def close(self) -> None:
-        """Close the connection, also in the middle of a result."""
-        if self.is_open:
-            self._connection.close()
+        """Close the connection, also in the middle of a result; the next question opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            connection.close()
 
-    def as_of(self, tso: int, table: TableName | None = None) -> None:
-        """Read this moment from now on, and of it this table, which errors name.
+    def as_of(self, tso: int | None, table: TableName | None = None) -> None:
+        """Read this moment from now on (None: the present), and of it this table, which errors name.
+
+        Here, or at the next question without a connection:
 
         Raises:
             OptionError: it lies in TiDB's future.
@@ -165,19 +148,24 @@ class Session(AbstractContextManager["Session"]):
         """
         self._table = table
         if self._at != tso:
-            self._at = tso  # errors name it
-            try:
-                self._run(f"SET tidb_snapshot = '{tso}'")
-            except TiCDCSourceError:
-                self.close()  # it is still in the present
-                raise
+            self._at = tso  # errors name it, and each new connection goes there
+            if self._connection is not None:
+                try:
+                    self.rows(self._moment_sql)
+                except TiCDCSourceError:
+                    self.close()  # it is still at another moment
+                    raise
 
     def now(self) -> int:
         """Return TiDB's TSO of this moment: all that was committed before can be read as of it."""
-        self._run("BEGIN")
-        ((tso,),) = self.rows("SELECT @@tidb_current_ts")
-        self._run("ROLLBACK")
-        return int(tso or 0)
+
+        def asked() -> int:
+            self._asked("BEGIN")
+            ((tso,),) = self._asked("SELECT @@tidb_current_ts")
+            self._asked("ROLLBACK")
+            return int(tso or 0)
+
+        return self._retried(asked)
 
     def collected_after_s(self) -> float | None:
         """Return for how many seconds TiDB keeps the past (`tidb_gc_life_time`); None if for ever, or not known."""
@@ -196,21 +184,58 @@ class Session(AbstractContextManager["Session"]):
         Raises:
             TiCDCSourceError: TiDB refuses the statement, or does not answer.
         """
+        return self._retried(lambda: self._asked(sql))
+
+    def blocks(self, sql: str, size: int, most: int, *, skip: int = 0, uses_native: bool = True) -> Iterator[Binaries]:
+        """Yield the row packets of an answer in blocks, as they arrive, without the first ones; see `row_blocks`.
+
+        If the connection is lost, it reads on behind the rows that were yielded. So the statement says their order.
+
+        Raises:
+            TiDBUnavailableError: the connection is lost, or no bytes arrive for a time, also after some retries.
+            TiCDCSourceError: TiDB reports another error, also in the middle of the answer.
+        """
+        retries, position = 0, skip
+        while True:
+            before = position
+            try:
+                rest = sql if not position else f"{sql} LIMIT {position}, {_ALL}"
+                for rows in self._blocks(rest, size, most, uses_native=uses_native):
+                    yield rows
+                    position += len(rows)
+            except TiDBUnavailableError as error:
+                retries = self._lost_again(error, 0 if position > before else retries)
+            else:
+                return
+
+    def _retried(self, ask: Callable[[], _T]) -> _T:
+        retries = 0
+        while True:
+            try:
+                return ask()
+            except TiDBUnavailableError as error:
+                retries = self._lost_again(error, retries)
+
+    def _lost_again(self, error: TiDBUnavailableError, retries: int) -> int:
+        """Wait for the next try and return its number; raise the error if there were enough."""
+        self.close()
+        if retries == _RETRIES:
+            raise error
+        _log.warning("TiDB is asked again after an error: %s", error)
+        time.sleep(_PAUSE_S)
+        return retries + 1
+
+    def _asked(self, sql: str) -> list[tuple[str | None, ...]]:
+        connection = self._connected()
         try:
-            with self._connection.cursor() as cursor:
+            with connection.cursor() as cursor:
                 cursor.execute(sql)
                 return [tuple(row) for row in cursor.fetchall()]
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
 
-    def blocks(self, sql: str, size: int, most: int, *, uses_native: bool = True) -> Iterator[Binaries]:
-        """Yield the row packets of an answer in blocks, as they arrive; see `row_blocks`.
-
-        Raises:
-            TiDBUnavailableError: the connection is lost, or no bytes arrive for a time.
-            TiCDCSourceError: TiDB reports another error, also in the middle of the answer.
-        """
-        connection = self._connection
+    def _blocks(self, sql: str, size: int, most: int, *, uses_native: bool) -> Iterator[Binaries]:
+        connection = self._connected()
         is_whole = False
         try:
             connection.query(sql, unbuffered=True)
@@ -230,8 +255,51 @@ class Session(AbstractContextManager["Session"]):
             if not is_whole:  # what is left of the answer would be taken for that to the next question
                 self.close()
 
-    def _run(self, sql: str) -> None:
-        self.rows(sql)
+    def _connected(self) -> Any:  # noqa: ANN401 (PyMySQL's, with its private names)
+        """Return the connection, which is at the moment that is read."""
+        if self._connection is None:
+            self._connection = self._login()
+            try:
+                self._asked(_SETTINGS)
+                if self._at is not None:
+                    self._asked(self._moment_sql)
+            except TiCDCSourceError:
+                self.close()
+                raise
+        return self._connection
+
+    def _login(self) -> Any:  # noqa: ANN401
+        address = self._address
+        try:
+            connection = _connection_of(self._pymysql)(
+                host=address.host,
+                port=address.port,
+                user=address.user,
+                password=address.password.reveal().encode(),
+                charset="utf8mb4",
+                autocommit=None,
+                connect_timeout=_CONNECT_S,
+                read_timeout=_CONNECT_S,
+                write_timeout=_CONNECT_S,
+                program_name="ticdc-source",
+                **address.ssl_settings(),
+            )
+        except self._pymysql.MySQLError as error:
+            raise self._explained(error) from None
+        except RuntimeError as error:  # a login that needs the package `cryptography`
+            msg = f"TiDB {address}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
+            raise AccessRefusedError(msg) from None
+        connection.decoders = {}  # values stay text
+        connection._read_timeout = self._answer_s  # noqa: SLF001 (the socket's, from the next answer on)
+        return connection
+
+    @cached_property
+    def _pymysql(self) -> ModuleType:
+        return _pymysql()
+
+    @property
+    def _moment_sql(self) -> str:
+        return f"SET tidb_snapshot = '{self._at or ''}'"
 
     def _explained(self, error: pymysql.MySQLError) -> TiCDCSourceError:
         """Return what an error of PyMySQL means, and what to do about it."""

@@ -6,11 +6,9 @@ range, in the order of the key, from 0. The columns of a table are the record of
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Mapping
 
-from ticdc_source.errors import TiCDCSourceError, TiDBUnavailableError
+from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition, parse_table
@@ -20,13 +18,9 @@ from ticdc_source.sources.tidb.catalog import described
 from ticdc_source.sources.tidb.client import Session, TiDBAddress
 from ticdc_source.sources.tidb.messages import key_of
 
-_log = logging.getLogger(__name__)
 DEFINITION = -1  # stands for the partition of the record with a table's columns
 _NO_TIME = -1
 _BLOCK = 2 << 20  # bytes of rows that are decoded together: enough to share the cost of a call
-_RETRIES = 3  # of a range, one after the other, without a row in between
-_PAUSE_S = 1.0
-_ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
 
 
 def definition_range(topic: str, tso: int) -> OffsetRange:
@@ -40,7 +34,7 @@ class SnapshotFetcher(Fetcher):
     def __init__(self, address: TiDBAddress, settings: FetchSettings) -> None:
         self._address = address
         self._settings = settings
-        self._session: Session | None = None
+        self._session = Session(address)
 
     @property
     def library(self) -> str:
@@ -49,9 +43,7 @@ class SnapshotFetcher(Fetcher):
 
     def close(self) -> None:
         """Close the session."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._session.close()
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
         """Do nothing: rows as of a TSO do not change, and tables have no topic ids."""
@@ -66,45 +58,24 @@ class SnapshotFetcher(Fetcher):
         """
         if offset_range.partition == DEFINITION:
             table = parse_table(offset_range.topic)
-            definition = described(self._connected(), table, offset_range.start).definition
+            definition = described(self._session, table, offset_range.start).definition
             yield Chunk(
                 offset_range.topic, DEFINITION, [offset_range.start], [_NO_TIME], [None], [definition.message()]
             )
         else:
             yield from self._rows(offset_range, self._settings.row_queries[offset_range.topic_partition])
 
-    def _connected(self) -> Session:
-        if self._session is None or not self._session.is_open:
-            self._session = Session(self._address)
-        return self._session
-
     def _rows(self, offset_range: OffsetRange, query: RowQuery) -> Iterator[Chunk]:
-        """Yield the rows of a range. If the connection is lost, read on behind the rows that were yielded.
-
-        They are the same in each answer, and in the same order: the key orders them, and the TSO does not move.
-        """
+        """Yield the rows of a range: the same in each answer, in the order of the key."""
         table = parse_table(offset_range.topic)
         key = key_of(table, query.tso)
-        position, retries, most = offset_range.start, 0, self._settings.max_records
-        while True:
-            before = position
-            sql = query.sql if not position else f"{query.sql} LIMIT {position}, {_ALL}"
-            try:
-                session = self._connected()
-                session.as_of(query.tso, table)
-                for rows in session.blocks(sql, self._block_size, most, uses_native=self._settings.native):
-                    for first in range(0, len(rows), most):
-                        part = _part(rows, first, first + most)
-                        yield self._chunk(offset_range, position, part, key)
-                        position += len(part)
-                break
-            except TiDBUnavailableError as error:
-                self.close()
-                retries = 1 if position > before else retries + 1
-                if retries > _RETRIES:
-                    raise
-                _log.warning("%s is read on behind its first %d rows after an error: %s", offset_range, position, error)
-                time.sleep(_PAUSE_S)
+        position, most, native = offset_range.start, self._settings.max_records, self._settings.native
+        self._session.as_of(query.tso, table)
+        for rows in self._session.blocks(query.sql, self._block_size, most, skip=position, uses_native=native):
+            for first in range(0, len(rows), most):
+                part = _part(rows, first, first + most)
+                yield self._chunk(offset_range, position, part, key)
+                position += len(part)
         if position != offset_range.end:
             msg = (
                 f"{offset_range} of TiDB {self._address} had {offset_range.size} rows when the read was planned, and "

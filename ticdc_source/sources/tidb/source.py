@@ -40,15 +40,13 @@ class SnapshotSource(RecordSource):
     def __init__(self, options: Options, formats: WireFormats) -> None:
         super().__init__(options, formats)
         self._address = TiDBAddress.of(options)
-        self._open: Session | None = None
+        self._session = Session(self._address)
         self._tso: int | None = None if options.snapshot_at == "now" else options.snapshot_at
         self._queries: dict[TopicPartition, RowQuery] = {}
 
     def close(self) -> None:
         """Close the session."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._session.close()
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
         """Return where TiDB is."""
@@ -69,7 +67,7 @@ class SnapshotSource(RecordSource):
 
         Each range but a table's last one has `snapshot.rowsPerRange` rows; a table without rows has none.
         """
-        session, ranges = self._session(), self.ranges_to_infer_from(batch=True)
+        session, ranges = self._session, self.ranges_to_infer_from(batch=True)
         for name in self._tables():
             rows = self._stored(name)
             session.rows(rows.probe())
@@ -85,7 +83,7 @@ class SnapshotSource(RecordSource):
         Raises:
             OptionError: TiDB lacks a table, or there are several, and the output has the columns of one.
         """
-        session = self._session()
+        session = self._session
         self._tso = of_ms(physical_ms(session.now()) + 1) - 1
         while session.now() <= self._tso:
             time.sleep(_TICK_S)
@@ -108,7 +106,7 @@ class SnapshotSource(RecordSource):
             if begun.is_done or most <= 0:
                 continue
             rows = self._stored(name)
-            cuts = list(islice(cut_ranges(self._session(), rows, size, bound_of(rows, begun.after)), most))
+            cuts = list(islice(cut_ranges(self._session, rows, size, bound_of(rows, begun.after)), most))
             is_done = len(cuts) < most or cuts[-1].after is None
             most -= len(cuts)
             ranges += [definition_range(str(name), progress.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
@@ -129,7 +127,7 @@ class SnapshotSource(RecordSource):
             if ended != begun:
                 rows = self._stored(name)
                 low, end = bound_of(rows, begun.after), bound_of(rows, ended.after)
-                cuts = cut_ranges(self._session(), rows, after.size, low, end)
+                cuts = cut_ranges(self._session, rows, after.size, low, end)
                 ranges += [definition_range(str(name), after.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
         return ranges
 
@@ -143,7 +141,7 @@ class SnapshotSource(RecordSource):
         return ranges
 
     def _stored(self, name: TableName) -> StoredRows:
-        table = described(self._session(), name, self._moment())
+        table = described(self._session, name, self._moment())
         return StoredRows(table.definition.table, table.definition.columns, table.clustered)
 
     def _warn_of_collection(self) -> None:
@@ -235,20 +233,15 @@ class SnapshotSource(RecordSource):
         """Refuse: `options.ranges.validate` has, before."""
         raise NotImplementedError
 
-    def _session(self) -> Session:
-        if self._open is None or not self._open.is_open:
-            self._open = Session(self._address)
-        return self._open
-
     def _moment(self) -> int:
         """Return the TSO; that of now is asked for once."""
         if self._tso is None:
-            self._tso = self._session().now()
+            self._tso = self._session.now()
         return self._tso
 
     def _tables(self) -> list[TableName]:
         moment = self._moment()
-        return tables_at(self._session(), TableFilter(self._options.tables or ()), moment)
+        return tables_at(self._session, TableFilter(self._options.tables or ()), moment)
 
 
 class Cut(NamedTuple):
