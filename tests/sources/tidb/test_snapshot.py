@@ -148,6 +148,12 @@ def test_a_stream_plans_the_same_ranges_again(tidb: TiDB, sql: TextSession) -> N
                 assert again.between(before, later) == ranges
                 assert again.row_queries(ranges) == first.row_queries(ranges)
             progress.append(after)
+        sql.run(SAFE_POINT.format(time.strftime("%Y%m%d-%H:%M:%S +0000", time.gmtime(time.time() + 60))))
+        try:
+            with pytest.raises(DataLossError, match="no longer keeps the past"):  # although its session was there
+                first.advance(progress[0], 4)
+        finally:
+            sql.run(SAFE_POINT.format("20200101-00:00:00 +0000"))
 
     assert [len(KINDS[kind][1]) if kind in KINDS else 0 for kind in sorted(kinds)] == [
         table.rows for _, table in sorted(progress[-1].tables.items())

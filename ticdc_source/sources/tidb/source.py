@@ -145,9 +145,9 @@ class SnapshotSource(RecordSource):
         return StoredRows(table.definition.table, table.definition.columns, table.clustered)
 
     def _warn_of_collection(self) -> None:
-        """Warn if TiDB soon forgets the moment."""
-        with Session(self._address) as present:
-            life_s, now = present.collected_after_s(), present.now()
+        """Warn if TiDB soon forgets the moment. It is checked anew when the session goes there from the present."""
+        self._session.as_of(None)
+        life_s, now = self._session.collected_after_s(), self._session.now()
         if life_s is not None and physical_ms(now) - physical_ms(self._moment()) > life_s * 1000 / 2:
             warn(
                 f"The snapshot takes longer than half of TiDB's tidb_gc_life_time ({duration(life_s)}), and fails when "
