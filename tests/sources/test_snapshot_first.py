@@ -198,6 +198,16 @@ def test_without_a_topic_there_is_no_start() -> None:
         plan.initial()
 
 
+def test_topics_that_are_empty_are_a_warning() -> None:
+    """Their changefeed may begin after the snapshot; a record, even one that is deleted, shows that it is there."""
+    _, plan = planner(FakeCluster({T0: 0, T1: 0}, {T0: 0, T1: 0}))
+    _, later = planner(FakeCluster({T0: 0, T1: 5}, {T0: 0, T1: 5}), startingOffsets="earliest")
+
+    with pytest.warns(UserWarning, match=r"written to t, so .*create it, wait for its first message"):
+        plan.initial()
+    later.initial()
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -137,12 +137,21 @@ class _Planner(StreamPlanner):
         """
         if self._start is None:
             changes = self._changes.initial()
-            if not offsets_of(changes):
+            held = offsets_of(changes)
+            if not held:
                 msg = (
                     "snapshot=initial begins when the changefeed is there, and no topic of it exists: changes between "
                     "the snapshot and the changefeed's start would be missing. Create the changefeed first"
                 )
                 raise OptionError(msg)
+            if not any(self._source.latest(held).values()):
+                topics = listed(sorted({tp.topic for tp in held}))
+                warn(
+                    f"snapshot=initial: nothing was ever written to {topics}, so it is not known whether the "
+                    "changefeed began before the snapshot. If it begins later, the changes in between will be missing. "
+                    "If in doubt, create it, wait for its first message or watermark, and start again with a new "
+                    "checkpoint and an empty output"
+                )
             with closing(self._source.rows_at("now")) as rows:
                 self._start = {**changes, SNAPSHOT: rows.begin().as_json()}
         return self._start
