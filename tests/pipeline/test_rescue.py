@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -191,6 +192,25 @@ def test_a_rescued_column_alone_does_not_rescue_drift() -> None:
         Captured.of(first, later).read(schema=schema, rescuedDataColumn="r")
     found = Captured.of(first, later).read(schema=schema, rescuedDataColumn="r", onSchemaDrift="ignore").to_pylist()
     assert [row["r"] for row in found] == [None, None]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_columns_that_were_dropped_are_left_out(protocol: str) -> None:
+    """If TiDB told the schema, an unknown column is an error in changes that are later than that, and only there."""
+    rows = {"id": 1, "a": 7}, {"id": 1, "t": "x", "a": 7}
+    narrow, wide = (Captured.of(message(protocol, {name: WIDE[name] for name in row}, row, None)) for row in rows)
+    options = make_options(protocol=protocol)
+    schema = narrow.schema(protocol=protocol)
+    context = context_of_schema(schema, options)
+    assert context is not None
+
+    def read_as_of(tso: int) -> list[Any]:
+        spec = read_spec(schema, options, replace(context, told_at=tso))
+        return [row for batch in read(wide.fetch(wide.ranges()[0]), spec) for row in batch.to_pylist()]
+
+    assert [(row["id"], row["a"]) for row in read_as_of(TSO)] == [(1, 7)]
+    with pytest.raises(SchemaError, match="columns that the schema lacks: t"):
+        read_as_of(TSO - (1 << 18))
 
 
 def test_bad_records_have_nothing_rescued() -> None:

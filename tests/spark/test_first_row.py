@@ -287,6 +287,40 @@ def test_a_lost_privilege_can_be_given_back(sql: TextSession, begun: Begun) -> N
     assert len(output_of(reading)) == len(writer.rows())
 
 
+def test_columns_change_in_the_middle_of_the_rows(
+    spark: SparkSession, tidb: TiDB, sql: TextSession, broker: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """A restart has TiDB's columns of now: rows as of the snapshot, and changes before the DDL, have what is left."""
+    name, writer = topic(), Writer(sql, 7)
+    writer.fill(400)
+    writer.change(5)
+    writer.send(broker.bootstrap_servers, name)
+    own = given(tidb, protocol="canal-json", snapshot__maxRangesPerTrigger=1)
+    options = {one.replace("__", "."): str(value) for one, value in own.items()}
+    options |= {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
+    query = Query(options, str(tmp_path / "query"))
+    first = query.start(spark, processingTime="2 seconds")
+    wait_for(first, lambda: State.of(query.checkpoint).planned >= 1)
+    writer.change(40)  # their messages have the column that is dropped
+    first.stop()
+    assert stage_of(query.checkpoint) == ROWS
+    before = rows_in(query.output)
+    writer.drop_column()
+    writer.change(20)
+    writer.add_column()
+    writer.change(40)
+    writer.send(broker.bootstrap_servers, name)
+
+    assert query.start(spark, availableNow=True).awaitTermination(120)
+
+    rows = rows_in(query.output)
+    assert {key: row[1:] for key, row in applied(rows).items()} == {key: row[1:] for key, row in writer.rows().items()}
+    assert len({tuple(row["_sequence"].values()) for row in rows}) == len(rows)
+    moment = offset_of(query.checkpoint, 0)["$snapshot"]["tso"]
+    assert [row["_commit_version"] for row in rows].count(moment) > len(before)
+    assert sum("name" in row for row in rows) == len(before)
+
+
 @pytest.mark.long("a JVM for each kill")
 @pytest.mark.parametrize("run", range(max(2, KILLS // len(STAGES))))
 def test_killed_in_each_stage(

@@ -75,7 +75,7 @@ class Writer:
             turn = 0
             while not ended.wait(0.05):
                 if turn == adds_at:
-                    self._add_column()
+                    self.add_column()
                 turn += 1
                 self.change(3)
                 recent = [*recent[-20:], *self.messages]
@@ -92,12 +92,17 @@ class Writer:
             writing.result()
 
     def rows(self) -> Rows:
-        """Return what TiDB has now, with NULL for a column that was not added."""
-        missing = (None,) * (ADDED not in self._columns)
-        rows = self._sql.rows(f"SELECT * FROM {self.table}")  # noqa: S608
-        return {int(key or 0): (*others, *missing) for key, *others in rows}
+        """Return what TiDB has now, with NULL for a column that it does not have."""
+        rows = [dict(zip(self._columns, row, strict=True)) for row in self._sql.rows(f"SELECT * FROM {self.table}")]  # noqa: S608
+        return {int(row["id"] or 0): (row.get("name"), row["amount"], row.get(ADDED)) for row in rows}
 
-    def _add_column(self) -> None:
+    def drop_column(self) -> None:
+        """Drop the column `name`, which is not the last one."""
+        self._sql.run(f"ALTER TABLE {self.table} DROP COLUMN name")
+        del self._columns["name"]
+
+    def add_column(self) -> None:
+        """Add a column."""
         self._sql.run(f"ALTER TABLE {self.table} ADD COLUMN {ADDED} VARCHAR(20)")
         self._columns[ADDED] = "varchar"
 
@@ -109,8 +114,8 @@ class Writer:
             key, old = self._next, []
             self._next += 1
         before = dict(zip(self._columns, old[0], strict=True)) if old else None
-        after = {"id": str(key), "name": f"c{self._chooser.randrange(10**6)}", "amount": f"{key}.50"}
-        after |= {ADDED: f"a{key}"} if ADDED in self._columns else {}
+        after = {"id": str(key), "name": f"c{self._chooser.randrange(10**6)}", "amount": f"{key}.50", ADDED: f"a{key}"}
+        after = {name: after[name] for name in self._columns}
         if before is None:
             self._sql.run(f"INSERT INTO {self.table} VALUES ({', '.join(map(repr, after.values()))})")  # noqa: S608
             self._tell("INSERT", after, None)
@@ -140,5 +145,5 @@ def applied(rows: Iterable[Mapping[str, Any]]) -> Rows:
         if row["_change_type"] in ("delete", "update_preimage"):
             found.pop(row["id"], None)
         else:
-            found[row["id"]] = row["name"], str(row["amount"]), row.get(ADDED)
+            found[row["id"]] = row.get("name"), str(row["amount"]), row.get(ADDED)
     return found

@@ -23,6 +23,7 @@ class ReadContext:
         table: the one table of the read; None if there was no row event to infer it from.
         columns: the columns of that table, by lower-case name.
         expected: lower-case names of all columns that inference saw; None if unknown columns are not an error.
+        told_at: the TSO as of which TiDB told them, if it did.
         tables: with `outputFormat=event`, the columns of tables that are known beside single messages, by the table's
             name in lower case; `columns_of` looks them up.
         definitions: the versions of tables that are known before the read (`ProtocolFacts.definitions`).
@@ -33,6 +34,7 @@ class ReadContext:
     table: TableName | None = None
     columns: Mapping[str, ReadField] = field(default_factory=dict)
     expected: frozenset[str] | None = None
+    told_at: int | None = None
     tables: Mapping[TableName, Sequence[ReadField]] = field(default_factory=dict)
     definitions: Definitions = field(default_factory=dict)
     provisional: bool = False

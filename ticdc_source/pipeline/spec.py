@@ -152,6 +152,7 @@ def _plan(layout: Layout, options: Options, context: ReadContext) -> Plan:
         operations=options.operations,
         preimages=options.preimages,
         known_columns=expected,
+        told_at=context.told_at,
         others=tuple(others),
         rescued=layout.rescued,
         rescue=rescues,

@@ -62,13 +62,17 @@ def context_of_schema(schema: pa.Schema, options: Options) -> ReadContext | None
     if not fields:
         return None
     _, first = fields[0]
+    table, protocol = parse_table(first[TABLE]), first[PROTOCOL]
+    definitions = definitions_of_json(first.get(DEFINITIONS, "[]"), table)
+    is_told = PROTOCOLS[protocol].facts.of_tables and definitions
     fails_on_unknown_columns = options.on_schema_drift == "fail" and options.columns is None
     return ReadContext(
-        protocol=first[PROTOCOL],
-        table=parse_table(first[TABLE]),
+        protocol=protocol,
+        table=table,
         columns={name: _column_of_metadata(name, metadata) for name, metadata in fields},
         expected=frozenset(name for name, _ in fields) if fails_on_unknown_columns else None,
-        definitions=definitions_of_json(first.get(DEFINITIONS, "[]"), parse_table(first[TABLE])),
+        told_at=max(version for _, version in definitions) if is_told else None,
+        definitions=definitions,
     )
 
 

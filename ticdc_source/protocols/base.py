@@ -84,18 +84,18 @@ class LearnedTable:
     def __init__(self, plan: Plan, learned: Learned | None = None) -> None:
         self.plan = plan
         self._learned = learned
-        self._planned: dict[tuple[Column, ...], PlannedVersion] = {}
+        self._planned: dict[tuple[tuple[Column, ...], bool], PlannedVersion] = {}
         self._kept: object = None
 
-    def planned(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:
-        """Return the plan of one version of the table; it is made when these columns are first seen.
+    def planned(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
+        """Return `Plan.for_columns` of one version of the table; it is made when these columns are first seen.
 
         Raises:
             SchemaError: as `Plan.for_columns`.
         """
-        planned = self._planned.get(columns)
+        planned = self._planned.get((columns, dropped))
         if planned is None:
-            planned = self._planned[columns] = self.plan.for_columns(columns, wire_of)
+            planned = self._planned[columns, dropped] = self.plan.for_columns(columns, wire_of, dropped=dropped)
         return planned
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:

@@ -83,7 +83,7 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
     parts: dict[str, list[pa.Array]] = {item.name: [] for item in plan.fields}
     for span in images.spans():
         try:
-            planned = learned.planned(span.columns, wire_of)
+            planned = learned.planned(span.columns, wire_of, dropped=_lacks_dropped_columns(span, parsed, plan))
         except SchemaError as error:
             msg = f"{error} ({events.address(images.events[span.start])})"
             raise type(error)(msg) from None
@@ -104,6 +104,15 @@ def cast_images(parsed: Parsed, events: TableEvents, learned: LearnedTable, wire
     decoded = parsed.decoded(arrays)
     decoded.replaced = cast.replaced
     return _without(cast.failures | parsed.failures, decoded)
+
+
+def _lacks_dropped_columns(span: Span, parsed: Parsed, plan: Plan) -> bool:
+    """Return whether the plan lacks columns of a span that were dropped before TiDB told the others."""
+    told_at = plan.told_at
+    if told_at is None or not plan.unknown(span.columns):
+        return False
+    times = (parsed.commit_ts[event] for event in parsed.images.events[span.start : span.end])
+    return all(ts is not None and ts <= told_at for ts in times)
 
 
 def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:

@@ -63,6 +63,7 @@ class Plan:
         fields: the table columns of the read schema.
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
+        told_at: the TSO as of which TiDB told the columns, if it did: earlier events may have more, which were dropped.
         others: what is known of columns that are not among the fields, for those that are rescued.
         rescued: the name of the rescued column; None if the read schema has none.
         rescue: whether values and columns that fit no field of the read schema go into that column. If not, they are
@@ -79,6 +80,7 @@ class Plan:
     operations: frozenset[str] = frozenset({"insert", "update", "delete"})
     preimages: bool = True
     known_columns: frozenset[str] | None = None
+    told_at: int | None = None
     others: tuple[ReadField, ...] = ()
     rescued: str | None = None
     rescue: bool = False
@@ -90,16 +92,23 @@ class Plan:
         """Return, ascending, the moments of DDL at which columns change in a way that messages may not show."""
         return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
-    def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf) -> PlannedVersion:
+    def unknown(self, columns: tuple[Column, ...]) -> list[Column]:
+        """Return the columns that are not expected."""
+        expected = self.known_columns
+        return [] if expected is None else [column for column in columns if column.name.lower() not in expected]
+
+    def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
         """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
+
+        Args:
+            dropped: whether unknown columns were dropped, and are left out.
 
         Raises:
             SchemaError: a column is new, or cannot be read as the read schema wants it, and is not rescued; or Spark
                 takes two columns for one.
         """
         check_names(None, columns)
-        expected = self.known_columns
-        unknown = [] if expected is None else [column for column in columns if column.name.lower() not in expected]
+        unknown = [] if dropped and not self.rescue else self.unknown(columns)
         if unknown and not self.rescue:
             raise _drift(unknown)
         by_name = {column.name.lower(): column for column in columns}
