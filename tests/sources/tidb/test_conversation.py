@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.planning.test_frame_sample import decoded
-from tests.tidb.conversation import Conversation, error_packet, replayed
+from tests.tidb.conversation import END, Conversation, error_packet, packet_of, replayed, row_of
 from tests.tidb.record import PATH, ROWS, ROWS_PER_RANGE, TABLE
 from tests.tidb.snapshots import address, partitions_of, planned, rows_of
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
@@ -199,6 +199,24 @@ def test_a_connection_that_is_always_cut_is_an_error(
         pytest.raises(TiDBUnavailableError, match=rf"TiDB 127\.0\.0\.1:{port} was lost while {TABLE} was read.*run"),
     ):
         rows_of(given_for(conversation, port))
+
+
+def test_a_reader_may_be_slow(conversation: Conversation) -> None:
+    """The server waits while more rows than the sockets hold are read with pauses, and none is lost."""
+    sql, rows = "SELECT large", [row_of(bytes([number]) * 100_000) for number in range(250)]
+    count = next(answer for question, answer in conversation.answers.items() if "COUNT" in question)
+    answer = _without_rows(count, 1)[: -len(END)] + b"".join(map(packet_of, rows)) + END
+    found: list[bytes] = []
+
+    with (
+        replayed(replace(conversation, answers={**conversation.answers, sql: answer})) as port,
+        client.Session(TiDBAddress.of(Options.of(given_for(conversation, port)))) as session,
+    ):
+        for block in session.blocks(sql, 1 << 20, 100):
+            time.sleep(0.02)
+            found += block
+
+    assert found == rows
 
 
 ERRORS: list[tuple[str, int, str, type[TiCDCSourceError], str]] = [

@@ -47,6 +47,17 @@ def test_rows_are_those_that_were_sent(size: int, native: bool) -> None:
 
 @pytest.mark.usefixtures("native_path")
 @pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 0xFFFFFF, 0xFFFFFF + 1])
+def test_rows_about_the_size_of_packets(beyond: int, native: bool) -> None:
+    """A row that fills its packets is followed by a packet without bytes."""
+    row = b"z" * (0xFFFFFF + beyond)
+    data = b"".join(map(packet_of, [ROWS[0], row, ROWS[1]])) + END
+
+    assert rows_of(data, 500, native=native) == [ROWS[0], row, ROWS[1]]
+
+
+@pytest.mark.usefixtures("native_path")
+@pytest.mark.parametrize("native", [False, True])
 def test_a_result_breaks_off(native: bool) -> None:
     """The rows before an error packet come, then the error; a connection that is closed is an error everywhere."""
     data = b"".join(map(packet_of, ROWS))
