@@ -86,30 +86,15 @@ def infer_schema(given: Mapping[str, str]) -> pa.Schema:
     if not options.is_typed:  # the same columns for all tables
         warn_of_implausible_times(options)
         return format_schema(options)
-    ranges, telling = _ranges_to_sample(options)
-    search = partial(definition_search, options=telling)
-    with driver_fetcher(telling) as fetcher:
-        # Messages do not name the version of the table that TiDB tells.
-        names_version = options.is_snapshot or not telling.is_snapshot
-        return schema_of_ranges(ranges, fetcher.fetch, telling, search, names_version=names_version)
+    ranges, options = _ranges_to_sample(options)
+    with driver_fetcher(options) as fetcher:
+        return schema_of_ranges(ranges, fetcher.fetch, options, partial(definition_search, options=options))
 
 
 def schema_of_ranges(
-    ranges: Sequence[OffsetRange],
-    fetch: Fetch,
-    options: Options,
-    search: MakesSearch | None = None,
-    *,
-    names_version: bool = True,
+    ranges: Sequence[OffsetRange], fetch: Fetch, options: Options, search: MakesSearch | None = None
 ) -> pa.Schema:
-    """Infer the read schema from the records of the given offset ranges.
-
-    Args:
-        ranges: those of a read.
-        fetch: as for `take_sample`.
-        options: the options.
-        search: as for `take_sample`.
-        names_version: whether what is read may name a version of a table that these records define.
+    """Infer the read schema from the records of the given offset ranges; `search` as for `take_sample`.
 
     Raises:
         SchemaError: the ranges hold no record, or no row event.
@@ -124,7 +109,7 @@ def schema_of_ranges(
     table = infer_table(sample)
     warn_of_absent_names(sample)
     tell_order(sample)
-    return read_schema(table, sample.decoder, options, definitions=sample.definitions if names_version else None)
+    return read_schema(table, sample.decoder, options, definitions=sample.definitions)
 
 
 def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
