@@ -15,6 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ticdc_lakehouse import SyncConfig, sync
+from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.auditing import audit_sync
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.session_and_catalog import session_of
@@ -51,7 +52,10 @@ def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], en
         case {"tables": list(names)}:
             return [each.as_json() for each in audit_sync(spark, config, tables=names).tables]
         case _:
-            return {each.table_name: asdict(each) for each in statuses_of(spark, config)}
+            try:
+                return {each.table_name: asdict(each) for each in statuses_of(spark, config)}
+            except TargetError:  # before the first micro-batch there is no table of statuses
+                return {}
 
 
 if __name__ == "__main__":
