@@ -52,7 +52,7 @@ def test_conditions_and_texts_are_parts_of_the_statements() -> None:
     rows = StoredRows(TableName("d", "t"), [column], [column], ("CONCAT(a)",), "a > 1 OR a < 0")
 
     assert rows.select(("5",), None) == (
-        "SELECT t.`a`, CONCAT(a) FROM `d`.`t` AS t WHERE (a > 1 OR a < 0) AND t.`a` >= 5 ORDER BY t.`a`"
+        "SELECT t.`a`, CONCAT(a) FROM `d`.`t` AS t USE INDEX () WHERE (a > 1 OR a < 0) AND t.`a` >= 5 ORDER BY t.`a`"
     )
     assert rows.next_bound(None, None, 9).endswith(" WHERE (a > 1 OR a < 0) ORDER BY t.`a` LIMIT 9, 1")
     assert rows.count(None, ("5",)).endswith(" WHERE (a > 1 OR a < 0) AND t.`a` < 5")

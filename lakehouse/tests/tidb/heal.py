@@ -19,7 +19,7 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.auditing import audit_sync
 from ticdc_lakehouse.syncs.reports import BatchReport
 from ticdc_lakehouse.syncs.session_and_catalog import session_of
-from ticdc_lakehouse.syncs.status import statuses_of
+from ticdc_lakehouse.syncs.status import TableStatus, statuses_of
 from ticdc_lakehouse.syncs.sync_toml import read_toml
 
 
@@ -53,9 +53,14 @@ def answer(spark: SparkSession, config: SyncConfig, asked: dict[str, object], en
             return [each.as_json() for each in audit_sync(spark, config, tables=names).tables]
         case _:
             try:
-                return {each.table_name: asdict(each) for each in statuses_of(spark, config)}
+                return {each.table_name: told(each) for each in statuses_of(spark, config)}
             except TargetError:  # before the first micro-batch there is no table of statuses
                 return {}
+
+
+def told(status: TableStatus) -> dict[str, object]:
+    """Return what the test asks of a table."""
+    return {"state": status.state, "reason": status.reason, "pauses": [asdict(each) for each in status.pauses]}
 
 
 if __name__ == "__main__":

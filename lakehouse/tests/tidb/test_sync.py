@@ -159,7 +159,7 @@ class Reads:
         new, self._seen = text[self._seen :], len(text)
         found: Counter[tuple[str, str]] = Counter()
         for line in new.splitlines():
-            match = re.search(rf"`{DATABASE}`\.`(\w+)` AS t WHERE (.*) ORDER BY ", line)
+            match = re.search(rf"`{DATABASE}`\.`(\w+)` AS t USE INDEX \(\) WHERE (.*) ORDER BY ", line)
             if match is not None and " LIMIT " not in line:  # which looks for a bound
                 found[match[1], match[2]] += 1
         return found

@@ -109,7 +109,9 @@ class StoredRows:
         computed: Sequence[str] = (),
         condition: str = "",
     ) -> None:
-        self._source = f"{quoted_name(*table)} AS {_TABLE}"
+        # Else TiDB may read an index and sort, when its statistics change: slower, and perhaps in another order.
+        scans = " USE INDEX ()" if clustered or not condition else ""
+        self._source = f"{quoted_name(*table)} AS {_TABLE}{scans}"
         self._selected = ", ".join((*map(_selected, columns), *computed))
         self._condition = condition
         self._key = [_KeyColumn(_named(one.name), one.type) for one in clustered if one.type is not None] or [
