@@ -12,6 +12,7 @@ _MOMENTS = [f"'2024-03-31 {number % 24:02d}:59:59.{number:06d}'" for number in r
 _BYTES = ["x''", "x'00'", "x'0000'", "x'27'", "x'5C'", "x'FF'", *(f"x'80{number:02X}27'" for number in range(ROWS - 6))]
 _LABELS = ", ".join(f"'l{99 - number}'" for number in range(ROWS))
 _MEMBERS = ", ".join(f"'m{9 - number}'" for number in range(6))
+_MANY = ", ".join(f"'m{number}'" for number in range(60))
 _GENERAL = "VARCHAR(20) COLLATE utf8mb4_general_ci"
 
 # Kind of key: the columns and the key, and the values of the first columns in each row.
@@ -45,6 +46,7 @@ KINDS: dict[str, tuple[str, list[str]]] = {
     "year": ("a YEAR, PRIMARY KEY (a) CLUSTERED", [str(1950 + number) for number in range(ROWS)]),
     "enum": (f"a ENUM({_LABELS}), PRIMARY KEY (a) CLUSTERED", [str(number + 1) for number in range(ROWS)]),
     "set": (f"a SET({_MEMBERS}), PRIMARY KEY (a) CLUSTERED", [str(number) for number in range(ROWS)]),
+    "set of 60": (f"a SET({_MANY}), PRIMARY KEY (a) CLUSTERED", [str((1 << 48) * one + one) for one in range(ROWS)]),
     "bit": ("a BIT(64), PRIMARY KEY (a) CLUSTERED", _UNSIGNED),
     "tenant and number": (
         "a INT, b BIGINT UNSIGNED, PRIMARY KEY (a, b)",

@@ -161,13 +161,15 @@ def test_planning_goes_on_in_a_new_session(conversation: Conversation, monkeypat
     with replayed(conversation) as port:
         ranges = planned(given_for(conversation, port))[1].partitions
     answers = _Heard(conversation.answers)
-    questions = [sql for sql in answers if not sql.startswith("SET NAMES")]
+    questions = [sql for sql in answers if not sql.startswith(("SET NAMES", "SET tidb_enable"))]
 
     with replayed(replace(conversation, answers=answers), {sql: [0] for sql in questions}) as port:
         assert planned(given_for(conversation, port))[1].partitions == ranges
 
     sessions = "\n".join(answers.said).split("SET NAMES utf8mb4\n")[1:]
-    whole = re.compile(r"SET time_zone .*\nSET tidb_snapshot = '\d+'\n.*", re.DOTALL)
+    whole = re.compile(
+        r"SET time_zone .*\nSET tidb_enable_external_ts_read = 0\nSET tidb_snapshot = '\d+'\n.*", re.DOTALL
+    )
     assert len(sessions) > 9
     assert all(whole.fullmatch(one) for one in sessions if "SELECT" in one)
 
@@ -308,6 +310,18 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with silent() as port, pytest.raises(TiDBUnavailableError, match="timed out"):
         rows_of(address("127.0.0.1", port, tables="a.b"))
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    "greeting", [bytes(50), b"\5\0\0\0\n8.0\0", b"\1\0\0\0\xff", b"l\0\0\0\n8.0\xf1", b"SSH-2.0-x\r\n"]
+)
+def test_what_answers_is_no_tidb(monkeypatch: pytest.MonkeyPatch, greeting: bytes) -> None:
+    """The error names the option, whatever PyMySQL makes of the greeting."""
+    monkeypatch.setattr(client, "_PAUSE_S", 0)
+    monkeypatch.setattr(client, "_CONNECT_S", 1)
+
+    with replayed(Conversation(greeting=greeting)) as port, pytest.raises(TiCDCSourceError, match=f"127.0.0.1:{port}"):
+        planned(address("127.0.0.1", port, tables="a.b", tidb_password="secret-1"))
 
 
 def test_without_pymysql(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.tidb.sql import SAFE_POINT
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError
 from ticdc_source.options.options import Options
 from ticdc_source.protocols import FORMATS
+from ticdc_source.sources.tidb.client import Session, TiDBAddress
 from ticdc_source.sources.tidb.progress import SnapshotProgress
 from ticdc_source.sources.tidb.source import SnapshotSource
 
@@ -117,7 +118,7 @@ def test_each_row_is_in_one_range(tidb: TiDB, sql: TextSession, kind: str) -> No
 
     assert sorted(n for part in parts for n in part["n"].to_pylist()) == list(range(len(values)))
     sizes = [part.num_rows for part in parts]
-    if kind != "zero dates":  # invalid dates are no bounds, so ranges are larger
+    if kind not in ("zero dates", "set of 60"):  # invalid dates and large doubles are no bounds
         assert sizes[:-1] == [9] * (len(sizes) - 1)
     assert len(sizes) > 2
 
@@ -159,6 +160,63 @@ def test_a_stream_plans_the_same_ranges_again(tidb: TiDB, sql: TextSession) -> N
         table.rows for _, table in sorted(progress[-1].tables.items())
     ]
     assert progress[-1].ranges == progress[-1].expected_ranges
+
+
+def test_rows_with_the_same_row_id(tidb: TiDB, sql: TextSession) -> None:
+    """Partitions that were exchanged have the same `_tidb_rowid` twice: rows with the same are in one range."""
+    sql.run(
+        "CREATE TABLE snaps.exchanged (n INT) PARTITION BY RANGE (n) "
+        "(PARTITION p0 VALUES LESS THAN (20), PARTITION p1 VALUES LESS THAN (40))",
+        "CREATE TABLE snaps.exchanges (n INT)",
+    )
+    for table, first in (("exchanged", 20), ("exchanges", 0)):
+        values = ", ".join(f"({first + number})" for number in range(20))
+        sql.run(f"INSERT INTO snaps.{table} VALUES {values}")  # noqa: S608 (a test's own)
+    sql.run("ALTER TABLE snaps.exchanged EXCHANGE PARTITION p0 WITH TABLE snaps.exchanges")
+    assert sql.rows("SELECT COUNT(DISTINCT _tidb_rowid) FROM snaps.exchanged") == [("20",)]
+
+    for size in ("1", "7", "8"):
+        parts = list(partitions_of(read(tidb, "snaps.exchanged", sql.tso(), snapshot_rowsPerRange=size)))
+        assert sorted(n for part in parts for n in part["n"].to_pylist()) == list(range(40))
+        assert len(parts) > 2
+
+
+def test_keys_that_are_not_utf8(tidb: TiDB, sql: TextSession) -> None:
+    """They are no bounds: as UTF-8 they would be other values, and planning found the same bound for ever."""
+    sql.run(
+        "SET tidb_skip_utf8_check = 1", "CREATE TABLE snaps.broken (a VARCHAR(9), n INT, PRIMARY KEY (a) CLUSTERED)"
+    )
+    values = ", ".join(f"(x'61{'62' if number % 3 else 'FF'}{number:02X}', {number})" for number in range(60))
+    sql.run(f"INSERT INTO snaps.broken VALUES {values}")  # noqa: S608 (a test's own)
+
+    parts = list(partitions_of(read(tidb, "snaps.broken", sql.tso(), snapshot_rowsPerRange="9")))
+
+    assert sorted(n for part in parts for n in part["n"].to_pylist()) == list(range(60))
+    assert len(parts) > 2
+
+
+def test_settings_of_the_whole_server_change_no_answer(tidb: TiDB, sql: TextSession) -> None:
+    """Fewer rows of each answer, another moment for all reads, and a time of now that lies in the past."""
+    before = sql.tso()
+    sql.run("CREATE TABLE snaps.whole (a INT PRIMARY KEY, b INT, c INT)", "INSERT INTO snaps.whole VALUES (1, 2, 3)")
+    time.sleep(0.01)
+    sql.run(
+        "SET GLOBAL sql_select_limit = 1, GLOBAL tidb_low_resolution_tso = 1",
+        f"SET GLOBAL tidb_external_ts = {before}",
+        "SET GLOBAL tidb_enable_external_ts_read = 1",
+    )
+    try:
+        with closing(Session(TiDBAddress.of(Options.of(address(tidb.host, tidb.port))))) as session:
+            assert session.now() > sql.tso() - (5 << 18) > before
+            assert session.rows("SELECT @@sql_select_limit > 1, @@tidb_low_resolution_tso") == [("1", "0")]
+        rows = rows_of(read(tidb, "snaps.whole", sql.tso())).to_pylist()
+    finally:
+        sql.run(
+            "SET GLOBAL tidb_enable_external_ts_read = 0",
+            "SET GLOBAL sql_select_limit = DEFAULT, GLOBAL tidb_low_resolution_tso = 0",
+        )
+
+    assert [(row["a"], row["b"], row["c"]) for row in rows] == [(1, 2, 3)]
 
 
 def test_a_range_is_scanned_and_not_sorted(tidb: TiDB, sql: TextSession) -> None:

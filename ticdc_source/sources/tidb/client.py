@@ -11,6 +11,7 @@ import importlib
 import logging
 import re
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -41,15 +42,23 @@ _RECEIVED = 1 << 20  # bytes to ask the socket for
 _RETRIES = 3  # after a lost connection, without a row in between
 _PAUSE_S = 1.0
 _ALL = (1 << 64) - 1  # MySQL's LIMIT for no limit
-# Results are MySQL's text in UTF-8, TIMESTAMP in UTC; rows may be read for as long as it takes.
-_SETTINGS = "SET time_zone = '+00:00', sql_mode = '', character_set_results = 'utf8mb4', max_execution_time = 0"
+# Results are MySQL's text in UTF-8, TIMESTAMP in UTC; rows may be read for as long as it takes. What follows may be set
+# otherwise for the whole server: an answer would lack rows, also those of columns, or the time of now lie in the past.
+_SETTINGS = (
+    "SET time_zone = '+00:00', sql_mode = '', character_set_results = 'utf8mb4', max_execution_time = 0, "
+    f"sql_select_limit = {_ALL}, tidb_low_resolution_tso = 0"
+)
+# Else all reads may be of another moment, whatever `tidb_snapshot` is. TiDB has it from 6.4 on.
+_OWN_MOMENT = "SET tidb_enable_external_ts_read = 0"
 
 # MySQL's numbers of errors, and TiDB's own from 8000 on.
 _NO_PRIVILEGE = frozenset({1044, 1142, 1143, 1227})
 _LOGIN_REFUSED = frozenset({1045, 1130, 1251, 1698, 3118, 3159, 8022})
 _NO_TLS, _UNREACHABLE, _LOST = 2026, 2003, frozenset({2006, 2013, 2014, 1053, 1927})
 _COLLECTED = re.compile(r"GC life time is shorter|older than (?:the )?GC safe ?point|GC too early", re.IGNORECASE)
+_NO_MYSQL = (ValueError, LookupError, struct.error, AssertionError)  # PyMySQL's, when a greeting is none
 _GO_DURATION, _UNIT_S = re.compile(r"([\d.]+)(h|ms|m|s)"), {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_UNKNOWN_VARIABLE = 1193
 _FUTURE = re.compile(r"future time|in the future", re.IGNORECASE)
 
 
@@ -261,6 +270,7 @@ class Session(AbstractContextManager["Session"]):
             self._connection = self._login()
             try:
                 self._asked(_SETTINGS)
+                self._read_own_moment()
                 if self._at is not None:
                     self._asked(self._moment_sql)
             except TiCDCSourceError:
@@ -268,8 +278,16 @@ class Session(AbstractContextManager["Session"]):
                 raise
         return self._connection
 
+    def _read_own_moment(self) -> None:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(_OWN_MOMENT)
+        except self._pymysql.MySQLError as error:
+            if error.args[:1] != (_UNKNOWN_VARIABLE,):
+                raise self._explained(error) from None
+
     def _login(self) -> Any:  # noqa: ANN401
-        address = self._address
+        address, tls = self._address, self._address.ssl_settings()
         try:
             connection = _connection_of(self._pymysql)(
                 host=address.host,
@@ -282,10 +300,13 @@ class Session(AbstractContextManager["Session"]):
                 read_timeout=_CONNECT_S,
                 write_timeout=_CONNECT_S,
                 program_name="ticdc-source",
-                **address.ssl_settings(),
+                **tls,
             )
         except self._pymysql.MySQLError as error:
             raise self._explained(error) from None
+        except _NO_MYSQL:
+            text = "what answers there does not speak MySQL's protocol"
+            raise self._refused(_UNREACHABLE, text) from None
         except RuntimeError as error:  # a login that needs the package `cryptography`
             msg = f"TiDB {address}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
             raise AccessRefusedError(msg) from None

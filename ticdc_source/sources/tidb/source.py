@@ -258,17 +258,16 @@ def cut_ranges(
 ) -> Iterator[Cut]:
     """Yield the ranges of a table, or of a part of it, in the order of its key.
 
-    One has `size` rows; more if the key of the row behind it has no literal; the last one, whose `after` is None, has
-    what is left.
+    One has `size` rows; more if the key of the row behind it has no literal, or is also that of the row before; the
+    last one, whose `after` is None, has what is left.
     """
     more = True
     while more:
         count, high, after = 0, None, None
         while more and high is None:
             count += size
-            answer = session.rows(rows.next_bound(low, end, count))
-            more = bool(answer)
-            after = answer[0] if answer else None
+            after = rows.after(session.rows(rows.next_bound(low, end, count)))
+            more = after is not None
             high = end if after is None else rows.bound(after)
         if not more:
             count = int(session.rows(rows.count(low, end))[0][0] or 0)

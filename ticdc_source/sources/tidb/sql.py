@@ -23,6 +23,7 @@ _ROW_ID = "_tidb_rowid"
 _TABLE = "t"  # its alias: a qualified name cannot be taken for the alias of a result's column
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _TIME = re.compile(r"-?\d+:\d\d:\d\d(\.\d+)?")
+_EXACT = 1 << 53  # up to here, doubles are all integers
 _HEX = re.compile(r"([0-9A-Fa-f]{2})*")
 
 
@@ -51,12 +52,15 @@ class _KeyColumn:
     def as_text(self) -> str:
         """Return SQL for a value of whose text `literal` makes a literal: no cast to text, which loses digits."""
         match self.type.family:
-            case "text":
-                return f"HEX(CONVERT({self.sql} USING utf8mb4))"
+            case "text":  # bytes that are not UTF-8 become question marks, so that it is another value: NULL then
+                text = f"CONVERT({self.sql} USING utf8mb4)"
+                return f"IF({self.sql} = {text}, HEX({text}), NULL)"
             case "binary":
                 return f"HEX({self.sql})"
-            case "enum" | "set" | "bit":  # they are stored by their numbers
+            case "enum" | "bit":  # they are stored by their numbers
                 return f"CAST({self.sql} AS UNSIGNED)"
+            case "set":  # so are they, but TiDB computes with them as with doubles, and may refuse a cast
+                return f"{self.sql} + 0e0"
             case "float":  # as a double, whose text is exact
                 return f"{self.sql} + 0e0"
             case _:
@@ -76,6 +80,8 @@ class _KeyColumn:
                 return f"'{text}'" if _is_moment(text) else None
             case "time":
                 return f"'{text}'" if _TIME.fullmatch(text) else None
+            case "set":
+                return str(int(float(text))) if _NUMBER.fullmatch(text) and float(text) <= _EXACT else None
             case "float" if _NUMBER.fullmatch(text):  # as a DECIMAL, TiDB would round it to 30 digits after the point
                 digits = repr(float(text))
                 return digits if "e" in digits else f"{digits}e0"
@@ -114,6 +120,7 @@ class StoredRows:
         self._source = f"{quoted_name(*table)} AS {_TABLE}{scans}"
         self._selected = ", ".join((*map(_selected, columns), *computed))
         self._condition = condition
+        self._repeats = not clustered
         self._key = [_KeyColumn(_named(one.name), one.type) for one in clustered if one.type is not None] or [
             _KeyColumn(f"{_TABLE}.{_ROW_ID}", ColumnType("bigint"))
         ]
@@ -131,10 +138,26 @@ class StoredRows:
         return f"SELECT {self._selected} FROM {self._source} LIMIT 0"  # noqa: S608 (quoted)
 
     def next_bound(self, low: Bound | None, high: Bound | None, rows: int) -> str:
-        """Return the question for the key of the row that comes so many rows behind the first of a range."""
+        """Return the question for the key of the row that comes so many rows behind the first of a range.
+
+        Without a clustered key, that of the row before comes first: see `after`.
+        """
         key = ", ".join(column.as_text() for column in self._key)
         where = self._between(low, high)
-        return f"SELECT {key} FROM {self._source} WHERE {where} ORDER BY {self._order} LIMIT {rows}, 1"  # noqa: S608 (quoted)
+        limit = f"{rows - 1}, 2" if self._repeats else f"{rows}, 1"
+        return f"SELECT {key} FROM {self._source} WHERE {where} ORDER BY {self._order} LIMIT {limit}"  # noqa: S608 (quoted)
+
+    def after(self, answer: Sequence[Sequence[str | None]]) -> Sequence[str | None] | None:
+        """Return the key in the answer to `next_bound`; None if there is no such row.
+
+        It is NULL if the row before has the same: partitions that were exchanged may have the same `_tidb_rowid`.
+        """
+        if not self._repeats:
+            return answer[0] if answer else None
+        if len(answer) < 2:  # noqa: PLR2004 (the row before, and the row)
+            return None
+        before, after = answer
+        return after if before != after else [None] * len(after)
 
     def count(self, low: Bound | None, high: Bound | None) -> str:
         """Return the question for the number of rows of a range."""
