@@ -213,6 +213,7 @@ def test_topics_that_are_empty_are_a_warning() -> None:
     [
         ({"snapshot.at": "now"}, "leave 'snapshot.at' out"),
         ({"startingCommitTs": "7"}, "leave 'startingCommitTs' out"),
+        ({"endingCommitTs": "467775488000000000"}, "leave 'endingCommitTs' out"),
         ({"path": "/changefeed"}, "not with files"),
         ({"protocol": "avro"}, "its deletes have no commit-ts"),
         ({"tidb.url": ""}, "tidb.url"),

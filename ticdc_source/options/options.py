@@ -119,6 +119,10 @@ def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
     if refused:
         msg = f"Option '{refused[0]}' is for messages, and snapshot=only reads rows of TiDB: leave one of them out"
         raise OptionError(msg)
+    bounds = [name for name in ("startingCommitTs", "endingCommitTs") if options.is_given(name)]
+    if bounds:
+        msg = f"Option '{bounds[0]}': all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
+        raise OptionError(msg)
 
 
 def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
@@ -127,6 +131,7 @@ def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
         "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
         "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave 'snapshot.at' out",
         "startingCommitTs": "snapshot=initial reads all rows, then all later changes: leave 'startingCommitTs' out",
+        "endingCommitTs": "snapshot=initial reads all rows, then all later changes: leave 'endingCommitTs' out",
     }
     rows = list(given)
     for row in rows:
@@ -138,6 +143,12 @@ def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
 
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:
     """Refuse what does not say where TiDB is, and TiDB where it has nothing to tell."""
+    if options.tidb_ssl_ca is not None and options.tidb_ssl_mode in ("disabled", "preferred", "required"):
+        msg = (
+            f"Option 'tidb.ssl.ca': tidb.ssl.mode={options.tidb_ssl_mode} checks no certificate. Set verify_ca or "
+            "verify_identity, or leave 'tidb.ssl.ca' out"
+        )
+        raise OptionError(msg)
     of_tidb = [row.name for row in given if row.name.startswith("tidb.")]
     if not of_tidb or options.snapshot != "off":
         return

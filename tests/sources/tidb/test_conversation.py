@@ -360,6 +360,9 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
     ({"protocol": "canal-json"}, "leave 'protocol' out"),
     ({"snapshot.rowsPerRange": "0"}, "expected a whole number, at least 1"),
     ({"tidb.ssl.mode": "yes"}, "Option 'tidb.ssl.mode'"),
+    ({"startingCommitTs": "467775488000000000"}, "Option 'startingCommitTs': all rows of snapshot=only have one"),
+    ({"endingCommitTs": "467775488000000000"}, "Option 'endingCommitTs': all rows of snapshot=only have one"),
+    ({"tidb.ssl.ca": "a.pem", "tidb.ssl.mode": "required"}, r"Option 'tidb\.ssl\.ca': .*=required checks no cert"),
     ({"tidb.ssl.ca": "nowhere.pem"}, r"Option 'tidb\.ssl\.ca': the file cannot be read"),
 ]
 
