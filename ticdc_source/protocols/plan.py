@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from ticdc_source.options.hints import string_hint
 from ticdc_source.schema.ddl_event import Moment
 from ticdc_source.schema.model import Column, ReadField, check_names
 from ticdc_source.schema.types import ColumnType
+
+_log = logging.getLogger(__name__)
 
 # Chooses how a column of the messages is read as a field of the read schema: how it is written, and its type.
 WireOf = Callable[[Column, ReadField], tuple[Wire | None, ColumnType]]
@@ -97,6 +100,17 @@ class Plan:
         expected = self.known_columns
         return [] if expected is None else [column for column in columns if column.name.lower() not in expected]
 
+    def _warn_of_dropped(self, unknown: list[Column], columns: tuple[Column, ...]) -> None:
+        """Warn of values that are left out, which may be those of a column that was renamed, and is NULL then."""
+        present = {column.name.lower() for column in columns}
+        absent = [item.name for item in self.fields if item.name.lower() not in present]
+        _log.warning(
+            "Left out of events up to TSO %s: %s, which TiDB no longer had then%s. onSchemaDrift=rescue keeps them",
+            self.told_at,
+            ", ".join(column.name for column in unknown),
+            f"; if one was renamed, its values are missing in {', '.join(absent)}, which is NULL there" * bool(absent),
+        )
+
     def for_columns(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
         """Choose the kernels for one version of the table. `LearnedTable.planned` keeps the result.
 
@@ -108,7 +122,10 @@ class Plan:
                 takes two columns for one.
         """
         check_names(None, columns)
-        unknown = [] if dropped and not self.rescue else self.unknown(columns)
+        unknown = self.unknown(columns)
+        if dropped and not self.rescue:
+            self._warn_of_dropped(unknown, columns)
+            unknown = []
         if unknown and not self.rescue:
             raise _drift(unknown)
         by_name = {column.name.lower(): column for column in columns}
