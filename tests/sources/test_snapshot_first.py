@@ -12,6 +12,7 @@ from ticdc_source.options.options import Options
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.protocols import FORMATS
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.kafka.source import KafkaSource
 from ticdc_source.sources.record_source import StreamPlanner
 from ticdc_source.sources.snapshot_first import SnapshotFirstSource
 from ticdc_source.sources.stream_offsets import StreamLimits
@@ -58,7 +59,7 @@ class FakeSource(SnapshotFirstSource):
 
     def __init__(self, cluster: FakeCluster, **others: str) -> None:
         super().__init__(stream_options({**GIVEN, **others}), FORMATS)
-        self.changes._made = cast("Any", cluster)
+        self._made = cast("Any", cluster)
 
     def rows_at(self, tso: Any) -> SnapshotSource:
         return FakeRows(super().rows_at(tso)._options, FORMATS)
@@ -183,7 +184,7 @@ def test_a_checkpoint_keeps_its_kind() -> None:
     end = via_json(plan.next(via_json(plan.initial())))
 
     with pytest.raises(CheckpointError, match="keep the option"):
-        source.changes.stream(StreamLimits()).next(end)
+        KafkaSource.stream(source, StreamLimits()).next(end)
     with pytest.raises(CheckpointError, match="leave snapshot=initial out"):
         plan.next({"t": {"0": 20}})
     with pytest.raises(CheckpointError, match=r"unknown member \$snapshot"):

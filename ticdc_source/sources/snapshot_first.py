@@ -1,4 +1,4 @@
-"""Rows of TiDB first, then the changes from topics: `snapshot=initial`, made of `SnapshotSource` and `KafkaSource`.
+"""Rows of TiDB first, then the changes from topics: `snapshot=initial`, a `KafkaSource` after a `SnapshotSource`.
 
 The start of a stream is looked up in this order: where the topics end (K0), then a TSO of TiDB, rounded up to the end
 of its millisecond (T). So each change before K0 is in the rows as of T, and each change after T is behind K0. Kafka's
@@ -9,19 +9,18 @@ options that this source would have on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Literal
 
 from ticdc_source.errors import CheckpointError, DataLossError, OptionError, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.topics import TopicPartition, listed
+from ticdc_source.options.topics import listed
 from ticdc_source.schema.tso import utc
-from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.source import KafkaSource
-from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
+from ticdc_source.sources.record_source import OffsetMembers, RecordSource, StreamPlanner, WireFormats
 from ticdc_source.sources.stream_offsets import (
     INITIAL,
     SNAPSHOT,
@@ -37,31 +36,21 @@ from ticdc_source.sources.tidb.source import SnapshotSource
 _BEGIN_AGAIN = "Nothing has been skipped. Start again with a new checkpoint and an empty output"
 
 
-class SnapshotFirstSource(RecordSource):
-    """The tables of TiDB as of the start of a stream, then what the topics say of later commits."""
-
-    is_one_log = False
-    loss = KafkaSource.loss
+class SnapshotFirstSource(KafkaSource):
+    """The topics, and before them the tables of TiDB as of the start of a stream."""
 
     def __init__(self, options: Options, formats: WireFormats) -> None:
-        super().__init__(options, formats)
-        self.changes = KafkaSource(replace(options, snapshot="off"), formats)
+        super().__init__(replace(options, snapshot="off"), formats)
         self._planner: _Planner | None = None
         self.rows_at("now")  # refuses options
-
-    def close(self) -> None:
-        self.changes.close()
 
     def rows_at(self, tso: int | Literal["now"]) -> SnapshotSource:
         """Return the tables as of a TSO."""
         options = replace(self._options, snapshot="only", snapshot_at=tso, protocol="auto")
         return SnapshotSource(options, self._formats)
 
-    def described(self, ranges: Iterable[OffsetRange]) -> str:
-        return self.changes.described(ranges)
-
     def check_protocol(self, protocol: str) -> None:
-        self.changes.check_protocol(protocol)
+        super().check_protocol(protocol)
         self.check_detected(protocol)
 
     def check_detected(self, protocol: str | None) -> None:
@@ -74,59 +63,34 @@ class SnapshotFirstSource(RecordSource):
             raise OptionError(msg)
 
     def reading(self) -> tuple[RecordSource, Options]:
-        return self.changes.reading() if self._planner is None else self._planner.reading()
-
-    def batch_ranges(self) -> list[OffsetRange]:
-        """Refuse: `options.ranges.validate` has, before."""
-        raise NotImplementedError
-
-    def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:
-        return self.changes.ranges_to_infer_from(batch=batch)
-
-    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        return self.changes.earliest(topic_partitions)
-
-    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        return self.changes.latest(topic_partitions)
-
-    def existing(self) -> Iterable[TopicPartition]:
-        return self.changes.existing()
-
-    def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        return self.changes.pieces(ranges)
-
-    def fetcher(
-        self, settings: FetchSettings, *, protocol: str | None = None, max_rows: int | None = None, driver: bool = True
-    ) -> Fetcher:
-        """Return a fetcher of the topics: rows are read with options of their own."""
-        return self.changes.fetcher(settings, protocol=protocol, max_rows=max_rows, driver=driver)
-
-    def task_fetcher(self, settings: FetchSettings, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
-        """Return a fetcher of the topics; see `fetcher`."""
-        return self.changes.task_fetcher(settings, protocol, fresh=fresh)
+        if self._planner is None:
+            return super().reading()
+        if self._planner.rows is not None:
+            return self._planner.rows.reading()
+        return self, replace(self._options, starting_commit_ts=self._planner.after_rows)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
-        most = self._options.snapshot_max_ranges_per_trigger
-        changes = self.changes.stream(limits, members)
-        self._planner = _Planner(self, changes, self._options, most)
+        changes = super().stream(limits, members)
+        self._planner = _Planner(self, changes, self._options.snapshot_max_ranges_per_trigger)
         return self._planner
-
-    def commit(self, offsets: Offsets) -> None:
-        self.changes.commit(offsets)
 
 
 class _Planner(StreamPlanner):
-    """Plans rows, while it holds Kafka's part of the offset, and then changes."""
+    """Plans rows, while it holds Kafka's part of the offset, and then changes.
 
-    def __init__(self, source: SnapshotFirstSource, changes: StreamPlanner, options: Options, most: int) -> None:
+    Attributes:
+        rows: the source of the micro-batch that was planned last; None if it has changes.
+        after_rows: the commit-ts from which on there are changes; None if nothing was planned.
+    """
+
+    def __init__(self, source: SnapshotFirstSource, changes: StreamPlanner, most: int) -> None:
+        self.rows: SnapshotSource | None = None
+        self.after_rows: int | None = None
         self._source = source
         self._changes = changes
-        self._options = options
         self._most = most
         self._start: OffsetJSON | None = None
         self._ready: tuple[SnapshotProgress, SnapshotProgress, SnapshotSource, list[OffsetRange]] | None = None
-        self._rows: SnapshotSource | None = None  # of the micro-batch that was planned last; None if it has changes
-        self._tso: int | None = None
         self._first_seen: Offsets = {}  # where the topics began when this process first looked
 
     def initial(self) -> OffsetJSON:
@@ -175,20 +139,20 @@ class _Planner(StreamPlanner):
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
         (before, changes), (after, changes_end) = _parts(start), _parts(end)
-        self._rows, self._tso = None, after.tso
+        self.rows, self.after_rows = None, after.tso + 1
         if start.get(INITIAL):  # after a crash in the first micro-batch, `initial` has found another moment
             before = after.beginning
         if not after.tables or before.tables == after.tables:
             return self._changes.ranges(changes, changes_end)
         if self._ready is not None and self._ready[:2] == (before, after):
-            *_, self._rows, ranges = self._ready
+            *_, self.rows, ranges = self._ready
             return ranges
-        self._rows = rows = self._source.rows_at(after.tso)
+        self.rows = rows = self._source.rows_at(after.tso)
         with rows, _not_finished():
             return rows.between(before, after)
 
     def behind(self, offset_range: OffsetRange) -> int | None:
-        return None if self._rows is not None else self._changes.behind(offset_range)
+        return None if self.rows is not None else self._changes.behind(offset_range)
 
     def newest(self) -> OffsetJSON:
         return self._changes.newest()
@@ -196,12 +160,6 @@ class _Planner(StreamPlanner):
     def stop_at_latest(self) -> None:
         """Read all rows, and then up to what topics have now."""
         self._changes.stop_at_latest()
-
-    def reading(self) -> tuple[RecordSource, Options]:
-        if self._rows is not None:
-            return self._rows.reading()
-        start = None if self._tso is None else self._tso + 1
-        return self._source.changes, replace(self._options, snapshot="off", starting_commit_ts=start)
 
     def _check_held(self, before: OffsetJSON, after: OffsetJSON, progress: SnapshotProgress) -> None:
         """Raise an error if changes that come after the rows are gone, whatever `failOnDataLoss` says."""

@@ -16,7 +16,7 @@ from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.kafka.fetch import KafkaFetcher
 from ticdc_source.sources.kafka.lookup import DATA_LOSS, KafkaCluster
 from ticdc_source.sources.kafka.topic_planner import TopicPlanner
-from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, WireFormats
+from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 
 
@@ -93,7 +93,7 @@ class KafkaSource(RecordSource):
     ) -> AbstractContextManager[Fetcher]:
         return FETCHERS.borrow(client_settings(self._options, driver=False), settings, fresh=fresh)
 
-    def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> TopicPlanner:
+    def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
         return TopicPlanner(self._cluster, limits, self.report_loss, members=members)
 
     def commit(self, offsets: Offsets) -> None:
