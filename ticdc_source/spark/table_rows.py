@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +39,7 @@ from ticdc_source.sources.tidb.sql import StoredRows
 from ticdc_source.spark.schema import to_spark
 
 _TEXT = ColumnType("longtext")
+_Rows = TypeVar("_Rows", bound="TableRows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +62,8 @@ class TableRows:
     condition: str = ""
     computed: Mapping[str, str] = field(default_factory=dict)
 
-    @staticmethod
-    def of(options: Mapping[str, str], name: TableName, tso: int) -> TableRows:
+    @classmethod
+    def of(cls: type[_Rows], options: Mapping[str, str], name: TableName, tso: int) -> _Rows:  # noqa: PYI019 (Python 3.10)
         """Ask TiDB what a table was.
 
         Raises:
@@ -74,7 +76,7 @@ class TableRows:
             table = described(session, name, tso)
             check_names(name, table.definition.columns)
             columns = table.definition.columns
-            rows = TableRows(options=parsed, name=name, tso=tso, columns=columns, key=table.clustered)
+            rows = cls(options=parsed, name=name, tso=tso, columns=columns, key=table.clustered)
             session.rows(rows.stored.probe())
             return rows
 
@@ -122,8 +124,10 @@ class TableRows:
         with self.session() as session:
             return list(islice(cut_ranges(session, self.stored, size, bound_of(self.stored, after)), most))
 
-    def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
-        """Return the rows of ranges, a task for each, as a changelog frame."""
+    def frame(self, spark: SparkSession, ranges: Sequence[Cut] | None = None) -> DataFrame:
+        """Return the rows of ranges (by default all), a task for each, as a changelog frame."""
+        if ranges is None:
+            ranges = self.ranges(self.options.snapshot_rows_per_range)
         if not ranges:
             return spark.createDataFrame([], self.schema)
         schema, options = self._arrow, self.options

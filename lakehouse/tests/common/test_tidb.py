@@ -12,7 +12,6 @@ from ticdc_source.schema.model import Column, ColumnFacts
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
 from ticdc_source.sources.tidb import client
-from ticdc_source.spark.table_rows import TableRows
 
 __all__ = ["quick"]
 
@@ -29,8 +28,7 @@ def table(types: dict[str, str], first: ColumnFacts = PRIMARY) -> SnapshotTable:
         for number, (name, type_) in enumerate(types.items())
     )
     options = Options.of({"snapshot": "only", "metadataColumnPrefix": "__ticdc_", "tidb.url": "h", "tidb.user": "u"})
-    rows = TableRows(options=options, name=TableName("s`x", "t.y"), tso=AT, columns=columns, key=columns[:1])
-    return SnapshotTable(rows, 10, "__ticdc_")
+    return SnapshotTable(options=options, name=TableName("s`x", "t.y"), tso=AT, columns=columns, key=columns[:1])
 
 
 def test_a_table_is_told_as_ddl_would() -> None:

@@ -123,9 +123,9 @@ class TiDBConfig:
             DataLossError: TiDB's garbage collection has passed the TSO.
         """
         check_tso(at)
-        options = {**self.options(), "zeroDate": zero_date, "metadataColumnPrefix": prefix}
+        options = {"snapshot.rowsPerRange": str(self.rows_per_range), "zeroDate": zero_date}
         with _refused():
-            return SnapshotTable(TableRows.of(options, name, at), self.rows_per_range, prefix)
+            return SnapshotTable.of({**self.options(), **options, "metadataColumnPrefix": prefix}, name, at)
 
 
 @contextmanager
@@ -137,38 +137,15 @@ def _refused() -> Iterator[None]:
         raise TiCDCSourceError(str(error)) from None
 
 
-@dataclass(frozen=True)
-class SnapshotTable:
-    """A table as of a TSO, whose rows are changes.
+class SnapshotTable(TableRows):
+    """A table as of a TSO, whose rows are changes."""
 
-    Attributes:
-        rows_per_range: how many rows a task reads.
-        prefix: precedes the names of metadata columns.
-    """
-
-    _rows: TableRows
-    rows_per_range: int
-    prefix: str
-
-    @property
-    def name(self) -> TableName:
-        return self._rows.name
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self._rows.columns
-
-    def about(self) -> int:
-        """Return how many rows it has, by TiDB's statistics."""
-        return self._rows.about()
-
-    def ranges(self, size: int, after: tuple[str, ...] | None, most: int) -> list[Cut]:
-        """Return some ranges of so many rows, behind another one; see `TableRows.ranges`."""
-        return self._rows.ranges(size, after, most)
-
-    def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
-        """Return the rows of ranges."""
-        return self._changes(spark, self._rows, ranges, SNAPSHOT_RANK, -1)
+    def frame(
+        self, spark: SparkSession, ranges: Sequence[Cut] | None = None, *, rank: int = SNAPSHOT_RANK, index: int = -1
+    ) -> DataFrame:
+        """Return rows of one `_sequence`: those of a load are the same changes, however its ranges are cut."""
+        sequence = f"{self.options.metadata_column_prefix}sequence"
+        return super().frame(spark, ranges).withColumn(sequence, self._sequence(rank, index))
 
     def where(
         self, spark: SparkSession, condition: str, texts: Mapping[str, str], *, rank: int, index: int = -1
@@ -177,29 +154,27 @@ class SnapshotTable:
 
         `rank` and `index` are those of the rows in `_sequence`.
         """
-        rows = replace(self._rows, condition=condition, computed=texts)
-        return self._changes(spark, rows, rows.ranges(self.rows_per_range), rank, index)
+        return replace(self, condition=condition, computed=texts).frame(spark, rank=rank, index=index)
 
     def texts(self, spark: SparkSession, condition: str, texts: Mapping[str, str]) -> DataFrame:
         """Return texts that TiDB computes of the rows that meet a condition, and nothing else."""
-        rows = replace(self._rows, columns=(), condition=condition, computed=texts)
-        return rows.frame(spark, rows.ranges(self.rows_per_range)).select(*texts)
+        return replace(self, columns=(), condition=condition, computed=texts).frame(spark).select(*texts)
 
     def answer(self, sql: str) -> list[tuple[str | None, ...]]:
         """Return what TiDB answers to a question about the same moment."""
-        with self._rows.session(answer_s=_READS_ALL_S) as session:
+        with self.session(answer_s=_READS_ALL_S) as session:
             return session.rows(sql)
 
     def deletes(self, rows: DataFrame, keys: Mapping[str, SparkColumn], *, rank: int, index: int = -1) -> DataFrame:
         """Return deletes of rows that have these values of the key; a TIME is its text."""
         metadata = {
             "change_type": F.lit("delete"),
-            "commit_version": F.expr(f"{self._rows.tso}L"),
-            "commit_timestamp": F.expr(f"timestamp_millis({physical_ms(self._rows.tso)}L)"),
+            "commit_version": F.expr(f"{self.tso}L"),
+            "commit_timestamp": F.expr(f"timestamp_millis({physical_ms(self.tso)}L)"),
             "sequence": self._sequence(rank, index),
         }
-        columns = [column.alias(f"{self.prefix}{name}") for name, column in metadata.items()]
-        for each in self._rows.schema.fields[len(columns) :]:
+        columns = [column.alias(f"{self.options.metadata_column_prefix}{name}") for name, column in metadata.items()]
+        for each in self.schema.fields[len(columns) :]:
             value = keys.get(each.name, F.lit(None))
             is_time = isinstance(each.dataType, DayTimeIntervalType) and each.name in keys
             value = _interval(value) if is_time else value.cast(each.dataType)
@@ -220,14 +195,9 @@ class SnapshotTable:
             lines.append(f"UNIQUE KEY handle_key ({', '.join(handle)})")
         return f"CREATE TABLE {quoted_name(*self.name)} ({', '.join(lines)})"
 
-    def _changes(self, spark: SparkSession, rows: TableRows, ranges: Sequence[Cut], rank: int, index: int) -> DataFrame:
-        """Return rows of one `_sequence`: those of a load are the same changes, however its ranges are cut."""
-        frame = rows.frame(spark, ranges)
-        return frame.withColumn(f"{self.prefix}sequence", self._sequence(rank, index))
-
     def _sequence(self, rank: int, index: int) -> SparkColumn:
         """Return the `_sequence` of rows: every change whose commit-ts is larger has a larger one."""
-        values = f"'commit_ts', {self._rows.tso}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', {index}"
+        values = f"'commit_ts', {self.tso}L, 'rank', {rank}, 'partition', -1, 'offset', -1L, 'index', {index}"
         type_ = type_of(SEQUENCE).simpleString()  # whose fields may be NULL, as in the changes
         return F.expr(f"cast(named_struct({values}) AS {type_})")
 
