@@ -74,9 +74,8 @@ class TableRows:
         parsed = Options.of({**options, "snapshot": "only"})
         with Session(TiDBAddress.of(parsed)) as session:
             table = described(session, name, tso)
-            check_names(name, table.definition.columns)
-            columns = table.definition.columns
-            rows = cls(options=parsed, name=name, tso=tso, columns=columns, key=table.clustered)
+            check_names(name, table.columns)
+            rows = cls(options=parsed, name=name, tso=tso, columns=table.columns, key=table.clustered)
             session.rows(rows.stored.probe())
             return rows
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ticdc_source.errors import OptionError, UnsupportedTypeError, nearest
 from ticdc_source.options.topics import TableFilter, listed
@@ -24,18 +23,6 @@ _COLUMN = ("column_name", "column_type", "is_nullable", "column_default", "extra
 _INDEX = ("index_id", "key_name", "non_unique", "clustered", "column_name")
 
 Row = Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table: its columns as TiCDC sends them, and those of the key by which TiDB stores its rows.
-
-    Attributes:
-        clustered: the columns of the clustered primary key, in its order; none if rows are stored by `_tidb_rowid`.
-    """
-
-    definition: Definition
-    clustered: tuple[Column, ...]
 
 
 def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
@@ -99,7 +86,7 @@ def _absent(session: Session, name: TableName, tso: int) -> OptionError:
     )
 
 
-def described(session: Session, name: TableName, tso: int) -> Table:
+def described(session: Session, name: TableName, tso: int) -> Definition:
     """Return what a table was at a moment.
 
     Virtual generated columns are left out, because TiCDC does not send them.
@@ -120,7 +107,7 @@ def described(session: Session, name: TableName, tso: int) -> Table:
     sent = tuple(_column(row, keys, handle, name) for row in columns if row["column_name"] not in virtual)
     by_name = {column.name.lower(): column for column in sent}
     clustered = [row for row in indexes if row["key_name"] == "PRIMARY" and row["clustered"] == "YES"]
-    return Table(Definition(name, tso, sent), tuple(by_name[str(row["column_name"]).lower()] for row in clustered))
+    return Definition(name, tso, sent, tuple(by_name[str(row["column_name"]).lower()] for row in clustered))
 
 
 def rows_about(session: Session, name: TableName) -> int:

@@ -57,11 +57,9 @@ class SnapshotFetcher(Fetcher):
             AccessRefusedError: TiDB refuses the login, or the user may not read the table.
         """
         if offset_range.partition == DEFINITION:
-            table = parse_table(offset_range.topic)
-            definition = described(self._session, table, offset_range.start).definition
-            yield Chunk(
-                offset_range.topic, DEFINITION, [offset_range.start], [_NO_TIME], [None], [definition.message()]
-            )
+            topic, tso = offset_range.topic, offset_range.start
+            definition = described(self._session, parse_table(topic), tso)
+            yield Chunk(topic, DEFINITION, [tso], [_NO_TIME], [None], [definition.message()])
         else:
             yield from self._rows(offset_range, self._settings.row_queries[offset_range.topic_partition])
 
@@ -73,7 +71,7 @@ class SnapshotFetcher(Fetcher):
         self._session.as_of(query.tso, table)
         for rows in self._session.blocks(query.sql, self._block_size, most, skip=position, uses_native=native):
             for first in range(0, len(rows), most):
-                part = _part(rows, first, first + most)
+                part = rows if len(rows) <= most else rows.part(first, min(first + most, len(rows)))
                 yield self._chunk(offset_range, position, part, key)
                 position += len(part)
         if position != offset_range.end:
@@ -98,7 +96,3 @@ class SnapshotFetcher(Fetcher):
             rows,
             [[] for _ in range(count)] if self._settings.include_headers else None,
         )
-
-
-def _part(rows: Binaries, first: int, after: int) -> Binaries:
-    return rows if first == 0 and after >= len(rows) else rows.part(first, min(after, len(rows)))

@@ -54,11 +54,17 @@ def parsed_key(key: bytes) -> RowKey:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The columns of a table as of a TSO, in order."""
+    """The columns of a table as of a TSO, in order, as TiCDC sends them.
+
+    Attributes:
+        clustered: the columns of the clustered primary key, in its order; none if rows are stored by `_tidb_rowid`, and
+            in messages.
+    """
 
     table: TableName
     tso: int
     columns: tuple[Column, ...]
+    clustered: tuple[Column, ...] = ()
 
     def message(self) -> bytes:
         """Return the record that says so."""

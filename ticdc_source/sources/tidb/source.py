@@ -142,7 +142,7 @@ class SnapshotSource(RecordSource):
 
     def _stored(self, name: TableName) -> StoredRows:
         table = described(self._session, name, self._moment())
-        return StoredRows(table.definition.table, table.definition.columns, table.clustered)
+        return StoredRows(table.table, table.columns, table.clustered)
 
     def _warn_of_collection(self) -> None:
         """Warn if TiDB soon forgets the moment. It is checked anew when the session goes there from the present."""
