@@ -9,8 +9,8 @@ table that is planned to its end has `"done": true`. Behind the hand-over to the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ticdc_source.errors import CheckpointError
@@ -34,22 +34,19 @@ class TableProgress:
     after: Texts | None = None
     ranges: int = 0
     rows: int = 0
-    is_done: bool = False
+    done: bool = False
     about: int = 0
 
     def expected_ranges(self, size: int) -> int:
         """Return about how many ranges there are."""
-        return self.ranges if self.is_done else max(self.ranges + 1, -(-self.about // max(size, 1)))
+        return self.ranges if self.done else max(self.ranges + 1, -(-self.about // max(size, 1)))
 
     def as_json(self) -> dict[str, Any]:
-        members = {
-            "after": self.after and list(self.after),
-            "ranges": self.ranges,
-            "rows": self.rows,
-            "done": self.is_done,
-            "about": self.about,
-        }
-        return {name: value for name, value in members.items() if value}
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def of_json(cls, *, after: Iterable[str] | None = None, **numbers: Any) -> TableProgress:
+        return cls(None if after is None else tuple(map(str, after)), **numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class SnapshotProgress:
 
     @property
     def is_done(self) -> bool:
-        return all(table.is_done for table in self.tables.values())
+        return all(table.done for table in self.tables.values())
 
     @property
     def ranges(self) -> int:
@@ -101,15 +98,10 @@ class SnapshotProgress:
             CheckpointError: it is not one of this release.
         """
         try:
-            tables = {parse_table(name): _table(**table) for name, table in member.get("tables", {}).items()}
+            tables = {
+                parse_table(name): TableProgress.of_json(**table) for name, table in member.get("tables", {}).items()
+            }
             return cls(int(member["tso"]), int(member.get("size", 0)), tables)
         except (AttributeError, KeyError, TypeError, ValueError):
             msg = f"The checkpoint's offset has an unknown member $snapshot: {json.dumps(member)[:200]}"
             raise CheckpointError(msg) from None
-
-
-def _table(
-    *, after: list[str] | None = None, ranges: int = 0, rows: int = 0, done: bool = False, about: int = 0
-) -> TableProgress:
-    key = None if after is None else tuple(map(str, after))
-    return TableProgress(key, int(ranges), int(rows), bool(done), int(about))

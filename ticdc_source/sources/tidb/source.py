@@ -103,7 +103,7 @@ class SnapshotSource(RecordSource):
         self._warn_of_collection()
         size, tables, ranges = self._options.snapshot_rows_per_range, dict(progress.tables), list[OffsetRange]()
         for name, begun in progress.tables.items():
-            if begun.is_done or most <= 0:
+            if begun.done or most <= 0:
                 continue
             rows = self._stored(name)
             cuts = list(islice(cut_ranges(self._session, rows, size, bound_of(rows, begun.after)), most))
