@@ -31,16 +31,10 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
     Raises:
         OptionError: it selects none, or names one that is not there, or is a view.
     """
-    exact = _exact_names(selected)
-    kinds = _kinds(session, selected, tso)
-    for name in exact:
-        kind = next((kind for table, kind in kinds.items() if table.is_same(name)), None)
-        if kind is None:
+    found = base_tables(session, selected, tso)
+    for name in _exact_names(selected):
+        if not any(map(name.is_same, found)):
             raise _absent(session, name, tso)
-        if kind != _BASE_TABLE:
-            msg = f"Option 'tables': {name} is a {str(kind).lower()}, and only tables can be read as of a TSO"
-            raise OptionError(msg)
-    found = sorted(table for table, kind in kinds.items() if kind == _BASE_TABLE and selected.matches(table))
     if not found:
         msg = f"Option 'tables': TiDB had no such table at TSO {tso} that the user may read"
         raise OptionError(msg)
@@ -49,7 +43,15 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
 
 def base_tables(session: Session, selected: TableFilter, tso: int) -> list[TableName]:
     """Return the tables that patterns select, by name; none is no error, as it is with `tables_at`."""
-    kinds = _kinds(session, selected, tso)
+    session.as_of(tso)
+    where = f"LOWER(table_schema) NOT IN ({', '.join(map(text_literal, _SYSTEM_SCHEMAS))})"
+    exact = _exact_names(selected)
+    if exact and len(exact) == len(selected.patterns):
+        named = (
+            f"(table_schema = {text_literal(one.database)} AND table_name = {text_literal(one.table)})" for one in exact
+        )
+        where += f" AND ({' OR '.join(named)})"
+    kinds = _kinds(session, where)
     return sorted(table for table, kind in kinds.items() if kind == _BASE_TABLE and selected.matches(table))
 
 
@@ -57,27 +59,19 @@ def _exact_names(selected: TableFilter) -> list[TableName]:
     return [TableName(*pattern) for pattern in selected.patterns if not any("*" in part for part in pattern)]
 
 
-def _kinds(session: Session, selected: TableFilter, tso: int) -> dict[TableName, str | None]:
-    """Return tables and views with their kinds: those that are named, or all if there are patterns."""
-    session.as_of(tso)
-    names = ("table_schema", "table_name", "table_type")
-    own = ", ".join(map(text_literal, _SYSTEM_SCHEMAS))
-    exact = _exact_names(selected)
-    wanted = [
-        f"(table_schema = {text_literal(one.database)} AND table_name = {text_literal(one.table)})" for one in exact
-    ]
-    where = f"LOWER(table_schema) NOT IN ({own})"
-    if exact and len(exact) == len(selected.patterns):
-        where += f" AND ({' OR '.join(wanted)})"
-    rows = _asked(session, names, "information_schema.tables", where)
-    return {TableName(str(row["table_schema"]), str(row["table_name"])): row["table_type"] for row in rows}
+def _kinds(session: Session, where: str) -> dict[TableName, str]:
+    """Return tables and views with their kinds."""
+    rows = _asked(session, ("table_schema", "table_name", "table_type"), "information_schema.tables", where)
+    return {TableName(str(row["table_schema"]), str(row["table_name"])): str(row["table_type"]) for row in rows}
 
 
 def _absent(session: Session, name: TableName, tso: int) -> OptionError:
     """Return the error for a table that is not there, with the tables of its database."""
-    where = f"table_schema = {text_literal(name.database)} AND table_type = '{_BASE_TABLE}'"
-    rows = _asked(session, ("table_schema", "table_name"), "information_schema.tables", where)
-    tables = sorted(TableName(str(row["table_schema"]), str(row["table_name"])) for row in rows)
+    kinds = _kinds(session, f"table_schema = {text_literal(name.database)} AND table_type <> 'SYSTEM VIEW'")
+    for table, kind in kinds.items():
+        if table.is_same(name) and kind != _BASE_TABLE:
+            return OptionError(f"Option 'tables': {name} is a {kind.lower()}, and only tables can be read as of a TSO")
+    tables = sorted(table for table, kind in kinds.items() if kind == _BASE_TABLE)
     near = nearest(name.table, [table.table for table in tables])
     hint = "".join(f" Did you mean {table}?" for table in tables if table.table in near)
     return OptionError(
