@@ -24,7 +24,7 @@ from ticdc_source.pipeline.read import read
 
 options = load.batch_options(json.loads(os.environ["OPTIONS"]))
 schema = load.infer_schema(json.loads(os.environ["OPTIONS"]))
-partitions, context, scope, _ = load.plan_batch(schema, options)
+partitions, context, scope = load.plan_batch(schema, options)
 rows = []
 with driver_fetcher(options) as fetcher:
     for offset_range in [offset_range for ranges in partitions for offset_range in ranges]:

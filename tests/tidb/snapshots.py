@@ -23,7 +23,7 @@ def partitions_of(given: Mapping[str, str]) -> Iterator[pa.Table]:
     """Yield the rows of each input partition."""
     schema, plan = planned(given)
     for ranges in plan.partitions or [[]]:
-        partition = TiCDCPartition(ranges, plan.context, plan.scope, row_queries=plan.row_queries)
+        partition = TiCDCPartition(ranges, plan.context, plan.scope)
         yield pa.Table.from_batches(list(read_partition(partition, schema, batch_options(given))), schema)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
@@ -17,10 +15,9 @@ from ticdc_source.protocols import FORMATS, PROTOCOLS
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.choose import source_of
-from ticdc_source.sources.chunk import Chunk, FetchSettings, RowQuery
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher, RecordSource
 
-_NO_QUERIES: Mapping[TopicPartition, RowQuery] = MappingProxyType({})
 # The most records in a chunk while the protocol is unknown.
 _DRIVER_CHUNK_RECORDS = 4000
 # The driver chooses for each DDL event the partition that returns it; workers of other partitions drop their copies.
@@ -66,12 +63,8 @@ def driver_fetcher(options: Options) -> Fetcher:
     )
 
 
-def task_fetcher(
-    options: Options, protocol: str, *, fresh: bool, row_queries: Mapping[TopicPartition, RowQuery] = _NO_QUERIES
-) -> AbstractContextManager[Fetcher]:
-    """Return what `RecordSource.task_fetcher` returns, for a protocol."""
-    settings = replace(fetch_settings(options, protocol), row_queries=row_queries)
-    return record_source(options).task_fetcher(settings, protocol, fresh=fresh)
+def task_fetcher(options: Options, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
+    return record_source(options).task_fetcher(fetch_settings(options, protocol), protocol, fresh=fresh)
 
 
 def definition_search(decoder: Decoder, options: Options, *, driver: bool = True) -> DefinitionSearch:

@@ -18,7 +18,6 @@ from ticdc_source.options.names import refuse_misspelt, warn_of_unknown
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import OPTIONS, Options
 from ticdc_source.options.ranges import validate, warn_of_implausible_times
-from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.planning.ddl_copies import ddl_copies_of_batch
 from ticdc_source.planning.fetchers import definition_search, driver_fetcher, record_source
@@ -33,7 +32,6 @@ from ticdc_source.planning.read_schema import check_types, format_schema, read_s
 from ticdc_source.planning.resolved_ts import resolved_until
 from ticdc_source.protocols import FORMATS, checked_protocol, decoder_of
 from ticdc_source.sources.choose import telling_schema
-from ticdc_source.sources.chunk import RowQuery
 from ticdc_source.sources.record_source import RecordSource
 
 
@@ -147,16 +145,11 @@ def _as_of_schema(schema: pa.Schema, options: Options) -> Options:
 
 
 class BatchPlan(NamedTuple):
-    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers.
-
-    Attributes:
-        row_queries: what ranges stand for whose offsets do not say it.
-    """
+    """What a batch reads: the offset ranges of each input partition, what is known of the messages, what it covers."""
 
     partitions: list[list[OffsetRange]]
     context: ReadContext
     scope: BatchScope
-    row_queries: Mapping[TopicPartition, RowQuery]
 
 
 def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
@@ -189,4 +182,4 @@ def plan_batch(schema: pa.Schema, options: Options) -> BatchPlan:
         one_watermark=source.is_one_log,
     )
     warn_of_missing_ddl(context, scope, options)
-    return BatchPlan(source.pieces(ranges), context, scope, source.row_queries(ranges))
+    return BatchPlan(source.pieces(ranges), context, scope)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ticdc_source.errors import Address
 from ticdc_source.kernels.arrays import Binaries
-from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.table_name import TableName
 
 
@@ -88,13 +86,6 @@ class Chunk:
         )
 
 
-class RowQuery(NamedTuple):
-    """What a range of offsets stands for that only number the rows of a table: the rows of an answer as of a TSO."""
-
-    tso: int
-    sql: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """How a `Fetcher` reads.
@@ -108,7 +99,6 @@ class FetchSettings:
         max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,
             without key and value and with `Chunk.failure`.
         native: whether the native path cuts record batches and rows, if it is there.
-        row_queries: what ranges stand for whose offsets do not say it (`RecordSource.row_queries`).
     """
 
     max_records: int
@@ -119,4 +109,3 @@ class FetchSettings:
     lost_too: str = ""
     max_record_bytes: int = 72 << 20
     native: bool = True
-    row_queries: Mapping[TopicPartition, RowQuery] = field(default_factory=dict, hash=False)

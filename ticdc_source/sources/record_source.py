@@ -18,7 +18,7 @@ from ticdc_source.errors import DataLossError, warn
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.sources.chunk import Chunk, FetchSettings, RowQuery
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.storage.file_format import FileFormat
 from ticdc_source.sources.stream_offsets import OffsetJSON, Offsets, StreamLimits
 
@@ -252,10 +252,6 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     @abstractmethod
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
         """Return the ranges of each input partition: large ones cut, small ones together."""
-
-    def row_queries(self, ranges: Iterable[OffsetRange]) -> Mapping[TopicPartition, RowQuery]:  # noqa: ARG002 (for others)
-        """Return what planned ranges stand for whose offsets do not say it; a task gets that of its own."""
-        return {}
 
     @abstractmethod
     def fetcher(

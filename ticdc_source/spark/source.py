@@ -40,16 +40,7 @@ class TiCDCReader(DataSourceReader):
         """Return the input partitions: never none, because Spark would then read a partition of its own making."""
         with once_per_query(self._shown):
             plan = load.plan_batch(to_arrow(self._schema), self._options)
-        queries = plan.row_queries
-        return [
-            TiCDCPartition(
-                ranges,
-                plan.context,
-                plan.scope,
-                row_queries={at: queries[at] for each in ranges if (at := each.topic_partition) in queries},
-            )
-            for ranges in plan.partitions or [[]]
-        ]
+        return [TiCDCPartition(ranges, plan.context, plan.scope) for ranges in plan.partitions or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, to_arrow(self._schema), self._options)

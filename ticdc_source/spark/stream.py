@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader):
         names = (each.name for each in fields(options))
         own = {name: value for name in names if (value := getattr(options, name)) != getattr(self._options, name)}
         return [
-            TiCDCPartition(piece, context, scope, list(map(planner.behind, piece)), source.row_queries(piece), own)
+            TiCDCPartition(piece, context, scope, list(map(planner.behind, piece)), own)
             for piece in source.pieces(ranges)
         ]
 

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
 from ticdc_source.errors import each_from_one_frame
-from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import ReadContext
@@ -30,9 +29,9 @@ from ticdc_source.protocols import FORMATS, decoder_of
 from ticdc_source.schema.model import Column, TableSchema, check_names
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
-from ticdc_source.sources.chunk import RowQuery
 from ticdc_source.sources.tidb.catalog import described, rows_about
 from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import Texts
 from ticdc_source.sources.tidb.source import Cut, bound_of, cut_ranges
 from ticdc_source.sources.tidb.sql import StoredRows
@@ -131,24 +130,20 @@ class TableRows:
             return spark.createDataFrame([], self.schema)
         schema, options = self._arrow, self.options
         context = context_of_schema(schema, options) or ReadContext(protocol=FORMATS.of_tables)
-        queries = [RowQuery(self.tso, self.stored.select(each.low, each.high)) for each in ranges]
-        places = [OffsetRange(str(self.name), number, 0, each.rows) for number, each in enumerate(ranges)]
+        places = [RowRange.of(self.name, number, cut.rows, self.tso, cut.sql) for number, cut in enumerate(ranges)]
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             leave_out_modules()
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                yield from _read(places[number], queries[number], schema, options, context)
+                yield from _read(places[number], schema, options, context)
 
         numbers = spark.range(len(ranges), numPartitions=len(ranges))
         return numbers.mapInArrow(run, to_spark(schema))
 
 
 @each_from_one_frame
-def _read(
-    place: OffsetRange, query: RowQuery, schema: pa.Schema, options: Options, context: ReadContext
-) -> Iterator[pa.RecordBatch]:
+def _read(place: RowRange, schema: pa.Schema, options: Options, context: ReadContext) -> Iterator[pa.RecordBatch]:
     """Read a range, on a worker."""
     spec = read_spec(schema, options, context)
-    protocol, queries = FORMATS.of_tables, {place.topic_partition: query}
-    with task_fetcher(options, protocol, fresh=False, row_queries=queries) as fetcher:
+    with task_fetcher(options, FORMATS.of_tables, fresh=False) as fetcher:
         yield from read(fetcher.fetch(place), spec, ReadState.of(spec))

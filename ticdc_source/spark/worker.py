@@ -17,7 +17,6 @@ from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.native import why_general
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.metric_files import metric_files
@@ -27,7 +26,6 @@ from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
 from ticdc_source.planning.definition_search import KnownDefinitions
 from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
 from ticdc_source.protocols import PROTOCOLS
-from ticdc_source.sources.chunk import RowQuery
 
 # Versions of tables never change. Only the workers of protocols whose rows name them keep some.
 _DEFINITIONS = KnownDefinitions()
@@ -36,8 +34,8 @@ _DEFINITIONS = KnownDefinitions()
 class TiCDCPartition(InputPartition):
     """An input partition: offset ranges to read one after the other, none if there is nothing, and what to know.
 
-    `lags` has for each range the number of offsets behind its end when it was planned, if that is known; `row_queries`
-    what a range stands for, if its offsets do not say it; `own` the options that are not those of the whole read.
+    `lags` has for each range the number of offsets behind its end when it was planned, if that is known; `own`
+    the options that are not those of the whole read.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class TiCDCPartition(InputPartition):
         context: ReadContext,
         scope: BatchScope,
         lags: Sequence[int | None] = (),
-        row_queries: Mapping[TopicPartition, RowQuery] = MappingProxyType({}),
         own: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(tuple(ranges))
@@ -54,7 +51,6 @@ class TiCDCPartition(InputPartition):
         self.context = context
         self.scope = scope
         self.lags = tuple(lags)
-        self.row_queries = dict(row_queries)
         self.own = dict(own)
 
 
@@ -87,7 +83,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
         leave_out_modules()
     is_retry = task is not None and task.attemptNumber() > 0
     lines = []
-    with task_fetcher(options, context.protocol, fresh=is_retry, row_queries=partition.row_queries) as fetcher:
+    with task_fetcher(options, context.protocol, fresh=is_retry) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
             state.counters = Counters()
             if search is not None:

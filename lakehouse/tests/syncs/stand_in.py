@@ -83,13 +83,13 @@ class Rows:
         starts = range(0 if after is None else int(after[0]), self.about(), size)
         ends = [start + size if start + size < self.about() else None for start in starts]
         return [
-            Cut((str(start),), None, min(size, self.about() - start), None if end is None else (str(end),))
+            Cut(str(start), min(size, self.about() - start), None if end is None else (str(end),))
             for start, end in zip(starts, ends, strict=True)
         ][:most]
 
     def frame(self, spark: SparkSession, ranges: Sequence[Cut]) -> DataFrame:
         """Return rows as changes."""
-        clauses = [f"id >= {start} AND id < {int(start) + each.rows}" for each in ranges for start in each.low or ()]
+        clauses = [f"id >= {start} AND id < {int(start) + each.rows}" for each in ranges for start in [each.sql]]
         self.tidb.reads += [(self.name, clause) for clause in clauses]
         rows = [("insert", (AT, 1, -1, -1, -1), *row) for row in self.tidb.rows[self.name]]
         frame = spark.createDataFrame(rows, _SCHEMA).where(" OR ".join(clauses) or "false")

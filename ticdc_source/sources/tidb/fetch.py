@@ -12,7 +12,8 @@ from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition, parse_table
-from ticdc_source.sources.chunk import Chunk, FetchSettings, RowQuery
+from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher
 from ticdc_source.sources.tidb.catalog import described
 from ticdc_source.sources.tidb.client import Session, TiDBAddress
@@ -21,6 +22,19 @@ from ticdc_source.sources.tidb.messages import key_of
 DEFINITION = -1  # stands for the partition of the record with a table's columns
 _NO_TIME = -1
 _BLOCK = 2 << 20  # bytes of rows that are decoded together: enough to share the cost of a call
+
+
+class RowRange(OffsetRange):
+    """A range whose offsets number the rows of an answer as of a TSO. What is asked is no part of its equality."""
+
+    tso: int
+    sql: str
+
+    @classmethod
+    def of(cls, table: TableName, number: int, rows: int, tso: int, sql: str) -> RowRange:
+        made = cls(str(table), number, 0, rows)
+        made.tso, made.sql = tso, sql
+        return made
 
 
 def definition_range(topic: str, tso: int) -> OffsetRange:
@@ -56,20 +70,20 @@ class SnapshotFetcher(Fetcher):
             DataLossError: TiDB's garbage collection has passed the TSO.
             AccessRefusedError: TiDB refuses the login, or the user may not read the table.
         """
-        if offset_range.partition == DEFINITION:
+        if isinstance(offset_range, RowRange):
+            yield from self._rows(offset_range)
+        else:
             topic, tso = offset_range.topic, offset_range.start
             definition = described(self._session, parse_table(topic), tso)
             yield Chunk(topic, DEFINITION, [tso], [_NO_TIME], [None], [definition.message()])
-        else:
-            yield from self._rows(offset_range, self._settings.row_queries[offset_range.topic_partition])
 
-    def _rows(self, offset_range: OffsetRange, query: RowQuery) -> Iterator[Chunk]:
+    def _rows(self, offset_range: RowRange) -> Iterator[Chunk]:
         """Yield the rows of a range: the same in each answer, in the order of the key."""
         table = parse_table(offset_range.topic)
-        key = key_of(table, query.tso)
+        key = key_of(table, offset_range.tso)
         position, most, native = offset_range.start, self._settings.max_records, self._settings.native
-        self._session.as_of(query.tso, table)
-        for rows in self._session.blocks(query.sql, self._block_size, most, skip=position, uses_native=native):
+        self._session.as_of(offset_range.tso, table)
+        for rows in self._session.blocks(offset_range.sql, self._block_size, most, skip=position, uses_native=native):
             for first in range(0, len(rows), most):
                 part = rows if len(rows) <= most else rows.part(first, min(first + most, len(rows)))
                 yield self._chunk(offset_range, position, part, key)
@@ -77,7 +91,7 @@ class SnapshotFetcher(Fetcher):
         if position != offset_range.end:
             msg = (
                 f"{offset_range} of TiDB {self._address} had {offset_range.size} rows when the read was planned, and "
-                f"{position - offset_range.start} now, as of the same TSO {query.tso}: please report this"
+                f"{position - offset_range.start} now, as of the same TSO {offset_range.tso}: please report this"
             )
             raise TiCDCSourceError(msg)
 

@@ -1,14 +1,14 @@
 """Tables of TiDB as of a TSO, as a `RecordSource`: `snapshot=only`.
 
 The rows of a table are cut into ranges of its key, each of which is an input partition. What a range means, beside the
-numbers of its rows, is a statement of SQL and the TSO (`RowQuery`), which travel with it to a worker. Rows name their
+numbers of its rows, is a statement of SQL and the TSO, which travel in it to a worker (`RowRange`). Rows name their
 table and the TSO, and the columns of that version of the table are a record of their own, which the driver asks for.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import NamedTuple
@@ -19,12 +19,12 @@ from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter, TopicPartition, listed, parse_table
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.tso import duration, of_ms, physical_ms
-from ticdc_source.sources.chunk import FetchSettings, RowQuery
+from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 from ticdc_source.sources.tidb.catalog import described, rows_about, tables_at
 from ticdc_source.sources.tidb.client import Session, TiDBAddress
-from ticdc_source.sources.tidb.fetch import DEFINITION, SnapshotFetcher, definition_range
+from ticdc_source.sources.tidb.fetch import DEFINITION, RowRange, SnapshotFetcher, definition_range
 from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress, Texts
 from ticdc_source.sources.tidb.sql import Bound, StoredRows
 
@@ -42,7 +42,6 @@ class SnapshotSource(RecordSource):
         self._address = TiDBAddress.of(options)
         self._session = Session(self._address)
         self._tso: int | None = None if options.snapshot_at == "now" else options.snapshot_at
-        self._queries: dict[TopicPartition, RowQuery] = {}
 
     def close(self) -> None:
         """Close the session."""
@@ -72,7 +71,7 @@ class SnapshotSource(RecordSource):
             rows = self._stored(name)
             session.rows(rows.probe())
             cuts = cut_ranges(session, rows, self._options.snapshot_rows_per_range)
-            ranges += self._ranges_of(name, rows, cuts)
+            ranges += self._ranges_of(name, cuts)
         return ranges
 
     def begin(self) -> SnapshotProgress:
@@ -109,7 +108,7 @@ class SnapshotSource(RecordSource):
             cuts = list(islice(cut_ranges(self._session, rows, size, bound_of(rows, begun.after)), most))
             is_done = len(cuts) < most or cuts[-1].after is None
             most -= len(cuts)
-            ranges += [definition_range(str(name), progress.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
+            ranges += [definition_range(str(name), progress.tso), *self._ranges_of(name, cuts, begun.ranges)]
             tables[name] = TableProgress(
                 None if is_done else cuts[-1].after,
                 begun.ranges + len(cuts),
@@ -128,17 +127,12 @@ class SnapshotSource(RecordSource):
                 rows = self._stored(name)
                 low, end = bound_of(rows, begun.after), bound_of(rows, ended.after)
                 cuts = cut_ranges(self._session, rows, after.size, low, end)
-                ranges += [definition_range(str(name), after.tso), *self._ranges_of(name, rows, cuts, begun.ranges)]
+                ranges += [definition_range(str(name), after.tso), *self._ranges_of(name, cuts, begun.ranges)]
         return ranges
 
-    def _ranges_of(self, name: TableName, rows: StoredRows, cuts: Iterable[Cut], first: int = 0) -> list[OffsetRange]:
-        """Return the ranges of a table's rows, numbered from the first on, and keep what they stand for."""
-        ranges = []
-        for number, cut in enumerate(cuts, first):
-            each = OffsetRange(str(name), number, 0, cut.rows)
-            self._queries[each.topic_partition] = RowQuery(self._moment(), rows.select(cut.low, cut.high))
-            ranges.append(each)
-        return ranges
+    def _ranges_of(self, name: TableName, cuts: Iterable[Cut], first: int = 0) -> list[RowRange]:
+        """Return the ranges of a table's rows, numbered from the first on."""
+        return [RowRange.of(name, number, cut.rows, self._moment(), cut.sql) for number, cut in enumerate(cuts, first)]
 
     def _stored(self, name: TableName) -> StoredRows:
         table = described(self._session, name, self._moment())
@@ -153,11 +147,6 @@ class SnapshotSource(RecordSource):
                 f"The snapshot takes longer than half of TiDB's tidb_gc_life_time ({duration(life_s)}), and fails when "
                 "that has passed: SET GLOBAL tidb_gc_life_time = '24h'"
             )
-
-    def row_queries(self, ranges: Iterable[OffsetRange]) -> Mapping[TopicPartition, RowQuery]:
-        """Return what reads each range of rows."""
-        places = (each.topic_partition for each in ranges)
-        return {place: self._queries[place] for place in places if place in self._queries}
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a stream is refused before)
         """Return those of the tables' columns.
@@ -245,10 +234,9 @@ class SnapshotSource(RecordSource):
 
 
 class Cut(NamedTuple):
-    """A range of a table: where it begins and ends, and how many rows it has; `after` is its end as TiDB's text."""
+    """A range of a table: what reads it, and how many rows it has; `after` is its end as TiDB's text."""
 
-    low: Bound | None
-    high: Bound | None
+    sql: str
     rows: int
     after: Texts | None
 
@@ -272,7 +260,7 @@ def cut_ranges(
         if not more:
             count = int(session.rows(rows.count(low, end))[0][0] or 0)
         if count:
-            yield Cut(low, high, count, None if after is None else tuple(text or "" for text in after))
+            yield Cut(rows.select(low, high), count, None if after is None else tuple(text or "" for text in after))
         low = high
 
 
