@@ -77,7 +77,6 @@ from ticdc_source.sources.kafka import KafkaCluster as KafkaCluster
 from ticdc_source.sources.locations import redacted as redacted
 from ticdc_source.sources.tidb.catalog import base_tables as base_tables
 from ticdc_source.sources.tidb.client import Session as Session
-from ticdc_source.sources.tidb.client import TiDBAddress as TiDBAddress
 from ticdc_source.sources.tidb.source import Cut as Cut
 from ticdc_source.sources.tidb.sql import quoted_name as quoted_name
 from ticdc_source.spark.schema import type_of as type_of

@@ -17,7 +17,7 @@ from tests.tidb.random_rows import KINDS, literal
 from tests.tidb.server import running
 from tests.tidb.snapshots import address, rows_of
 from ticdc_source.options.options import Options
-from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.client import Session
 
 PATH = ROOT / "tests" / "data" / "tidb.conversation.xz"
 TABLE = "past.kinds"
@@ -49,7 +49,7 @@ def main() -> None:
     """Write the file."""
     conversation = Conversation()
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as server:
-        with Session(TiDBAddress.of(Options.of(address(server.host, server.port)))) as session:
+        with Session(Options.of(address(server.host, server.port))) as session:
             session.rows("SET sql_mode = 'ALLOW_INVALID_DATES'")
             for statement in statements(ROWS, seed=20261128):
                 session.rows(statement)

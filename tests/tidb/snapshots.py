@@ -59,7 +59,7 @@ class TextSession(Session):
 def text_session(server: TiDB, user: str = "root") -> Iterator[TextSession]:
     """Open a session in which zero dates may be written."""
     given = {**address(server.host, server.port), "tidb.user": user}
-    with client.Session(client.TiDBAddress.of(Options.of(given))) as opened:
+    with client.Session(Options.of(given)) as opened:
         session = TextSession(opened)
         session.run("SET sql_mode = 'ALLOW_INVALID_DATES'", "SET autocommit = 1")
         yield session

@@ -30,7 +30,7 @@ from ticdc_source.schema.model import Column, TableSchema, check_names
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import ColumnType
 from ticdc_source.sources.tidb.catalog import described, rows_about
-from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import Texts
 from ticdc_source.sources.tidb.source import Cut, bound_of, cut_ranges
@@ -71,7 +71,7 @@ class TableRows:
             DataLossError: TiDB's garbage collection has passed the TSO.
         """
         parsed = Options.of({**options, "snapshot": "only"})
-        with Session(TiDBAddress.of(parsed)) as session:
+        with Session(parsed) as session:
             table = described(session, name, tso)
             check_names(name, table.columns)
             rows = cls(options=parsed, name=name, tso=tso, columns=table.columns, key=table.clustered)
@@ -100,8 +100,7 @@ class TableRows:
 
     def session(self, *, answer_s: int | None = None) -> Session:
         """Return a session of the moment; `answer_s` as for `Session`."""
-        address = TiDBAddress.of(self.options)
-        session = Session(address) if answer_s is None else Session(address, answer_s=answer_s)
+        session = Session(self.options) if answer_s is None else Session(self.options, answer_s=answer_s)
         session.as_of(self.tso, self.name)
         return session
 

@@ -64,8 +64,8 @@ def test_a_login_that_is_refused_is_no_error_of_all_tables(monkeypatch: pytest.M
         msg = "TiDB h:4000 refuses the login of user 'u'"
         raise AccessRefusedError(msg)
 
-    monkeypatch.setattr(client.Session, "__init__", refuse)
     config = TiDBConfig(url="h", user="u")
+    monkeypatch.setattr(client.Session, "__init__", refuse)
     for ask in (config.now, lambda: config.life_time(AT), lambda: config.table(TableName("a", "b"), AT)):
         with pytest.raises(TiCDCSourceError, match="refuses the login") as caught:
             ask()

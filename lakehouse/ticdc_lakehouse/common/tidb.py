@@ -24,7 +24,6 @@ from ticdc_source.developer_api import (
     TableFilter,
     TableName,
     TableRows,
-    TiDBAddress,
     base_tables,
     of_ms,
     physical_ms,
@@ -76,7 +75,7 @@ class TiDBConfig:
         if self.rows_per_range < 1:
             msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
             raise OptionError(msg)
-        self._address()
+        self._session()
 
     def options(self) -> dict[str, str]:
         """Return it as options of `format("ticdc")`."""
@@ -89,12 +88,12 @@ class TiDBConfig:
         }
         return {name: value for name, value in named.items() if value is not None}
 
-    def _address(self) -> TiDBAddress:
-        return TiDBAddress.of(Options.of({**self.options(), "snapshot": "only"}))
+    def _session(self) -> Session:
+        return Session(Options.of({**self.options(), "snapshot": "only"}))
 
     def now(self) -> int:
         """Return TiDB's TSO of this moment: everything that was committed before can be read as of it."""
-        with _refused(), Session(self._address()) as session:
+        with _refused(), self._session() as session:
             return session.now()
 
     def life_time(self, at: int) -> tuple[float, float] | None:
@@ -103,14 +102,14 @@ class TiDBConfig:
         Raises:
             DataLossError: TiDB's garbage collection has passed it.
         """
-        with _refused(), Session(self._address()) as session:
+        with _refused(), self._session() as session:
             kept, now = session.collected_after_s(), session.now()
             session.as_of(at)
         return None if kept is None else (kept, kept - (physical_ms(now) - physical_ms(at)) / 1000)
 
     def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
         """Return the tables as of a TSO that patterns select, by name; no views."""
-        with _refused(), Session(self._address()) as session:
+        with _refused(), self._session() as session:
             return base_tables(session, selected, at)
 
     def table(

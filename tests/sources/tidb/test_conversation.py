@@ -23,7 +23,6 @@ from ticdc_source.pipeline.record_frames import RECORD, survey
 from ticdc_source.planning.frame_sample import find_tables, frame_options
 from ticdc_source.planning.load import stream_options
 from ticdc_source.sources.tidb import client, fetch
-from ticdc_source.sources.tidb.client import TiDBAddress
 
 FIRST = ["_change_type", "_commit_version", "_commit_timestamp", "_sequence"]
 
@@ -185,7 +184,7 @@ def test_the_time_is_asked_for_in_one_session(conversation: Conversation, monkey
 
     with (
         replayed(replace(conversation, answers=answers), {now: [0]}) as port,
-        client.Session(TiDBAddress.of(Options.of(given_for(conversation, port)))) as session,
+        client.Session(Options.of(given_for(conversation, port))) as session,
     ):
         assert session.now() == ROWS - 2 * ROWS_PER_RANGE
     assert [sql for sql in answers.said if not sql.startswith("SET")] == ["BEGIN", now, "BEGIN", now, "ROLLBACK"]
@@ -212,7 +211,7 @@ def test_a_reader_may_be_slow(conversation: Conversation) -> None:
 
     with (
         replayed(replace(conversation, answers={**conversation.answers, sql: answer})) as port,
-        client.Session(TiDBAddress.of(Options.of(given_for(conversation, port)))) as session,
+        client.Session(Options.of(given_for(conversation, port))) as session,
     ):
         for block in session.blocks(sql, 1 << 20, 100):
             time.sleep(0.02)

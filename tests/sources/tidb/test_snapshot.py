@@ -21,7 +21,7 @@ from tests.tidb.sql import SAFE_POINT
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError
 from ticdc_source.options.options import Options
 from ticdc_source.protocols import FORMATS
-from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.fetch import RowRange
 from ticdc_source.sources.tidb.progress import SnapshotProgress
 from ticdc_source.sources.tidb.source import SnapshotSource
@@ -208,7 +208,7 @@ def test_settings_of_the_whole_server_change_no_answer(tidb: TiDB, sql: TextSess
         "SET GLOBAL tidb_enable_external_ts_read = 1",
     )
     try:
-        with closing(Session(TiDBAddress.of(Options.of(address(tidb.host, tidb.port))))) as session:
+        with closing(Session(Options.of(address(tidb.host, tidb.port)))) as session:
             assert session.now() > sql.tso() - (5 << 18) > before
             assert session.rows("SELECT @@sql_select_limit > 1, @@tidb_low_resolution_tso") == [("1", "0")]
         rows = rows_of(read(tidb, "snaps.whole", sql.tso())).to_pylist()

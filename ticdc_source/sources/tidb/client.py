@@ -15,10 +15,9 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ticdc_source.errors import AccessRefusedError, DataLossError, OptionError, TiCDCSourceError, TiDBUnavailableError
 from ticdc_source.kernels.arrays import Binaries
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-SSLMode: TypeAlias = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
 _SUPPORTED = ((1, 2), (1, 3))  # PyMySQL: from the first on, and before the second
 _CONNECT_S = 10  # to connect, and for each answer while logging in
@@ -62,76 +60,27 @@ _UNKNOWN_VARIABLE = 1193
 _FUTURE = re.compile(r"future time|in the future", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TiDBAddress:
-    """Where TiDB is, and who reads it. It can be pickled for the workers, and shows no password."""
-
-    host: str
-    port: int
-    user: str
-    password: Secret
-    ssl_mode: SSLMode = "preferred"
-    ssl_ca: str | None = None
-
-    @classmethod
-    def of(cls, options: Options) -> TiDBAddress:
-        """Return what options say.
-
-        Raises:
-            OptionError: they do not say where TiDB is, or who reads it.
-        """
-        if options.tidb_url is None or options.tidb_user is None:
-            missing = "tidb.url" if options.tidb_url is None else "tidb.user"
-            msg = f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'"
-            raise OptionError(msg)
-        host, port = options.tidb_url
-        mode: SSLMode = "preferred" if options.tidb_ssl_ca is None else "verify_identity"
-        return cls(
-            host=host,
-            port=port,
-            user=options.tidb_user,
-            password=options.tidb_password or Secret(""),
-            ssl_mode=options.tidb_ssl_mode or mode,
-            ssl_ca=options.tidb_ssl_ca,
-        )
-
-    def __str__(self) -> str:
-        """Return `host:port`."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def ssl_settings(self) -> dict[str, ssl.SSLContext | bool]:
-        """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing.
-
-        Raises:
-            AccessRefusedError: the file of certificates cannot be read.
-        """
-        if self.ssl_mode == "disabled":
-            return {"ssl_disabled": True}
-        if self.ssl_mode == "preferred":
-            return {}
-        try:
-            context = ssl.create_default_context(cafile=self.ssl_ca)
-        except OSError as error:
-            msg = f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
-            raise AccessRefusedError(msg) from None
-        context.check_hostname = self.ssl_mode == "verify_identity"
-        context.verify_mode = ssl.CERT_NONE if self.ssl_mode == "required" else ssl.CERT_REQUIRED
-        # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return {"ssl": context}
-
-
 class Session(AbstractContextManager["Session"]):
     """A session, which connects when it is asked: of the present, or of the past with `as_of`. A context manager.
 
     If the connection is lost, it connects again and repeats the question, which must change nothing, some times.
 
     Args:
+        options: say where TiDB is, and who reads it.
         answer_s: for how long the next bytes of an answer may take: TiDB may have to read a whole table before.
+
+    Raises:
+        OptionError: the options do not say where TiDB is, or who reads it.
     """
 
-    def __init__(self, address: TiDBAddress, *, answer_s: int = _ANSWER_S) -> None:
-        self._address = address
+    def __init__(self, options: Options, *, answer_s: int = _ANSWER_S) -> None:
+        if options.tidb_url is None or options.tidb_user is None:
+            missing = "tidb.url" if options.tidb_url is None else "tidb.user"
+            msg = f"Option '{missing}' is missing: TiDB is read with 'tidb.url' and 'tidb.user'"
+            raise OptionError(msg)
+        (self._host, self._port), self._user = options.tidb_url, options.tidb_user
+        self._password = options.tidb_password or Secret("")
+        self._options = options
         self._answer_s = answer_s
         self._at: int | None = None
         self._table: TableName | None = None
@@ -139,6 +88,11 @@ class Session(AbstractContextManager["Session"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def server(self) -> str:
+        """`host:port`."""
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def close(self) -> None:
         """Close the connection, also in the middle of a result; the next question opens another."""
@@ -287,13 +241,13 @@ class Session(AbstractContextManager["Session"]):
                 raise self._explained(error) from None
 
     def _login(self) -> Any:  # noqa: ANN401
-        address, tls = self._address, self._address.ssl_settings()
+        tls = _ssl_settings(self._options)
         try:
             connection = _connection_of(self._pymysql)(
-                host=address.host,
-                port=address.port,
-                user=address.user,
-                password=address.password.reveal().encode(),
+                host=self._host,
+                port=self._port,
+                user=self._user,
+                password=self._password.reveal().encode(),
                 charset="utf8mb4",
                 autocommit=None,
                 connect_timeout=_CONNECT_S,
@@ -308,7 +262,7 @@ class Session(AbstractContextManager["Session"]):
             text = "what answers there does not speak MySQL's protocol"
             raise self._refused(_UNREACHABLE, text) from None
         except RuntimeError as error:  # a login that needs the package `cryptography`
-            msg = f"TiDB {address}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
+            msg = f"TiDB {self.server}: {error}. Install it, or use TLS: 'tidb.ssl.mode'"
             raise AccessRefusedError(msg) from None
         connection.decoders = {}  # values stay text
         connection._read_timeout = self._answer_s  # noqa: SLF001 (the socket's, from the next answer on)
@@ -328,8 +282,7 @@ class Session(AbstractContextManager["Session"]):
         return self._refused(code, str(text))
 
     def _refused(self, code: int, text: str) -> TiCDCSourceError:
-        address, user = self._address, self._address.user
-        password = self._address.password.reveal()
+        address, user, password = self.server, self._user, self._password.reveal()
         text = text.replace(password, "…") if password else text
         moment = "" if self._table is None else f" of {self._table}"
         moment += "" if self._at is None else f" as of TSO {self._at} ({utc(self._at)})"
@@ -359,9 +312,32 @@ class Session(AbstractContextManager["Session"]):
     def _lost(self, text: str) -> TiDBUnavailableError:
         reading = "" if self._table is None else f" while {self._table} was read"
         return TiDBUnavailableError(
-            f"The connection to TiDB {self._address} was lost{reading}: {text}. Check TiDB and the network, then run "
+            f"The connection to TiDB {self.server} was lost{reading}: {text}. Check TiDB and the network, then run "
             "the query again"
         )
+
+
+def _ssl_settings(options: Options) -> dict[str, ssl.SSLContext | bool]:
+    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing.
+
+    Raises:
+        AccessRefusedError: the file of certificates cannot be read.
+    """
+    mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
+    if mode == "disabled":
+        return {"ssl_disabled": True}
+    if mode == "preferred":
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=options.tidb_ssl_ca)
+    except OSError as error:
+        msg = f"Option 'tidb.ssl.ca': the file cannot be read as certificates in PEM: {error}"
+        raise AccessRefusedError(msg) from None
+    context.check_hostname = mode == "verify_identity"
+    context.verify_mode = ssl.CERT_NONE if mode == "required" else ssl.CERT_REQUIRED
+    # MySQL's and TiDB's own certificates do not pass it (Python 3.13 sets it).
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return {"ssl": context}
 
 
 def _connection_of(library: ModuleType) -> Callable[..., Any]:

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition, parse_table
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher
 from ticdc_source.sources.tidb.catalog import described
-from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.messages import key_of
 
 DEFINITION = -1  # stands for the partition of the record with a table's columns
@@ -45,10 +46,9 @@ def definition_range(topic: str, tso: int) -> OffsetRange:
 class SnapshotFetcher(Fetcher):
     """The `Fetcher` for rows of TiDB. It keeps one session, for ranges one after the other."""
 
-    def __init__(self, address: TiDBAddress, settings: FetchSettings) -> None:
-        self._address = address
+    def __init__(self, options: Options, settings: FetchSettings) -> None:
         self._settings = settings
-        self._session = Session(address)
+        self._session = Session(options)
 
     @property
     def library(self) -> str:
@@ -89,10 +89,9 @@ class SnapshotFetcher(Fetcher):
                 yield self._chunk(offset_range, position, part, key)
                 position += len(part)
         if position != offset_range.end:
-            msg = (
-                f"{offset_range} of TiDB {self._address} had {offset_range.size} rows when the read was planned, and "
-                f"{position - offset_range.start} now, as of the same TSO {offset_range.tso}: please report this"
-            )
+            found, at = position - offset_range.start, f"now, as of the same TSO {offset_range.tso}: please report this"
+            planned = f"{offset_range.size} rows when the read was planned"
+            msg = f"{offset_range} of TiDB {self._session.server} had {planned}, and {found} {at}"
             raise TiCDCSourceError(msg)
 
     @property

@@ -23,7 +23,7 @@ from ticdc_source.sources.chunk import FetchSettings
 from ticdc_source.sources.record_source import Fetcher, OffsetMembers, RecordSource, StreamPlanner, WireFormats
 from ticdc_source.sources.stream_offsets import Offsets, StreamLimits
 from ticdc_source.sources.tidb.catalog import described, rows_about, tables_at
-from ticdc_source.sources.tidb.client import Session, TiDBAddress
+from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.fetch import DEFINITION, RowRange, SnapshotFetcher, definition_range
 from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress, Texts
 from ticdc_source.sources.tidb.sql import Bound, StoredRows
@@ -39,8 +39,7 @@ class SnapshotSource(RecordSource):
 
     def __init__(self, options: Options, formats: WireFormats) -> None:
         super().__init__(options, formats)
-        self._address = TiDBAddress.of(options)
-        self._session = Session(self._address)
+        self._session = Session(options)
         self._tso: int | None = None if options.snapshot_at == "now" else options.snapshot_at
 
     def close(self) -> None:
@@ -49,7 +48,7 @@ class SnapshotSource(RecordSource):
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
         """Return where TiDB is."""
-        return f"'tidb.url' {self._address}"
+        return f"'tidb.url' {self._session.server}"
 
     def check_protocol(self, protocol: str) -> None:
         """Refuse every wire format: TiDB answers in its own."""
@@ -206,7 +205,7 @@ class SnapshotSource(RecordSource):
         driver: bool = True,  # noqa: ARG002 (both connect alike)
     ) -> Fetcher:
         """Return a fetcher with a session of its own."""
-        return SnapshotFetcher(self._address, settings)
+        return SnapshotFetcher(self._options, settings)
 
     def task_fetcher(
         self,
