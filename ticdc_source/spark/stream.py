@@ -8,7 +8,7 @@ micro-batch ended, and keeps the limits itself (docs/design/0005-streams.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -133,8 +133,7 @@ class StreamReader(DataSourceStreamReader):
         if not self._warned:
             warn_of_missing_ddl(context, scope, self._options)
             self._warned = True
-        names = (each.name for each in fields(options))
-        own = {name: value for name in names if (value := getattr(options, name)) != getattr(self._options, name)}
+        own = None if options == self._options else options
         return [
             TiCDCPartition(piece, context, scope, list(map(planner.behind, piece)), own)
             for piece in source.pieces(ranges)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,8 +31,8 @@ _DEFINITIONS = KnownDefinitions()
 class TiCDCPartition(InputPartition):
     """An input partition: offset ranges to read one after the other, none if there is nothing, and what to know.
 
-    `lags` has for each range the number of offsets behind its end when it was planned, if that is known; `own`
-    the options that are not those of the whole read.
+    `lags` has for each range the number of offsets behind its end when it was planned, if that is known; `options` are
+    its own, if they are not those of the whole read.
     """
 
     def __init__(
@@ -44,14 +41,14 @@ class TiCDCPartition(InputPartition):
         context: ReadContext,
         scope: BatchScope,
         lags: Sequence[int | None] = (),
-        own: Mapping[str, Any] = MappingProxyType({}),
+        options: Options | None = None,
     ) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
         self.context = context
         self.scope = scope
         self.lags = tuple(lags)
-        self.own = dict(own)
+        self.options = options
 
 
 @each_from_one_frame
@@ -63,7 +60,7 @@ def read_partition(partition: InputPartition, schema: pa.Schema, options: Option
     """
     if not isinstance(partition, TiCDCPartition) or not partition.ranges:
         return
-    context, options = partition.context, replace(options, **partition.own)
+    context, options = partition.context, partition.options or options
     if context.protocol is None:
         if not _has_records(partition.ranges, options):
             return
