@@ -1,5 +1,6 @@
 """Messages of the corpus decode to the SQL truth with the schema that TiDB tells, whatever they say of types."""
 
+import warnings
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -92,3 +93,21 @@ def test_columns_that_are_left_out_are_told(monkeypatch: pytest.MonkeyPatch, cap
     assert {row["document"] for row in rows} == {None}
     (warning,) = {record.getMessage() for record in caplog.records}
     assert "c_json, which TiDB no longer had then; if one was renamed, its values are missing in document" in warning
+
+
+@pytest.mark.parametrize(("scenario", "is_told"), [("canal-json.plain.types", True), ("simple.json.types", False)])
+def test_the_time_zone_that_messages_lack_is_asked_for(
+    scenario: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TiDB tells the types, and nobody the time zone of the server; simple names it in each value."""
+    captured = load(scenario)
+    name = next(each for each in tables_with_rows(captured) if "timestamp" in str(told(captured, *each)))
+    given = captured.options(tables=quoted(*name))
+    schema = read_schema(told(captured, *name), decoder_of(FORMATS.of_tables, given), given, definitions={})
+    monkeypatch.setattr(read_context, "driver_fetcher", lambda _: nullcontext(captured))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ContextFinder(schema, given, lambda _: {}).find(captured.only(*name).ranges(), {})
+
+    assert any("Set 'timeZone' to the server's --tz" in str(each.message) for each in caught) is is_told

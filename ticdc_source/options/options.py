@@ -117,7 +117,10 @@ def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
     refused = [*(f"kafka.{name}" for name in options.kafka)]
     refused += [row.name for row in given if "snapshot" not in row.scope.uses]
     if refused:
-        msg = f"Option '{refused[0]}' is for messages, and snapshot=only reads rows of TiDB: leave one of them out"
+        msg = (
+            f"Option '{refused[0]}' is for messages, and snapshot=only reads rows of TiDB: leave one of them out. "
+            "In a stream, snapshot=initial reads rows, then messages"
+        )
         raise OptionError(msg)
     bounds = [name for name in ("startingCommitTs", "endingCommitTs") if options.is_given(name)]
     if bounds:
@@ -201,6 +204,6 @@ def _check_kafka(options: Options, given: Iterable[Option]) -> None:
     for row in given:
         if "topics" not in row.scope.uses:
             of_rows = "snapshot" in row.scope.uses
-            needs = "snapshot=only and snapshot=initial" if of_rows else "files of a storage sink ('path')"
+            needs = "rows of TiDB (option 'snapshot')" if of_rows else "files of a storage sink ('path')"
             msg = f"Option '{row.name}' is for {needs}; topics of Kafka do not need it"
             raise OptionError(msg)

@@ -82,7 +82,10 @@ def validate(options: Options, *, streaming: bool) -> None:
     """
     if options.is_snapshot:
         if streaming:
-            msg = "snapshot=only is supported only in batch reads: a table as of a moment does not go on"
+            msg = (
+                "snapshot=only is supported only in batch reads: a table as of a moment does not go on. A stream has "
+                "snapshot=initial, and the topics of a changefeed"
+            )
             raise OptionError(msg)
         return
     if options.has_initial_snapshot and not streaming:

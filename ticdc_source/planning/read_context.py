@@ -28,6 +28,7 @@ from ticdc_source.planning.inference import (
     no_row_in_sample,
     take_sample,
 )
+from ticdc_source.planning.read_schema import warn_of_zone
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.ddl import ddl_types_of_tables, table_ddl_types, with_table_ddl
 from ticdc_source.schema.model import (
@@ -46,7 +47,7 @@ from ticdc_source.schema.model import (
     versions_of_json,
 )
 from ticdc_source.schema.table_name import TableName
-from ticdc_source.schema.types import ColumnType, parse_type
+from ticdc_source.schema.types import TIMESTAMP, ColumnType, parse_type
 from ticdc_source.sources.record_source import Fetcher
 
 _WINDOW = 4096  # records to scan for DDL events at a time
@@ -299,6 +300,10 @@ class ContextFinder:
             if context is not None:
                 protocol = find_protocol(ranges, fetcher.fetch, options)
                 _refuse_other_names(context, protocol)
+                if protocol is not None and not PROTOCOLS[protocol].facts.zoned_timestamps:
+                    fields = Layout.of(self._schema, options).data_fields()
+                    zoneless = [each.name for each in fields if each.type == TIMESTAMP]
+                    warn_of_zone(context.table or TableName("", ""), zoneless, options)
                 return replace(context, protocol=protocol, definitions={}, provisional=protocol is None)
             sample = take_sample(ranges, fetcher.fetch, options, partial(definition_search, options=options))
         if sample is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from ticdc_source.schema.model import (
     definitions_as_json,
     versions_as_json,
 )
+from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 
@@ -84,8 +85,7 @@ def read_schema(
         for field, column in zip(data, columns, strict=True)
         if field.type == TIMESTAMP and (column.is_local or not decoder.facts.zoned_timestamps)
     ]
-    if zoneless and not options.is_given("timeZone"):
-        warn(_zone_message(table, zoneless, options))
+    warn_of_zone(table.table, zoneless, options)
 
     if options.output_format == "envelope":
         return format_schema(options, pa.struct(data))
@@ -275,13 +275,14 @@ def _doubts_message(table: TableSchema, doubts: list[_UncertainType], options: O
     return "\n".join(lines)
 
 
-def _zone_message(table: TableSchema, columns: list[str], options: Options) -> str:
-    return (
-        f"TIMESTAMP columns of {table.table} ({', '.join(columns)}) come in the time zone of the TiCDC server, which "
-        f"the messages do not name; they are read as {options.time_zone}. Set 'timeZone' to the server's --tz, also if "
-        "it is this:\n"
-        f'  .option("timeZone", "{options.time_zone}")'
-    )
+def warn_of_zone(table: TableName, columns: Sequence[str], options: Options) -> None:
+    """Warn about TIMESTAMP columns whose messages do not name the time zone, unless somebody has."""
+    if columns and not options.is_given("timeZone"):
+        warn(
+            f"TIMESTAMP columns of {table} ({', '.join(columns)}) come in the time zone of the TiCDC server, which "
+            f"the messages do not name; they are read as {options.time_zone}. Set 'timeZone' to the server's --tz, "
+            f'also if it is this:\n  .option("timeZone", "{options.time_zone}")'
+        )
 
 
 def _named(table: TableSchema) -> str:

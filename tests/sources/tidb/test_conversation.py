@@ -389,7 +389,7 @@ def test_tidb_must_be_named(missing: str) -> None:
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"snapshot.at": "now"}, r"Option 'snapshot\.at' is for snapshot=only"),
+        ({"snapshot.at": "now"}, r"Option 'snapshot\.at' is for rows of TiDB"),
         ({"tidb.user": "root"}, r"Option 'tidb\.user' needs 'tidb\.url'"),
         ({"tidb.url": "tidb:4000"}, r"Option 'tidb\.user' is missing"),
         ({"tidb.url": "tidb:4000", "outputFormat": "event"}, r"outputFormat=event has none; 'tableDDL' gives types"),

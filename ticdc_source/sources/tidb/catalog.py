@@ -8,6 +8,7 @@ from ticdc_source.errors import OptionError, UnsupportedTypeError, nearest
 from ticdc_source.options.topics import TableFilter, listed
 from ticdc_source.schema.model import Column, ColumnFacts, Key, handle_key
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.tso import utc
 from ticdc_source.schema.types import ColumnType, parse_type
 from ticdc_source.sources.tidb.client import Session
 from ticdc_source.sources.tidb.messages import Definition
@@ -36,7 +37,7 @@ def tables_at(session: Session, selected: TableFilter, tso: int) -> list[TableNa
         if not any(map(name.is_same, found)):
             raise _absent(session, name, tso)
     if not found:
-        msg = f"Option 'tables': TiDB had no such table at TSO {tso} that the user may read"
+        msg = f"Option 'tables': TiDB had no such table at TSO {tso} ({utc(tso)}) that the user may read"
         raise OptionError(msg)
     return found
 
@@ -75,8 +76,8 @@ def _absent(session: Session, name: TableName, tso: int) -> OptionError:
     near = nearest(name.table, [table.table for table in tables])
     hint = "".join(f" Did you mean {table}?" for table in tables if table.table in near)
     return OptionError(
-        f"Option 'tables': TiDB had no table {name} at TSO {tso}, or the user may not read it (GRANT SELECT ON "
-        f"{name}). Its database has: {listed(tables) or 'nothing'}.{hint}"
+        f"Option 'tables': TiDB had no table {name} at TSO {tso} ({utc(tso)}), or the user may not read it "
+        f"(GRANT SELECT ON {name}). Its database has: {listed(tables) or 'nothing'}.{hint}"
     )
 
 
