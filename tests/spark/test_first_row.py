@@ -1,5 +1,6 @@
 """`snapshot=initial`: a stream begins with the rows of a real TiDB, and goes on with the changes of a topic."""
 
+import itertools
 import json
 import random
 import re
@@ -351,8 +352,10 @@ def test_killed_in_each_stage(
     batches = {ROWS: chooser.randrange(6), HAND_OVER: 0, CHANGES: chooser.randrange(10, 15)}
     with writer.never_stopping(broker.bootstrap_servers, name):
         for stage, least in batches.items():
-            while not killed_at(Child([query], tmp_path / stage), query, stage, least, chooser.uniform(0, 2)):
-                pass  # a column was added after load(), and the query has ended with an error that says: restart it
+            after = chooser.uniform(0, 2)
+            for attempt in itertools.count():  # a column was added after load(): the error says to start it again
+                if killed_at(Child([query], tmp_path / f"{stage}-{attempt}"), query, stage, least, after):
+                    break
             print(f"killed {State.of(query.checkpoint)}, {stage_of(query.checkpoint)}")  # noqa: T201
             query.forget_an_empty_checkpoint()
     writer.send(broker.bootstrap_servers, name)
