@@ -259,12 +259,18 @@ class RecordSource(AbstractContextManager["RecordSource"]):
     ) -> Fetcher:
         """Return a fetcher, for the driver or a worker; of each file it reads `max_rows` at most."""
 
-    @abstractmethod
-    def task_fetcher(self, settings: FetchSettings, protocol: str, *, fresh: bool) -> AbstractContextManager[Fetcher]:
-        """Return a context manager whose value is a fetcher. The next task of the process reuses its connections.
+    def task_fetcher(
+        self,
+        settings: FetchSettings,
+        protocol: str,
+        *,
+        fresh: bool,  # noqa: ARG002 (for others)
+    ) -> AbstractContextManager[Fetcher]:
+        """Return a context manager whose value is a fetcher: a new one, or one that the next task reuses.
 
         With `fresh` it has new connections, because a retried task must not meet the same fault again.
         """
+        return self.fetcher(settings, protocol=protocol)
 
     # Where a stream is.
 

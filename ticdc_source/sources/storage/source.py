@@ -8,7 +8,6 @@ ranges, the JSON of a checkpoint, input partitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
@@ -160,15 +159,6 @@ class FileSource(RecordSource):
             protocol=protocol,
             max_rows=max_rows,
         )
-
-    def task_fetcher(
-        self,
-        settings: FetchSettings,
-        protocol: str,
-        *,
-        fresh: bool,  # noqa: ARG002 (nothing is kept)
-    ) -> AbstractContextManager[Fetcher]:
-        return self.fetcher(settings, protocol=protocol)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> FilePlanner:  # noqa: ARG002 (one log)
         options = self._options

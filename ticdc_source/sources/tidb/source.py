@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import islice
 from typing import NamedTuple
 
@@ -206,16 +205,6 @@ class SnapshotSource(RecordSource):
     ) -> Fetcher:
         """Return a fetcher with a session of its own."""
         return SnapshotFetcher(self._options, settings)
-
-    def task_fetcher(
-        self,
-        settings: FetchSettings,
-        protocol: str,
-        *,
-        fresh: bool,  # noqa: ARG002 (nothing is kept)
-    ) -> AbstractContextManager[Fetcher]:
-        """Return a fetcher with a session of its own."""
-        return self.fetcher(settings, protocol=protocol)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
         """Refuse: `options.ranges.validate` has, before."""
