@@ -1,37 +1,32 @@
 """The cost of fetching records from Kafka: by kafka-python's own consumer, and cut out of record batches.
 
-One process reads the same topic partition in each way in turns, and once more followed by decoding. Figures are the
-best of several turns, because noise only adds. CPU time is that of the whole process, with kafka-python's own thread.
+One process reads the same topic partition in each way in turns, and once more as typed rows, with `read_arrow`,
+planning and inference included. Figures are the best of several turns, because noise only adds. CPU time is that of the
+whole process, with kafka-python's own thread.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
 
 from kafka import KafkaConsumer, TopicPartition
 
 from benchmarks.bench_throughput import filled_topic
-from benchmarks.corpus import WORKS, messages
-from benchmarks.in_process import fetched, spec_for
+from benchmarks.corpus import WORKS
+from benchmarks.in_process import fetched
+from benchmarks.load import Filled
 from benchmarks.results import Chart, Result
-from ticdc_source.options.kafka_client import client_settings
-from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.options import Options
-from ticdc_source.pipeline.coalesce import coalesce_batches
-from ticdc_source.pipeline.collector import collecting, not_collecting
-from ticdc_source.pipeline.read import read
-from ticdc_source.pipeline.spec import ReadSpec, ReadState
-from ticdc_source.planning.fetchers import fetch_settings
-from ticdc_source.sources.kafka import KafkaFetcher
+from ticdc_source import read_arrow
 
 NAME = "fetch"
 TITLE = "Records of a topic partition, by one process: thousands a CPU second"
-WAYS = ("KafkaConsumer", "fetch", "fetch and decode")
+_ROWS = "read_arrow"
+WAYS = ("KafkaConsumer", "fetch", _ROWS)
 
 _WORK = "canal-json"
 
@@ -52,15 +47,14 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     """Measure each way."""
     size = SIZES[size_name]
     result = Result(NAME, TITLE, command, asdict(size))
-    result.columns = ("a topic partition", *WAYS)
+    result.columns = ("a topic partition", *WAYS, f"{_ROWS}: rows")
     work = WORKS[_WORK]
-    spec = spec_for(list(islice(messages(_WORK), 1000)), **work.options)
     for codec in size.codecs:
         with filled_topic(bootstrap, work, size.records, 1, codec) as (topic, filled):
             arguments = (bootstrap, topic, filled.records)
-            functions = (_consumed, fetched, partial(_read, spec=spec))
+            functions = (_consumed, fetched, partial(_read, hints=work.options))
             runs = {way: partial(function, *arguments) for way, function in zip(WAYS, functions, strict=True)}
-            samples = list(_measured(runs, filled.records, size.turns))
+            samples = list(_measured(runs, filled, size.turns))
         name = codec or "not compressed"
         result.samples[name] = samples
         best = {key: max(sample[key] for sample in samples) for key in samples[0]}
@@ -72,13 +66,16 @@ def run(bootstrap: str, size_name: str, command: str) -> Result:
     return result
 
 
-def _measured(runs: Mapping[str, Callable[[], int]], records: int, turns: int) -> Iterator[dict[str, float]]:
+def _measured(runs: Mapping[str, Callable[[], int]], filled: Filled, turns: int) -> Iterator[dict[str, float]]:
     for _ in range(turns):
         sample: dict[str, float] = {}
         for way, run_once in runs.items():
             begun = time.process_time()
-            assert run_once() == records
-            sample[way] = round(records / (time.process_time() - begun))
+            count = run_once()
+            seconds = time.process_time() - begun
+            assert count == (filled.rows if way == _ROWS else filled.records)
+            sample[way] = round(filled.records / seconds)
+        sample[f"{_ROWS}: rows"] = round(filled.rows / seconds)
         yield sample
 
 
@@ -93,13 +90,8 @@ def _consumed(bootstrap: str, topic: str, records: int) -> int:
     return count
 
 
-def _read(bootstrap: str, topic: str, records: int, spec: ReadSpec) -> int:
-    """Read as `worker.read_partition` does, and drop the result."""
-    options = Options.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    state = ReadState.of(spec)
-    with KafkaFetcher(client_settings(options, driver=False), fetch_settings(options)) as fetcher:
-        chunks = collecting(fetcher.fetch(OffsetRange(topic, 0, 0, records)))
-        batches = coalesce_batches(read(chunks, spec, state), spec.max_rows, spec.max_bytes)
-        for _ in not_collecting(batches):
-            pass
-    return state.counters.records
+def _read(bootstrap: str, topic: str, records: int, hints: Mapping[str, str]) -> int:
+    """Read rows, and drop them."""
+    ends = json.dumps({topic: {0: records}})
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "endingOffsets": ends}
+    return sum(batch.num_rows for batch in read_arrow({**options, **hints}))

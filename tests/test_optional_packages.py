@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
 INSTALL = 'needs PySpark, which is not installed here: pip install "ticdc-source[spark]"'
-WITHOUT_SPARK = {"StreamProgress", "TiCDCSourceError", "__version__", "commit_range", "complete_until"}
+WITHOUT_SPARK = {"StreamProgress", "TiCDCSourceError", "__version__", "commit_range", "complete_until", "read_arrow"}
 EACH_NAME = """
 import ticdc_source
 for name in dir(ticdc_source):

@@ -162,15 +162,16 @@ def _arguments(command: str) -> list[str]:
 
 
 def _shared_arguments() -> list[str]:
-    """Return the lines that all commands have in common that talk to Kafka."""
-    first, *others = (_arguments(command) for command in COMMANDS if command != "options")
+    """Return the lines that all commands have in common that talk to Kafka, of which `export` requires none."""
+    first, *others = (_arguments(command) for command in COMMANDS if command not in {"options", "export"})
     return [line for line in first if all(line in lines for lines in others)]
 
 
 def arguments_table(command: str | None) -> str:
     """Return the table of a command's arguments; those that the commands of `ticdc-source` share have their own."""
     shared = _shared_arguments()
-    own = [line for line in _arguments(command) if line not in shared or command not in COMMANDS] if command else shared
+    known = {line.replace("; required |", " |") for line in shared}.union(shared)
+    own = [line for line in _arguments(command) if line not in known or command not in COMMANDS] if command else shared
     return "\n".join(["| argument | meaning |", "|---|---|", *own])
 
 

@@ -55,6 +55,7 @@ REFUSED = {
     "--interval": (*NO_NUMBERS, "86401"),
     "--count": NO_COUNTS,
     "--max-lag": NO_NUMBERS,
+    "--to": (*NO_PATHS, "rows", "rows.csv"),
     "NAME": (*NO_TEXTS, "there-is-no-such-option"),
 }
 # What looks odd, and is right: no command may end with a traceback, or with more than one line.
@@ -71,6 +72,7 @@ TAKEN = {
     "--checkpoint": ("\0", "no:such:uri", "nosuchscheme://x", "/"),
     "--interval": ("0", "0.5", ".5", "5."),
     "--max-lag": ("0", "1000000000"),
+    "--to": (".parquet.arrow", "/no/such/folder/é.parquet"),
 }
 
 
@@ -108,7 +110,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def call(ticdc_source: Command, command: str, name: str, value: str) -> Done:
     """Run a command with a value of an argument, and with good values of those that it needs."""
-    given = {"--bootstrap-servers": SERVERS, "--topic": "t"}
+    given = {"--bootstrap-servers": SERVERS, "--topic": "t", "--to": "rows.parquet"}
     given = {each: text for each, text in given.items() if each in arguments_of(command)} | {name: value}
     words = [f"{each}={text}" if each.startswith("--") else text for each, text in given.items()]
     return ticdc_source(command, *words, *(["--watch"] if name in {"--interval", "--count"} else []))

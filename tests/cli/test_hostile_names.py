@@ -71,6 +71,16 @@ def test_no_command_reaches_the_terminal(
         ("doctor", *kafka, "--conf", f"timeZone={EVIL}"),
         ("doctor", *kafka, "--json", "--conf", f"zzz{EVIL}=1"),
         ("tail", *kafka, "--properties", f"{tmp_path}/{EVIL}"),
+        (
+            "export",
+            *kafka,
+            "--conf",
+            "mode=DROPMALFORMED",
+            "--conf",
+            "outputFormat=event",
+            "--to",
+            f"{tmp_path}/{EVIL}.arrow",
+        ),
         ("options", EVIL),
         (EVIL,),
     ]

@@ -14,11 +14,11 @@ from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.context import BatchScope, ReadContext
 from ticdc_source.pipeline.record_frames import survey
+from ticdc_source.planning import partitions
 from ticdc_source.planning.frame_sample import find_tables, frame_options
 from ticdc_source.protocols import recognized
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
-from ticdc_source.spark import worker
 
 TYPES = {"id": "int"}
 ROW = canal("INSERT", [{"id": "1"}], None, TYPES)
@@ -138,11 +138,11 @@ def _read_on_worker(values: list[bytes | None], monkeypatch: pytest.MonkeyPatch)
     def fetcher(*_: object, **__: object) -> Iterator[Fetching]:
         yield Fetching(values)
 
-    monkeypatch.setattr(worker, "task_fetcher", fetcher)
+    monkeypatch.setattr(partitions, "task_fetcher", fetcher)
     options = make_options(outputFormat="event")
     schema = Captured.of().schema(outputFormat="event")
-    partition = worker.TiCDCPartition([OffsetRange("t", 0, 0, 2)], ReadContext(), BatchScope())
-    return sum(batch.num_rows for batch in worker.read_partition(partition, schema, options))
+    partition = partitions.Partition([OffsetRange("t", 0, 0, 2)], ReadContext(), BatchScope())
+    return sum(batch.num_rows for batch in partitions.read_partition(partition, schema, options))
 
 
 # Tables without rows

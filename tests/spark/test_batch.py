@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
+from ticdc_source import read_arrow
 
 MakeTopic = Callable[..., str]
 ID = {"id": "int"}
@@ -61,6 +62,10 @@ def test_rows_of_several_partitions_come_typed(load: Callable[..., DataFrame], b
 
     found = load(name).orderBy("id").collect()
 
+    arrow = load(name).toArrow().sort_by("id")
+    with read_arrow({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}) as reader:
+        without_spark = reader.read_all().sort_by("id")
+    assert (without_spark.schema, without_spark.to_pylist()) == (arrow.schema, arrow.to_pylist())
     assert [r["id"] for r in found] == list(range(30))
     assert [(r["_sequence"]["partition"], r["_sequence"]["offset"]) for r in found] == [
         (n % 3, n // 3) for n in range(30)

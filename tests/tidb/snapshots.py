@@ -9,8 +9,8 @@ from tests.tidb.server import TiDB
 from tests.tidb.sql import Session
 from ticdc_source.options.options import Options
 from ticdc_source.planning.load import BatchPlan, batch_options, infer_schema, plan_batch
+from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.sources.tidb import client
-from ticdc_source.spark.worker import TiCDCPartition, read_partition
 
 
 def planned(given: Mapping[str, str]) -> tuple[pa.Schema, BatchPlan]:
@@ -23,8 +23,8 @@ def partitions_of(given: Mapping[str, str]) -> Iterator[pa.Table]:
     """Yield the rows of each input partition."""
     schema, plan = planned(given)
     for ranges in plan.partitions or [[]]:
-        partition = TiCDCPartition(ranges, plan.context, plan.scope)
-        yield pa.Table.from_batches(list(read_partition(partition, schema, batch_options(given))), schema)
+        part = Partition(ranges, plan.context, plan.scope)
+        yield pa.Table.from_batches(list(read_partition(part, schema, batch_options(given))), schema)
 
 
 def rows_of(given: Mapping[str, str]) -> pa.Table:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from ticdc_source import __version__
-from ticdc_source.cli import doctor, inspect, lag, options, tail
+from ticdc_source.cli import doctor, export, inspect, lag, options, tail
 from ticdc_source.cli.program import command_line, run
 
-COMMANDS = {"inspect": inspect, "tail": tail, "lag": lag, "doctor": doctor, "options": options}
+COMMANDS = {"inspect": inspect, "tail": tail, "lag": lag, "export": export, "doctor": doctor, "options": options}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

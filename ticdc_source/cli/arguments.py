@@ -129,13 +129,14 @@ def _name_and_value(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
+def add_connection(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add the arguments that say what to read; without `required` it may be files or TiDB, by options."""
     _add_source(
         parser.add_argument_group("connection"),
         "an option of the source, such as kafka.security.protocol=SSL, timeZone=UTC or tables=shop.*; any number",
         "a file of Kafka client properties (client.properties): the place for passwords, as other users of this "
         "machine see the arguments of a command",
-        required=True,
+        required=required,
     )
 
 
@@ -225,14 +226,13 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     Raises:
         OptionError: the file cannot be read, or is no file of properties.
     """
-    options = dict(_DEFAULTS)
+    options = dict(_DEFAULTS) if arguments.bootstrap_servers is not None else {}
     if arguments.properties is not None:
         for name, value in _properties(_text_of(arguments.properties)):
             options[_full(name)] = value
     options.update((name, value) for name, value in arguments.conf if _has_effect(name, arguments.command))
-    options["kafka.bootstrap.servers"] = arguments.bootstrap_servers
-    options["subscribe"] = arguments.topic
-    return options
+    named = {"kafka.bootstrap.servers": arguments.bootstrap_servers, "subscribe": arguments.topic}
+    return options | {name: value for name, value in named.items() if value is not None}
 
 
 def _full(name: str) -> str:

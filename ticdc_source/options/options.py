@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.option import TYPED, Option, rows_of
 from ticdc_source.options.table import OptionTable
+
+OptionValue: TypeAlias = str | bool | int | float | None  # as a program gives one
 
 # What to do instead of setting an option that changes typed columns, with `outputFormat=event`.
 _ROWS_ARE_WHOLE = (
@@ -86,6 +88,15 @@ class Options(OptionTable):
     def is_given(self, name: str) -> bool:
         """Return whether the option was given, in any case."""
         return name.lower() in self.given
+
+
+def option_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Return options as text, as `DataFrameReader.options` does; those that are None are left out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 # The rows, in the order of docs/reference/options.md.

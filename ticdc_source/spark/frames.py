@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 from pyspark.sql.column import Column
 
 from ticdc_source.errors import SchemaError, from_one_frame
-from ticdc_source.options.options import Options
+from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
@@ -31,7 +31,6 @@ from ticdc_source.planning.frame_sample import (
 )
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
-OptionValue = str | bool | int | float | None
 # The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
 _TOLD_BY = {
     "topic": ("{}topic", "source.topic"),
@@ -133,15 +132,6 @@ def infer_schema(
     records, _ = records_of(source, parsed)
     sampled = sample_of_records([surveyed(records, parsed)], parsed) if needs_sample(None, parsed) else None
     return to_spark(schema_of_sample(sampled and sampled.sample, parsed))
-
-
-def option_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
-    """Return options as text, as `DataFrameReader.options` does; those that are None are left out."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-        if value is not None
-    }
 
 
 def surveyed(records: DataFrame, options: Options, end: int | None = None) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import Layout
 from ticdc_source.planning.ddl_copies import StreamCoverage, by_topic, coverage_of
 from ticdc_source.planning.fetchers import record_source
+from ticdc_source.planning.partitions import Partition
 from ticdc_source.planning.read_context import ContextFinder, warn_of_missing_ddl
 from ticdc_source.sources.record_source import RecordSource, StreamPlanner
 from ticdc_source.sources.stream_offsets import OffsetJSON, StreamLimits, offsets_of, topic_ids_of
@@ -135,7 +136,7 @@ class StreamReader(DataSourceStreamReader):
             self._warned = True
         own = None if options == self._options else options
         return [
-            TiCDCPartition(piece, context, scope, list(map(planner.behind, piece)), own)
+            TiCDCPartition(Partition(piece, context, scope, list(map(planner.behind, piece)), own))
             for piece in source.pieces(ranges)
         ]
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from ticdc_source.errors import OptionError, SchemaError, TiCDCSourceError, from_one_frame, warn
 from ticdc_source.options.names import is_of_messages
-from ticdc_source.options.options import Options
+from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.options.topics import TopicPartition, parse_table
 from ticdc_source.pipeline.record_frames import RECORD, held_back, protocols_in
 from ticdc_source.planning.frame_sample import FoundTables, find_tables, frame_options, metadata_schema
@@ -25,7 +25,7 @@ from ticdc_source.protocols import PROTOCOLS, renamed_tables
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.tidb.fetch import DEFINITION
-from ticdc_source.spark.frames import OptionValue, decode, decoded, option_texts, records_of, surveyed
+from ticdc_source.spark.frames import decode, decoded, records_of, surveyed
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.sync_state import Leftover, SyncState
 

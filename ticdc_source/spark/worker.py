@@ -1,127 +1,43 @@
-"""Input partitions: what the driver sends to the workers, and how a worker reads one, in a batch or a stream."""
+"""Input partitions as Spark has them: what the driver sends to the workers, and how a worker reads one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from ticdc_source.errors import SchemaError, each_from_one_frame
-from ticdc_source.kernels.native import why_general
-from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.errors import each_from_one_frame
 from ticdc_source.options.options import Options
 from ticdc_source.pipeline.collector import leave_out_modules
-from ticdc_source.pipeline.context import BatchScope, ReadContext
-from ticdc_source.pipeline.metric_files import metric_files
-from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
-from ticdc_source.pipeline.read import read
-from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
-from ticdc_source.planning.definition_search import KnownDefinitions
-from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
-from ticdc_source.protocols import PROTOCOLS
-
-# Versions of tables never change. Only the workers of protocols whose rows name them keep some.
-_DEFINITIONS = KnownDefinitions()
+from ticdc_source.pipeline.metrics import TaskFacts
+from ticdc_source.planning import partitions
+from ticdc_source.planning.partitions import Partition
 
 
 class TiCDCPartition(InputPartition):
-    """An input partition: offset ranges to read one after the other, none if there is nothing, and what to know.
+    """An input partition of Spark."""
 
-    `lags` has for each range the number of offsets behind its end when it was planned, if that is known; `options` are
-    its own, if they are not those of the whole read.
-    """
-
-    def __init__(
-        self,
-        ranges: Sequence[OffsetRange],
-        context: ReadContext,
-        scope: BatchScope,
-        lags: Sequence[int | None] = (),
-        options: Options | None = None,
-    ) -> None:
-        super().__init__(tuple(ranges))
-        self.ranges = tuple(ranges)
-        self.context = context
-        self.scope = scope
-        self.lags = tuple(lags)
-        self.options = options
+    def __init__(self, content: Partition) -> None:
+        super().__init__(tuple(content.ranges))
+        self.content = content
 
 
 @each_from_one_frame
 def read_partition(partition: InputPartition, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
-    """Read one input partition on a worker.
-
-    Raises:
-        TiCDCSourceError: see `pipeline.read.read` and `sources.kafka.Fetcher.fetch`.
-    """
-    if not isinstance(partition, TiCDCPartition) or not partition.ranges:
+    """Read one input partition on a worker."""
+    if not isinstance(partition, TiCDCPartition):
         return
-    context, options = partition.context, partition.options or options
-    if context.protocol is None:
-        if not _has_records(partition.ranges, options):
-            return
-        msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
-        raise SchemaError(msg)
-    spec = read_spec(schema, options, context, partition.scope)
-    state = ReadState.of(spec)
-    topics = {each.topic for each in partition.ranges}
-    search = None
-    if spec.decoder.facts.definitions is not None:
-        state.learned.definitions |= _DEFINITIONS.of_topics(topics)
-        search = state.learned.search = definition_search(spec.decoder, options, driver=False)
-    if spec.decoder.facts.lacks_commit_ts:
-        state.learned.previous = previous_rows(spec.decoder, options, driver=False)
     task = TaskContext.get()
     if task is not None:
         leave_out_modules()
-    is_retry = task is not None and task.attemptNumber() > 0
-    lines = []
-    with task_fetcher(options, context.protocol, fresh=is_retry) as fetcher:
-        for offset_range, lag in zip_longest(partition.ranges, partition.lags):
-            state.counters = Counters()
-            if search is not None:
-                search.around = offset_range
-            yield from read(fetcher.fetch(offset_range), spec, state)
-            lines.append(
-                metrics_line(
-                    state.counters,
-                    offset_range,
-                    lag,
-                    _task_facts(task),
-                    spec.commits.end,
-                    table=_table_of(spec, state),
-                    client=fetcher.library,
-                    native_fallback=why_general(options.native_code),
-                )
-            )
-        # At the end: a topic that still has its id then had it while it was read.
-        topic_ids = partition.scope.topic_ids
-        fetcher.check_topics(
-            {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
-        )
-    if search is not None:
-        _DEFINITIONS.add(topics, state.learned.definitions)
-    if options.metrics_path:
-        facts = _task_facts(task)
-        query = facts.get("query")
-        name = "batch" if query is None else f"{query}-{facts.get('batch') or 0:09d}"
-        metric_files(options.metrics_path).write(name, lines)
-
-
-def _has_records(ranges: Sequence[OffsetRange], options: Options) -> bool:
-    """Return whether ranges have any record with a value: one of markers of transactions has offsets, and no record."""
-    with task_fetcher(options, next(iter(PROTOCOLS)), fresh=False) as fetcher:
-        return any(any(chunk.values) for each in ranges for chunk in fetcher.fetch(each))
-
-
-def _table_of(spec: ReadSpec, state: ReadState) -> str | None:
-    """Return the one table of a read: that of its rows, else that of the option `tables`; None if it may be several."""
-    table = (state.table if spec.layout.output in {"changelog", "envelope"} else None) or spec.tables.exact
-    return None if table is None else str(table)
+    fresh = task is not None and task.attemptNumber() > 0
+    yield from partitions.read_partition(
+        partition.content, schema, options, facts=partial(_task_facts, task), fresh=fresh
+    )
 
 
 def _task_facts(task: TaskContext | None) -> TaskFacts:

@@ -1,0 +1,63 @@
+"""`ticdc-source export`: rows without Spark, in a file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from examples.local_kafka import produce
+from tests.cli.conftest import Command, Done
+from tests.fixtures import Kafka
+from tests.support.messages import TSO, canal
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def export(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> Callable[..., Done]:
+    """A function that calls `ticdc-source export` with a topic of three rows, and of other values if there are any."""
+    name = topic(2)
+    rows = [canal("INSERT", [{"id": str(n)}], None, {"id": "bigint"}, _tidb={"commitTs": TSO + n}) for n in range(3)]
+    produce(broker.bootstrap_servers, name, [(n % 2, *row, [], None) for n, row in enumerate(rows)])
+
+    def run(to: Path, *values: bytes) -> Done:
+        produce(broker.bootstrap_servers, name, [(0, None, value, [], None) for value in values])
+        return ticdc_source("export", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--to", to)
+
+    return run
+
+
+def test_rows_are_written(export: Callable[..., Done], tmp_path: Path) -> None:
+    """Parquet and Arrow have the rows and the schema of a batch read."""
+    done = [export(tmp_path / f"rows{suffix}") for suffix in (".parquet", ".arrow")]
+
+    assert [(each.code, each.out) for each in done] == [
+        (0, f"{tmp_path / name}: 3 rows\n") for name in ("rows.parquet", "rows.arrow")
+    ]
+    parquet = pq.read_table(tmp_path / "rows.parquet")
+    with pa.ipc.open_file(tmp_path / "rows.arrow") as file:
+        assert parquet.equals(file.read_all())
+    assert sorted(parquet.column("id").to_pylist()) == [0, 1, 2]
+    assert parquet.column("_commit_timestamp").type == pa.timestamp("us", "UTC")
+
+
+def test_a_record_that_cannot_be_read_leaves_no_file(export: Callable[..., Done], tmp_path: Path) -> None:
+    """Neither under the name nor beside it; a file of before stays."""
+    to = tmp_path / "rows.parquet"
+    to.write_bytes(b"before")
+
+    done = export(to, b"no message")
+
+    assert done.code != 0
+    assert "offset=2" in done.err
+    assert to.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [to]
+
+
+def test_other_files_are_refused(export: Callable[..., Done], tmp_path: Path) -> None:
+    """The end of the name says which format it has; a folder that is not there is named."""
+    assert "ends in .parquet or .arrow" in export(tmp_path / "rows.csv").err
+    done = export(tmp_path / "nowhere" / "rows.parquet")
+    assert (done.code, "No such file or directory" in done.err) == (2, True)

@@ -1,0 +1,122 @@
+"""Input partitions: what is sent to whoever reads, and how one is read, in a batch or a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import pyarrow as pa
+
+from ticdc_source.errors import SchemaError
+from ticdc_source.kernels.native import why_general
+from ticdc_source.options.offsets import OffsetRange
+from ticdc_source.options.options import Options
+from ticdc_source.pipeline.context import BatchScope, ReadContext
+from ticdc_source.pipeline.metric_files import metric_files
+from ticdc_source.pipeline.metrics import Counters, TaskFacts, metrics_line
+from ticdc_source.pipeline.read import read
+from ticdc_source.pipeline.spec import ReadSpec, ReadState, read_spec
+from ticdc_source.planning.definition_search import KnownDefinitions
+from ticdc_source.planning.fetchers import definition_search, previous_rows, task_fetcher
+from ticdc_source.protocols import PROTOCOLS
+
+# Versions of tables never change. Only the workers of protocols whose rows name them keep some.
+_DEFINITIONS = KnownDefinitions()
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Offset ranges to read one after the other, none if there is nothing, and what to know.
+
+    Attributes:
+        lags: for each range the number of offsets behind its end when it was planned, if that is known.
+        options: its own, if they are not those of the whole read.
+    """
+
+    ranges: Sequence[OffsetRange]
+    context: ReadContext
+    scope: BatchScope
+    lags: Sequence[int | None] = ()
+    options: Options | None = None
+
+
+def read_partition(
+    partition: Partition,
+    schema: pa.Schema,
+    options: Options,
+    *,
+    facts: Callable[[], TaskFacts] = TaskFacts,
+    fresh: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Read an input partition.
+
+    Args:
+        partition: what to read.
+        schema: the read schema.
+        options: the options of the read.
+        facts: returns which task of Spark this is.
+        fresh: whether the task is repeated, and must not meet the same fault again.
+
+    Raises:
+        TiCDCSourceError: see `pipeline.read.read` and `sources.kafka.Fetcher.fetch`.
+    """
+    if not partition.ranges:
+        return
+    context, options = partition.context, partition.options or options
+    if context.protocol is None:
+        if not _has_records(partition.ranges, options):
+            return
+        msg = "the protocol is unknown, because there was no record when the read was planned; set 'protocol'"
+        raise SchemaError(msg)
+    spec = read_spec(schema, options, context, partition.scope)
+    state = ReadState.of(spec)
+    topics = {each.topic for each in partition.ranges}
+    search = None
+    if spec.decoder.facts.definitions is not None:
+        state.learned.definitions |= _DEFINITIONS.of_topics(topics)
+        search = state.learned.search = definition_search(spec.decoder, options, driver=False)
+    if spec.decoder.facts.lacks_commit_ts:
+        state.learned.previous = previous_rows(spec.decoder, options, driver=False)
+    lines = []
+    with task_fetcher(options, context.protocol, fresh=fresh) as fetcher:
+        for offset_range, lag in zip_longest(partition.ranges, partition.lags):
+            state.counters = Counters()
+            if search is not None:
+                search.around = offset_range
+            yield from read(fetcher.fetch(offset_range), spec, state)
+            lines.append(
+                metrics_line(
+                    state.counters,
+                    offset_range,
+                    lag,
+                    facts(),
+                    spec.commits.end,
+                    table=_table_of(spec, state),
+                    client=fetcher.library,
+                    native_fallback=why_general(options.native_code),
+                )
+            )
+        # At the end: a topic that still has its id then had it while it was read.
+        topic_ids = partition.scope.topic_ids
+        fetcher.check_topics(
+            {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
+        )
+    if search is not None:
+        _DEFINITIONS.add(topics, state.learned.definitions)
+    if options.metrics_path:
+        query, number = facts().get("query"), facts().get("batch")
+        name = "batch" if query is None else f"{query}-{number or 0:09d}"
+        metric_files(options.metrics_path).write(name, lines)
+
+
+def _has_records(ranges: Sequence[OffsetRange], options: Options) -> bool:
+    """Return whether ranges have any record with a value: one of markers of transactions has offsets, and no record."""
+    with task_fetcher(options, next(iter(PROTOCOLS)), fresh=False) as fetcher:
+        return any(any(chunk.values) for each in ranges for chunk in fetcher.fetch(each))
+
+
+def _table_of(spec: ReadSpec, state: ReadState) -> str | None:
+    """Return the one table of a read: that of its rows, else that of the option `tables`; None if it may be several."""
+    table = (state.table if spec.layout.output in {"changelog", "envelope"} else None) or spec.tables.exact
+    return None if table is None else str(table)

@@ -1,0 +1,49 @@
+"""`read_arrow`: the rows of a batch read in this process, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from ticdc_source.errors import each_from_one_frame
+from ticdc_source.options.options import Options, OptionValue, option_texts
+from ticdc_source.planning.load import BatchPlan, batch_options, infer_schema, plan_batch
+from ticdc_source.planning.partitions import Partition, read_partition
+
+
+def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
+    """Return the rows that `spark.read.format("ticdc")` returns with these options, read in this process.
+
+    They come as they are read, one input partition after the other, so memory holds some batches and not all rows.
+
+    Args:
+        options: those of a batch read, such as `{"kafka.bootstrap.servers": "broker:9092", "subscribe": "tidb-shop",
+            "tables": "shop.orders"}`.
+
+    Returns:
+        The record batches, with the schema of Spark's rows in Arrow's types; pandas, Polars and DuckDB read it.
+
+    Raises:
+        TiCDCSourceError: as `load()`; what is wrong with records, when their batch is read.
+
+    Example:
+        ```python
+        import duckdb
+
+        import ticdc_source
+
+        options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "tidb-shop", "tables": "shop.orders"}
+        changes = ticdc_source.read_arrow(options)
+        duckdb.sql("SELECT _change_type, count(*) FROM changes GROUP BY ALL").show()
+        ```
+    """
+    given = option_texts(options)
+    schema, parsed = infer_schema(given), batch_options(given)
+    return pa.RecordBatchReader.from_batches(schema, _batches(plan_batch(schema, parsed), schema, parsed))
+
+
+@each_from_one_frame
+def _batches(plan: BatchPlan, schema: pa.Schema, options: Options) -> Iterator[pa.RecordBatch]:
+    for ranges in plan.partitions:
+        yield from read_partition(Partition(ranges, plan.context, plan.scope), schema, options)
