@@ -12,9 +12,9 @@ from ticdc_source.options.options import Options
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.protocols import FORMATS
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.choose import SnapshotFirstSource
 from ticdc_source.sources.kafka.source import KafkaSource
 from ticdc_source.sources.record_source import StreamPlanner
-from ticdc_source.sources.snapshot_first import SnapshotFirstSource
 from ticdc_source.sources.stream_offsets import StreamLimits
 from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress
 from ticdc_source.sources.tidb.source import SnapshotSource

@@ -18,8 +18,8 @@ from tests.support.paths import ROOT
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.environment import Package, check_package
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka.kafka_python import connect as module
-from ticdc_source.sources.kafka.kafka_python.connect import REQUIRED, connect, installed
+from ticdc_source.sources.kafka import kafka_python as module
+from ticdc_source.sources.kafka.kafka_python import REQUIRED, connect, installed
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 MANAGER, FETCHER = "kafka.net.manager:KafkaConnectionManager", "kafka.consumer.fetcher:Fetcher"

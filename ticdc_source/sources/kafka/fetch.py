@@ -28,7 +28,7 @@ from ticdc_source.sources.kafka.client import (
     RetryingClient,
     UnknownPartitionsError,
 )
-from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.sources.kafka.kafka_python import connect as connect_kafka_python
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.record_source import Fetcher

@@ -22,7 +22,7 @@ from ticdc_source.sources.kafka.client import (
     Topic,
     UnknownPartitionsError,
 )
-from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.sources.kafka.kafka_python import connect as connect_kafka_python
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
 from ticdc_source.sources.stream_offsets import Offsets

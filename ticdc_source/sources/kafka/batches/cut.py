@@ -14,8 +14,15 @@ from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches.decompress import Decompressed
-from ticdc_source.sources.kafka.batches.one_by_one import check_offset, cut_records, offset_of
-from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, Fetched, RecordBatch, visible
+from ticdc_source.sources.kafka.batches.record_batches import (
+    LOG_APPEND_TIME,
+    Fetched,
+    RecordBatch,
+    check_offset,
+    cut_records,
+    offset_of,
+    visible,
+)
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import CutRecords
