@@ -170,7 +170,6 @@ def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
 
 
 def _table_changes(events: Sequence[DDLEvent]) -> pa.Array:
-    """Return the wire format's own descriptions of tables, as JSON."""
     changes = [None if event.table_changes is None else list(event.table_changes) for event in events]
     texts = [None if each is None else readable(json_text(each)) for each in changes]
     return pa.array(texts, pa.string())

@@ -99,12 +99,10 @@ class LearnedTable:
         return planned
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
-        """Return the columns of a version of the table; None if nobody knows them."""
         return None if self._learned is None else self._learned.definition(table, version)
 
     @property
     def native(self) -> bool:
-        """Whether the native path reads the table's events."""
         return native is not None and self.plan.native_path and not self.plan.documents
 
     def kept(self, of: type[Kept]) -> Kept:
@@ -156,7 +154,6 @@ class Learned:
     def remember_commit_ts(
         self, table: TableName, topic_partition: TopicPartition, offset: int, commit_ts: int
     ) -> None:
-        """Keep the commit-ts of the last row of a table that was read of a topic partition."""
         self._last[table, topic_partition] = offset, commit_ts
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
@@ -167,7 +164,6 @@ class Learned:
         return learned
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
-        """Return the columns of a version of a table; None if nobody knows them."""
         columns = self.definitions.get((table.folded, version))
         if columns is None and self.search is not None:
             self.definitions.update(self.search(table, version))
@@ -234,12 +230,10 @@ class ProtocolFacts:
 
     @property
     def message(self) -> str:
-        """What a message is called in errors."""
         return f"{self._named} message"
 
     @property
     def row(self) -> str:
-        """What a row event is called in errors."""
         return f"{self._named} row"
 
     @property

@@ -39,7 +39,6 @@ class _Cast:
     replaced: int = 0
 
     def rescue(self, image: int, name: str, value: str) -> None:
-        """Keep a value, written as JSON, for the rescued column."""
         self.rescued.setdefault(image, []).append(member_name(name) + value)
 
     def rescued_column(self) -> pa.Array:
@@ -65,7 +64,6 @@ _INEXACT, _INEXACT_UNTYPED = frozenset({float}), frozenset({float, list, dict})
 
 
 def _is_double(column: Column) -> bool:
-    """Whether a column's values are doubles, whatever digits a message has."""
     return column.type is not None and column.type.family == "float" and not column.vague
 
 
@@ -116,7 +114,6 @@ def _lacks_dropped_columns(span: Span, parsed: Parsed, plan: Plan) -> bool:
 
 
 def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
-    """Add the failures of events, and drop the images of these events."""
     if failures:
         keep = pc.invert(pc.is_in(decoded.events, value_set=pa.array(list(failures), pa.int32())))
         decoded.change_types, decoded.events, decoded.indexes = (

@@ -86,7 +86,6 @@ def _unpacked(cramjam: ModuleType, block: bytes, max_bytes: int) -> bytes:
 
 
 def too_large(max_bytes: int) -> str:
-    """Return why a message that decompresses to more than `max_bytes` is not read."""
     return (
         f"the message decompresses to more than {max_bytes} bytes: set 'maxMessageBytes' higher to read it, if the "
         "workers have the memory"

@@ -294,7 +294,6 @@ def describe_images(
 def _declared(
     column: Column, declared: Mapping[str, TypeVersions] | None, moments: Sequence[Moment], event: int
 ) -> Column:
-    """Complete a column by the type that DDL declares for it at the moment of the event."""
     versions = (declared or {}).get(column.name.lower(), ())
     exact = version_at(versions, moments[event]) if versions else None
     if exact is None:
@@ -306,7 +305,6 @@ def _declared(
 
 
 def _observed(column: Column, cells: Cells) -> Column:
-    """Complete a column by what its values show."""
     if column.type is None:
         return replace(column, json_type=_json_type(cells))
     if column.type.is_unspecified:
@@ -318,7 +316,6 @@ def _observed(column: Column, cells: Cells) -> Column:
 
 
 def _is_wide(cell: object) -> bool:
-    """Return whether a SET's number has bit 63."""
     if isinstance(cell, str):
         return cell.isdecimal() and len(cell) <= _MOST_DIGITS and int(cell) >= _2_63
     return isinstance(cell, int) and cell >= _2_63

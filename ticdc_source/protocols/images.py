@@ -136,7 +136,6 @@ class Images:
         return [Span(start, end, columns) for (start, columns), end in runs if start < end]
 
     def cells(self, span: Span) -> dict[str, Cells]:
-        """Return the cells of a run's rows by the name of their column; None for a column that a row lacks."""
         return self.with_nulls(self.cells_or_absent(span))
 
     def with_nulls(self, cells: dict[str, Sequence[Any]]) -> dict[str, Cells]:
@@ -196,7 +195,6 @@ class Parsed:
 
     @classmethod
     def of(cls, count: int, parse: Parse = parse_object) -> Parsed:
-        """Return the state before the first of `count` events is parsed."""
         return cls(
             images=Images(),
             commit_ts=[None] * count,
@@ -208,7 +206,6 @@ class Parsed:
         )
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:
-        """Return the lists as arrays, with these columns of the images."""
         images = self.images
         return Decoded(
             change_types=pa.array(images.change_types, pa.int8()),

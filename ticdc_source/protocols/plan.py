@@ -96,7 +96,6 @@ class Plan:
         return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
     def unknown(self, columns: tuple[Column, ...]) -> list[Column]:
-        """Return the columns that are not expected."""
         expected = self.known_columns
         return [] if expected is None else [column for column in columns if column.name.lower() not in expected]
 

@@ -28,7 +28,6 @@ Type: TypeAlias = str | Sequence[Any] | Mapping[str, Any]
 
 
 def fastavro_module(missing: type[TiCDCSourceError]) -> ModuleType:
-    """Return fastavro, which only messages in Avro need."""
     try:
         import fastavro  # noqa: PLC0415 (as above)
     except ImportError:
@@ -132,7 +131,6 @@ def labels_of(allowed: str) -> tuple[str, ...]:
 
 
 def type_of_field(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the type of a column as an object, without null."""
     branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
     (type_,) = [each for each in branches if each != "null"]
     return type_ if isinstance(type_, dict) else {"type": type_}

@@ -46,7 +46,6 @@ class SnapshotFirstSource(KafkaSource):
         self.rows_at("now")  # refuses options
 
     def rows_at(self, tso: int | Literal["now"]) -> SnapshotSource:
-        """Return the tables as of a TSO."""
         options = replace(self._options, snapshot="only", snapshot_at=tso, protocol="auto")
         return SnapshotSource(options, self._formats)
 
@@ -159,7 +158,6 @@ class _Planner(StreamPlanner):
         return self._changes.newest()
 
     def stop_at_latest(self) -> None:
-        """Read all rows, and then up to what topics have now."""
         self._changes.stop_at_latest()
 
     def _check_held(self, before: OffsetJSON, after: OffsetJSON, progress: SnapshotProgress) -> None:

@@ -54,11 +54,9 @@ class Chunk:
         return _Lists(self.offsets, self.timestamps, self.keys, self.values)
 
     def place(self, position: int) -> tuple[int, int]:
-        """Return the topic partition and the offset of a record."""
         return self.partition, self.offsets[position]
 
     def part(self, first: int, after: int) -> Chunk:
-        """Return the records at the positions `[first, after)`."""
         values = self.values
         return Chunk(
             self.topic,

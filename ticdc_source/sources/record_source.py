@@ -79,9 +79,7 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Close the connections, if there are any; the next range connects again."""
-        ...
+    def close(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
         self.close()

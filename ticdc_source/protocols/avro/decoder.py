@@ -20,7 +20,7 @@ from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
+from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
     CHECKSUM,
@@ -129,7 +129,6 @@ _SHORT = 9  # bytes of a watermark, and of a delete without a row: the first byt
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:
-    """Look for the header of a schema id, and for watermarks and DDL."""
     if value is None:
         return has_header(key)
     if key is None and value[:1] == bytes([_WATERMARK]) and len(value) == _SHORT:
@@ -241,7 +240,6 @@ class Avro(Decoder):
         return templates.decode(events, learned, self._wire_of, general, candidates=candidates)
 
     def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
-        """Return the schema of a key or a value, its id, and where the body begins."""
         schema_id, start = body_of(data)
         return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
 
@@ -259,7 +257,6 @@ class Avro(Decoder):
         return parsed
 
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
-        """Fill in the commit-ts that messages lack."""
         parsed = super()._sampled(events, declared)
         parsed.commit_ts = _filled(parsed.commit_ts, events, parsed.failures)
         return parsed
@@ -267,9 +264,7 @@ class Avro(Decoder):
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
         """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not match is a failure."""
         declared = column_order(events.table, self.settings.table_ddl)
-        wrong, parsed.verified = verify_checksums(
-            parsed.stated, learned.kept(ColumnOrders), declared, events, learned.plan.settings
-        )
+        wrong, parsed.verified = verify_checksums(parsed.stated, declared, learned.plan.settings)
         if self.settings.verify_checksum == "warn":
             parsed.suspect |= wrong
             return
@@ -321,7 +316,6 @@ class Avro(Decoder):
                 parsed.stated.append(
                     ChecksumRow(
                         event=event,
-                        schema_id=schema_id,
                         columns=of_row,
                         row=row,
                         expected=int(text) if text.isdecimal() else None,
@@ -391,7 +385,6 @@ def _filled(
 
 
 def _last_of(commit_ts: pa.Int64Array, own: pa.BooleanArray) -> int:
-    """Return the last commit-ts that an event has of its own."""
     last: int = commit_ts.filter(own)[-1].as_py() if not own[-1].as_py() else commit_ts[-1].as_py()
     return last
 

@@ -217,7 +217,6 @@ _BEHIND = {code: _behind(code, widest) for code, widest in _WIDEST.items()}
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look for members that only canal-json has."""
     plain = object_bytes(value, Compression())
     return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
 
@@ -282,8 +281,6 @@ class CanalJSON(JSONDecoder):
         return number_after(ends, _EXTENSION)
 
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:
-        """Return one event of each form, and those with the greatest values."""
-
         def parse(some: TableEvents, learn: KeepTemplate) -> None:
             self._parse(some, LearnedTable(_NO_FIELDS), learn)
 
@@ -411,7 +408,6 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keye
 
 
 def _open_sign(column: Column) -> Column:
-    """Return the column with the type that holds both signs."""
     if column.type is None:
         return column
     type_ = replace(column.type, unsigned=True)

@@ -123,7 +123,6 @@ def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
 
 
 def _names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
-    """Return the names of the columns in a Kafka key; none if there is no key."""
     if not key:
         return frozenset()
     fields = schema_of(registry, body_of(key).schema_id).declared["fields"]
@@ -148,7 +147,6 @@ def _envelope_of(settings: RegistrySettings, schema_id: SchemaId) -> _Envelope:
 
 
 def _record_of(type_: object) -> dict[str, Any] | None:
-    """Return the record among the branches of a union; None if there is none."""
     branches = type_ if isinstance(type_, list) else [type_]
     return next((each for each in branches if isinstance(each, dict) and each.get("type") == "record"), None)
 

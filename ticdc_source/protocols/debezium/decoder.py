@@ -98,7 +98,6 @@ _SOURCE = (
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look for members that only debezium has."""
     plain = object_bytes(value, Compression())
     if b'"source"' in plain:
         return b'"op"' in plain or b'"ddl"' in plain
@@ -106,7 +105,6 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
 
 
 def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
-    """Return the types that the `tableChanges` of DDL events give a table's columns, by lower-case name."""
     changes = ((event.moment, _said(declared_columns, event, table)) for event in _in_order(ddl))
     return type_versions([(start, columns) for start, columns in changes if columns])
 
@@ -166,7 +164,6 @@ class Debezium(JSONDecoder):
         return schemas
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return what `source` and `op` say."""
         array = events.payload_array()
         members = pc.extract_regex(array, _SOURCE)
         try:
@@ -254,12 +251,10 @@ class Debezium(JSONDecoder):
         return parse(value)
 
     def _key_columns(self, events: TableEvents) -> frozenset[str]:
-        """Return the handle-key columns: the members of the first Kafka key that has any."""
         each = (self._members(events.chunk.keys[position]) for position in events.positions)
         return next((names for names in each if names), frozenset())
 
     def _members(self, key: bytes | None) -> frozenset[str]:
-        """Return the names of the members of a Kafka key; none if it cannot be read."""
         try:
             return frozenset(payload_of(parse_object(self.settings.compression.decompressed(key or b"{}"))))
         except MALFORMED:
@@ -315,7 +310,6 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
 
 
 def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObject] | None]:
-    """Return the type of a DDL event, its SQL text, and its `tableChanges`."""
     if op == _TRUNCATE:
         return "TRUNCATE", "", None
     if op is not None or "ddl" not in payload:
@@ -366,7 +360,6 @@ def _written(payload: JSONObject) -> tuple[int | None, str | None]:
 
 
 def payload_of(message: JSONObject) -> JSONObject:
-    """Return the member `payload`, or the message if it is the payload itself."""
     payload = message.get("payload", message) if "op" not in message else message
     if not isinstance(payload, dict):
         msg = "'payload' is not an object"
@@ -450,7 +443,6 @@ def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> T
 
 
 def _is_schema(tail: bytes) -> bool:
-    """Return whether bytes are the rest of a message with nothing but a schema in it."""
     try:
         return bool(orjson.loads(b"{" + tail[1:]).keys() == {"schema"})
     except orjson.JSONDecodeError:

@@ -158,14 +158,12 @@ class MySQLRows(Decoder):
         return super().describe(events.picked(sorted(firsts.values())), ddl, declared, learned)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Return the TSO as of which each row was read."""
         keys = events.event_keys
         if len(keys) and keys.count(keys[0]) == len(keys):
             return repeated(keys[0].tso, pa.int64(), len(keys))
         return pa.array([key.tso for key in keys], pa.int64())
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Say that each row is one of a snapshot."""
         return pa.repeat(pa.scalar({"snapshot": "true", "op": "r"}, ORIGIN), len(events))
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
@@ -213,7 +211,6 @@ class MySQLRows(Decoder):
 
 
 def _columns(table: TableName, tso: int, learned: LearnedTable) -> tuple[Column, ...]:
-    """Return the columns of a table as of a TSO."""
     defined = learned.definition(table, tso)
     if defined is None:
         msg = f"nobody has said what the columns of {table} were at TSO {tso}: load the source again"

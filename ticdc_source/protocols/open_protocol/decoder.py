@@ -115,11 +115,9 @@ class OpenProtocol(Decoder):
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (the key has the addresses)
-        """Count the addresses in the key."""
         return key.count(_CLAIM_CHECK) if key else 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Cut records into frames, parse key frames, and decompress value frames."""
         in_native = learned is not None and learned.native
         return split_frames(chunk, self.settings.compression, wants, in_native=in_native)
 
@@ -298,7 +296,6 @@ _STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [DELETE, _ROW
 
 
 def _template_of(signature: Signature) -> Template | None:
-    """Return the template of events with these columns; None if TiCDC writes no such events."""
     if not signature or any(handle is False for _, _, _, handle in signature):
         return None
     heads = tuple(_head(*parts) for parts in signature)
@@ -306,6 +303,5 @@ def _template_of(signature: Signature) -> Template | None:
 
 
 def _head(name: str, code: int, flags: int, handle: bool | None) -> bytes:  # noqa: FBT001
-    """Return the bytes of a column before its value."""
     mark = b'"h":true,' if handle else b""
     return written_name(name) + b':{"t":%d,%b"f":%d,"v":' % (code, mark, flags)

@@ -229,7 +229,6 @@ def _add_row(
 
 @lru_cache(maxsize=4096)
 def _table_of(rest: bytes) -> TableName | None:
-    """Return the table of a row's key frame; `rest` is what follows the commit-ts."""
     match = _REST.fullmatch(rest)
     try:
         return None if match is None else TableName(match[1].decode(), match[2].decode())

@@ -76,7 +76,6 @@ _SCHEMA = [
 
 @cache
 def _parsed_schema() -> tuple[ModuleType, object]:
-    """Return fastavro, and the schema for it."""
     fastavro = fastavro_module(DecodeError)
     return fastavro, fastavro.parse_schema(_SCHEMA)
 

@@ -93,7 +93,6 @@ def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
 
 
 def _defined_columns(schema: JSONObject) -> tuple[Column, ...]:
-    """Return the columns that a `tableSchema` describes, in the order of the table."""
     keys = [
         Key(
             readable(index.get("name") or "").lower(),
@@ -159,12 +158,10 @@ def _type_of(declared: JSONObject) -> ColumnType:
 
 
 def _labels(elements: object) -> tuple[str, ...] | None:
-    """Return the labels of an ENUM or a SET; None if there are none."""
     return tuple(text(label) for label in elements) if isinstance(elements, list) and elements else None
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look at the first bytes, and for members that each message has."""
     plain = object_bytes(value, Compression())
     if not plain:
         return is_avro(plain_bytes(value, Compression()))
@@ -232,7 +229,6 @@ class Simple(JSONDecoder):
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Search near the start of each message."""
         if any(map(is_avro, events.payloads)):
             return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
@@ -323,7 +319,6 @@ def _undefined(table: TableName, version: int) -> DecodeError:
 
 
 def _with_zone(column: Column, cells: Cells) -> Column:
-    """Return a TIMESTAMP with what its cells say of its zone."""
     if column.type is None or column.type.name != "timestamp":
         return column
     return replace(column, is_local=any(isinstance(cell, dict) and cell.get("location") == LOCAL for cell in cells))
@@ -370,7 +365,6 @@ _CHECKSUM: tuple[Step, ...] = (
 
 
 def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
-    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
     match = _MESSAGE.match(payload)
     if match is None:
         return None

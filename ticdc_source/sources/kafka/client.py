@@ -154,9 +154,7 @@ class Client(Protocol):
         """
         ...
 
-    def brokers(self, patience: Patience) -> BrokerFacts:
-        """Look up the brokers, after the login."""
-        ...
+    def brokers(self, patience: Patience) -> BrokerFacts: ...
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group, without partitions of which it has none.
@@ -166,9 +164,7 @@ class Client(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Close the connections; safe to repeat."""
-        ...
+    def close(self) -> None: ...
 
 
 # Connects, or raises what every method of `Client` raises.
@@ -222,7 +218,6 @@ class RetryingClient:
         self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
-        """Close the connections; the next request connects again."""
         client, self.client = self.client, None
         if client is not None:
             client.close()

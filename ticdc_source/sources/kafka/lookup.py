@@ -69,7 +69,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next look-up connects again."""
         self._brokers.close()
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
@@ -214,7 +213,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         starts: Mapping[TopicPartition, int | Moment],
         ends: Mapping[TopicPartition, int | Moment],
     ) -> tuple[Offsets, Offsets]:
-        """Return where a read starts and ends, within the offsets that exist."""
         # In this order: deletions and new records in between can only make the answers overlap more.
         earliest = self.earliest(topic_partitions)
         or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
@@ -249,7 +247,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._look_up(lambda client, patience: client.brokers(patience))
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offsets that a consumer group has committed, without partitions of which it has none."""
         return self._look_up(lambda client, _: client.committed(group, topic_partitions))
 
     def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> Offsets:
@@ -294,7 +291,6 @@ def _resolved(
 
 
 def _existing(client: Client, names: Sequence[str], patience: Patience, *, missing: bool) -> dict[str, Topic]:
-    """Return these topics, all of which must exist unless `missing` is on."""
     for is_second_look in (False, True):
         topics = client.topics(names, patience)
         absent = [name for name in names if name not in topics]

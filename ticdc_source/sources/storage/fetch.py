@@ -133,7 +133,6 @@ class FileFetcher(Fetcher):
     def _chunks(
         self, path: str, number: int, first: int, messages: list[bytes] | Binaries, key: bytes | None
     ) -> Iterator[Chunk]:
-        """Yield messages in chunks of at most so many records and bytes, but one record each."""
         for start in range(0, len(messages), self._settings.max_records):
             after = min(start + self._settings.max_records, len(messages))
             yield from self._small(path, number, first + start, _part(messages, start, after), key)

@@ -70,7 +70,6 @@ class FilePlanner:
         return initial_offset(self._start)
 
     def stop_at_latest(self) -> None:
-        """Fix the end of the stream at the files of the next look (Trigger.AvailableNow)."""
         self._stops_at_target = True
 
     def newest(self) -> OffsetJSON:
@@ -119,7 +118,6 @@ class FilePlanner:
         return self._current_look()
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return the files of wanted tables between two offsets, in order."""
         begins = start_offsets(start, end)
         ranges = []
         for place, last in sorted(offsets_of(end).items(), key=lambda item: in_order(item[0])):
@@ -309,5 +307,4 @@ def _size_of(topic: str, number: int, sizes: Mapping[str, Mapping[int, int]]) ->
 
 
 def in_order(files: OffsetRange | TopicPartition) -> tuple[int, int, str, str]:
-    """Return where files stand in the order in which TiCDC writes them."""
     return order_of(files.topic)

@@ -39,7 +39,6 @@ class RowRange(OffsetRange):
 
 
 def definition_range(topic: str, tso: int) -> OffsetRange:
-    """Return the range of the record with a table's columns as of a TSO."""
     return OffsetRange(topic, DEFINITION, tso, tso + 1)
 
 
@@ -52,11 +51,9 @@ class SnapshotFetcher(Fetcher):
 
     @property
     def library(self) -> str:
-        """What reads; see `Fetcher.library`."""
         return "PyMySQL"
 
     def close(self) -> None:
-        """Close the session."""
         self._session.close()
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:

@@ -38,7 +38,6 @@ class TableProgress:
     about: int = 0
 
     def expected_ranges(self, size: int) -> int:
-        """Return about how many ranges there are."""
         return self.ranges if self.done else max(self.ranges + 1, -(-self.about // max(size, 1)))
 
     def as_json(self) -> dict[str, Any]:

@@ -118,7 +118,6 @@ class _Cutter:
                 self.chunk.headers.append([])
 
     def cut(self, batch: RecordBatch) -> Iterator[Chunk]:
-        """Take the records of a batch, and yield the chunks that are full."""
         codec = batch.attributes & _CODEC
         data, at, end = self._fetched.data, batch.body, batch.end
         compressed = Decompressed(codec, memoryview(data)[at:end]) if codec else None
@@ -194,7 +193,6 @@ class _Cutter:
             raise DecodeError(msg)
 
     def _too_large(self, offset: int) -> Chunk:
-        """Return the chunk of a record that is larger than the limits allow."""
         limits = self._limits
         reason = (
             f"the record decompresses to more than {limits.max_record_bytes} bytes: set 'maxMessageBytes' higher to "

@@ -140,7 +140,6 @@ def record_batches(
 
 
 def _batches_of(data: bytes) -> tuple[list[RecordBatch], str | None]:
-    """Return the record batches as their headers have them; see `record_batches`."""
     batches: list[RecordBatch] = []
     size, start = len(data), 0
     while start + _OVERHEAD <= size:
@@ -373,7 +372,6 @@ def _signed(number: int) -> int:
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read bytes with their length before them, and return them with the index behind them."""
     length, at = read_varint(data, at)
     if length & 1:  # negative: null
         return None, at
@@ -404,7 +402,6 @@ def _length(number: int) -> int:
 
 
 def _named(headers: Sequence[tuple[bytes, bytes | None]], batch: RecordBatch) -> list[tuple[str, bytes | None]]:
-    """Return headers with their names as text."""
     try:
         return [(name.decode(), value) for name, value in headers]
     except UnicodeDecodeError as error:

@@ -133,7 +133,6 @@ class NetworkClient:
         return committed
 
     def _of_group(self, group: str) -> library.Consumer:
-        """Return the consumer that commits and looks up a group's offsets."""
         if group not in self._groups:
             self._groups[group] = self._new_consumer(group)
         return self._groups[group]
@@ -407,7 +406,6 @@ class _NodeFailedError(Exception):
 
 
 def _metadata_request(names: Iterable[str] | None) -> Callable[[], MetadataRequest]:
-    """Return a function that makes requests for topics; for all of them with None."""
     topic_class = MetadataRequest.MetadataRequestTopic
     topics = None if names is None else [topic_class(name=name) for name in names]
     return lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False)
