@@ -7,7 +7,6 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 from __future__ import annotations
 
 import re
-import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -81,23 +80,6 @@ def _latin1(cell: str) -> bytes:
         raise ValueError(msg) from None
 
 
-def _latin1_array(text: pa.StringArray) -> pa.Array | None:
-    """Do the same for a whole column: decode all bytes at once, and count the characters of each value."""
-    text = pa.concat_arrays([text])  # its buffers begin with its first value
-    lengths = pc.fill_null(pc.utf8_length(text), 0)
-    ends = pc.cumulative_sum(lengths)
-    first, last = (
-        int.from_bytes(text.buffers()[1][4 * index : 4 * index + 4], sys.byteorder) for index in (0, len(text))
-    )
-    written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
-    if not len(text) or ends[-1].as_py() != len(written):
-        return None
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.Array.from_buffers(
-        pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
-    )
-
-
 def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
     """Read FLOAT and DOUBLE from the text of another type: a text with more digits than they hold is refused."""
     read = numbers.FLOAT_TEXT.natural(type_, settings)
@@ -115,7 +97,7 @@ def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
 
 EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
-LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
+LATIN1_BINARY = strings.binary_wire(_latin1, PlainCast.LATIN1)
 
 KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}
 

@@ -213,7 +213,7 @@ def _decoder(mode: str) -> Callable[[str], bytes]:
 
 
 _WIRES: Mapping[str, Wire] = {
-    _BASE64: strings.binary_wire(_decoder(_BASE64), strings.base64_array, PlainCast.BASE64),
+    _BASE64: strings.binary_wire(_decoder(_BASE64), PlainCast.BASE64),
     **{mode: strings.binary_wire(_decoder(mode)) for mode in _MODES if mode != _BASE64},
 }
 
