@@ -130,7 +130,6 @@ class CanalJSON:
         return {name: None if value is None else self.cell(table.by_name[name], value) for name, value in row.items()}
 
     def cell(self, column: Column, value: Any) -> str:
-        """Write one value, which is always text."""
         type_name = column.type_name
         if type_name in ("enum", "set", "bit"):
             return str(value["number"])

@@ -51,7 +51,6 @@ class Simple:
     build_ms: int = 0
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of one event."""
         event, table = events[0], tables[0]
         if event["op"] == "watermark":
             return None, self._finished({"version": 1, "type": "WATERMARK", **self._times(event)})
@@ -92,7 +91,6 @@ class Simple:
         return {name: None if value is None else write(table.by_name[name], value) for name, value in named}
 
     def cell(self, column: Column, value: Any) -> Any:
-        """Write one value."""
         type_name = column.type_name
         if type_name in ("enum", "set", "bit"):
             return str(value["number"])
@@ -148,7 +146,6 @@ def _in_avro(message: dict[str, Any]) -> bytes:
 
 
 def schema_of(table: Table) -> dict[str, Any]:
-    """Describe a table."""
     keys = [(table.primary_key, True)] if table.primary_key else []
     indexes = [
         {

@@ -35,7 +35,6 @@ ALPHABET = "ABCabc019+/="
 
 
 def texts(chooser: random.Random) -> list[str]:
-    """Make texts in every form that messages may have."""
     known = ["", "0", "-1", "127", "128", "0x10", "1.5", "-0.01", "1e3", "9007199254740993", "new", "paid", "é",
              "[1,2]", "2024-02-29", "0000-00-00", "2024-02-29 12:34:56.789012", "2024-02-29T12:34:56Z",
              "0000-00-00T00:00:00Z", "2024-02-29T12:34:56.789+02:00", "\ufffd", "ÿþ"]  # fmt: skip
@@ -45,7 +44,6 @@ def texts(chooser: random.Random) -> list[str]:
 
 
 def numbers(chooser: random.Random) -> list[int]:
-    """Make integers at the limits of types, and others."""
     edges = [
         sign * (1 << bits) + by for bits in (7, 8, 15, 16, 31, 32, 53, 62) for sign in (1, -1) for by in (-1, 0, 1)
     ]
@@ -53,13 +51,11 @@ def numbers(chooser: random.Random) -> list[int]:
 
 
 def doubles(chooser: random.Random) -> list[float]:
-    """Make doubles, mostly with two digits after the point."""
     prices = [chooser.randrange(-(10**9), 10**9) / 100 for _ in range(8)]
     return [0.0, 0.1, 1.0, -0.01, 1e-30, 1e21, 1e300, 3.1415927, 16777217.0, 9007199254740991.0, *prices]
 
 
 def binaries(chooser: random.Random) -> list[bytes]:
-    """Make bytes, of text and of no text."""
     return [b"", b"\0", b"\x01", b"abc", "é".encode(), b"\xff\xfe", *(chooser.randbytes(n) for n in (1, 2, 7, 8))]
 
 
@@ -72,7 +68,6 @@ CELLS: dict[pa.DataType, Callable[[random.Random], Any]] = {
 
 
 def attempt(run: Any, cells: Any) -> object:
-    """Return the array that a kernel makes of cells, or "refused"."""
     try:
         return run(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage)

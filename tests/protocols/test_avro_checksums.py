@@ -38,7 +38,6 @@ def counted(captured: Captured) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def rows_of(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> Rows:
-    """Return the rows with a checksum, a batch of events at a time."""
     batches: Rows = []
 
     def remember(
@@ -166,7 +165,6 @@ def row_of(values: Sequence[int | None], expected: Sequence[int]) -> ChecksumRow
 
 
 def verified(row: ChecksumRow, *declared: str) -> tuple[int, int]:
-    """Return how many rows are wrong, and how many were verified."""
     wrong, count = verify_checksums([row], declared, Settings())
     return len(wrong), count
 

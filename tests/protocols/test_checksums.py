@@ -80,7 +80,6 @@ def rows_of(captured: Captured) -> Iterator[tuple[Any, Images, list[Column]]]:
 
 
 def damaged(cell: Any) -> Any:
-    """Return another value that differs in one character."""
     if isinstance(cell, Mapping):
         return {**cell, "value": damaged(cell["value"])}
     at = next(

@@ -21,12 +21,10 @@ ID = {"type": "int32", "optional": False, "field": "id"}
 
 
 def field(type_: str, name: str | None = None, **more: Any) -> dict[str, Any]:
-    """Make the schema's field of column c."""
     return {"type": type_, "optional": True, "field": "c", **({"name": name} if name else {}), **more}
 
 
 def one_value(described: dict[str, Any], value: Any, **options: str) -> Any:
-    """Read one value of column c."""
     return rows(debezium("c", None, {"id": 1, "c": value}, [ID, described]), **options)[0]["c"]
 
 

@@ -22,7 +22,6 @@ VARCHAR = {"mysqlType": "varchar", "charset": "utf8mb4", "length": 9}
 
 
 def enum(*labels: str) -> dict[str, Any]:
-    """Return the type of an ENUM."""
     return {"mysqlType": "enum", "charset": "utf8mb4", "length": 9, "elements": list(labels)}
 
 

@@ -66,13 +66,11 @@ class FakeSource(SnapshotFirstSource):
 
 
 def planner(cluster: FakeCluster, **others: str) -> tuple[FakeSource, StreamPlanner]:
-    """Return a source, and what plans its stream."""
     source = FakeSource(cluster, **others)
     return source, source.stream(StreamLimits(min_interval=0.0))
 
 
 def numbers(ranges: list[OffsetRange]) -> list[int]:
-    """Return the numbers of ranges of rows."""
     assert {each.topic for each in ranges} == {str(ORDERS)}
     return [each.partition for each in ranges]
 
