@@ -192,11 +192,7 @@ def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
 
 
 def _no_member(label: str) -> int:
-    """Return 0 for the empty text: MySQL writes it for a value that was invalid.
-
-    Raises:
-        ValueError: it is another text.
-    """
+    """Return 0 for the empty text: MySQL writes it for a value that was invalid."""
     if label:
         msg = f"{label!r} is not among the labels"
         raise ValueError(msg)

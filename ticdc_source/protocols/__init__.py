@@ -139,11 +139,7 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
 
 
 def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
-    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it.
-
-    Raises:
-        OptionError: as `detect_protocol`.
-    """
+    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it."""
     of_tables = PROTOCOLS[FORMATS.of_tables].facts.recognizes
     if options.protocol != "auto" and not any(of_tables(chunk.keys[0], chunk.values[0]) for chunk in chunks):
         return options.protocol

@@ -88,11 +88,7 @@ class LearnedTable:
         self._kept: object = None
 
     def planned(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
-        """Return `Plan.for_columns` of one version of the table; it is made when these columns are first seen.
-
-        Raises:
-            SchemaError: as `Plan.for_columns`.
-        """
+        """Return `Plan.for_columns` of one version of the table; it is made when these columns are first seen."""
         planned = self._planned.get((columns, dropped))
         if planned is None:
             planned = self._planned[columns, dropped] = self.plan.for_columns(columns, wire_of, dropped=dropped)

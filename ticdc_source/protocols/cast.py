@@ -197,9 +197,6 @@ def _documents(
 
     Returns:
         The two columns, and the errors of events with a bad value (whose images are still there).
-
-    Raises:
-        SchemaError: the type of a column is not supported, with the address of the first event that shows it.
     """
     fields = {field.name.lower(): field for field in plan.fields}
     failures: dict[int, DecodeError] = {}

@@ -181,11 +181,7 @@ def tso(value: object) -> int:
 
 
 def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool]:
-    """Return a commit-ts; without one a lower bound of it, made of the event's time in ms, and True.
-
-    Raises:
-        TypeError, ValueError: as `tso` and `milliseconds`.
-    """
+    """Return a commit-ts; without one a lower bound of it, made of the event's time in ms, and True."""
     if commit_ts is not None:
         return tso(commit_ts), False
     event_time = milliseconds(time)
@@ -237,11 +233,7 @@ def text(value: object) -> str:
 
 
 def table_name(database: object, table: object) -> TableName:
-    """Return the table with these names; None stands for an empty name.
-
-    Raises:
-        TypeError, ValueError: as `text`.
-    """
+    """Return the table with these names; None stands for an empty name."""
     return TableName(text("" if database is None else database), text("" if table is None else table))
 
 

@@ -364,9 +364,6 @@ class Templates(Forms[_Reader]):
         """Decode a table's events: those that fit a template in native code, the others on the general path.
 
         `commit_ts` has that of each event, if messages lack it; `candidates` the events that may fit, if not all may.
-
-        Raises:
-            SchemaError: as `Plan.for_columns`.
         """
         parts: list[_Part] = []
         boundaries = learned.plan.boundaries()

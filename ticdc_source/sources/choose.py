@@ -201,11 +201,7 @@ def _not_finished() -> Iterator[None]:
 
 
 def _parts(offset: OffsetJSON) -> tuple[SnapshotProgress, OffsetJSON]:
-    """Return how far the snapshot is, and Kafka's part of an offset.
-
-    Raises:
-        CheckpointError: the stream did not begin with a snapshot.
-    """
+    """Return how far the snapshot is, and Kafka's part of an offset."""
     if SNAPSHOT not in offset:
         msg = (
             "The checkpoint is of a stream that did not begin with a snapshot: leave snapshot=initial out, or start "

@@ -106,11 +106,7 @@ class StreamPlanner(Protocol):
         ...
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return the offset ranges between two offsets, without empty ones.
-
-        Raises:
-            DataLossError: as `next`.
-        """
+        """Return the offset ranges between two offsets, without empty ones."""
         ...
 
     def behind(self, offset_range: OffsetRange) -> int | None:

@@ -124,11 +124,7 @@ def _labels(type_: ColumnType) -> Sequence[str]:
 
 
 def _in_utc(text: str, zone: str) -> str:
-    """Return a TIMESTAMP's text in UTC.
-
-    Raises:
-        ValueError: it is an ambiguous or nonexistent local time.
-    """
+    """Return a TIMESTAMP's text in UTC."""
     if zone == "UTC" or text.startswith("0000"):
         return text
     seconds, point, fraction = text.partition(".")

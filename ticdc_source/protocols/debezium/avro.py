@@ -103,12 +103,7 @@ class DebeziumAvro(Debezium):
 
 
 def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
-    """Return a message in the form of the JSON.
-
-    Raises:
-        ValueError: it is not what its schema says.
-        DecodeError, SchemaRegistryUnavailableError: as `schema_of`.
-    """
+    """Return a message in the form of the JSON."""
     schema_id, start = body_of(value)
     envelope = _envelope_of(registry, schema_id)
     payload = envelope.schema.read(value, start)

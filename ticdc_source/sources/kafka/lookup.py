@@ -196,11 +196,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return ranges_between(starts, ends, time_hint(self._options))
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offset where a new stream starts in each partition, within the offsets that exist.
-
-        Raises:
-            OptionError, DataLossError: as `resolve_ranges`.
-        """
+        """Return the offset where a new stream starts in each partition, within the offsets that exist."""
         topic_partitions = list(topic_partitions)
         if not topic_partitions:
             return {}
@@ -227,11 +223,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return clipped_starts, clipped_ends
 
     def everything(self) -> list[OffsetRange]:
-        """Return the range from the earliest to the latest offset of each partition, as a sample for a stream's schema.
-
-        Raises:
-            OptionError: as `partitions`.
-        """
+        """Return all that each partition has, as a sample for a stream's schema."""
         topic_partitions = self.partitions()
         earliest, latest = self.earliest(topic_partitions), self.latest(topic_partitions)
         return [OffsetRange(*each, min(earliest[each], latest[each]), latest[each]) for each in topic_partitions]

@@ -131,11 +131,7 @@ class FilePlanner:
         """Return None: nothing tells how many rows a file has."""
 
     def _checked(self, begins: Offsets, look: Look) -> Offsets:
-        """Return where to begin in each directory; report files that are gone and were not read.
-
-        Raises:
-            DataLossError: there are such files, and `failOnDataLoss` is on.
-        """
+        """Return where to begin in each directory; report files that are gone and were not read."""
         is_new_look, self._last_checked = look is not self._last_checked, look
         kept: Offsets = {}
         for place, begin in begins.items():

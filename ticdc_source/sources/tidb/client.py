@@ -315,11 +315,7 @@ class Session(AbstractContextManager["Session"]):
 
 
 def _ssl_settings(options: Options) -> dict[str, ssl.SSLContext | bool]:
-    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing.
-
-    Raises:
-        AccessRefusedError: the file of certificates cannot be read.
-    """
+    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing."""
     mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
     if mode == "disabled":
         return {"ssl_disabled": True}
@@ -356,11 +352,7 @@ def _connection_of(library: ModuleType) -> Callable[..., Any]:
 
 
 def _pymysql() -> ModuleType:
-    """Return the client library.
-
-    Raises:
-        AccessRefusedError: it is not installed, or is a release of which nobody knows whether it works.
-    """
+    """Return the client library."""
     try:
         pymysql = importlib.import_module("pymysql")  # an extra
     except ImportError:

@@ -380,11 +380,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, at: int) -> tuple[list[tuple[bytes, bytes | None]], int]:
-    """Read headers, and return them with the index behind them.
-
-    Raises:
-        IndexError: there are not as many, or a length that cannot be null is negative.
-    """
+    """Read headers, and return them with the index behind them."""
     count, at = read_varint(data, at)
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(_length(count)):
