@@ -79,9 +79,7 @@ class Decoder(ABC):
     settings: DecoderSettings = field(default_factory=DecoderSettings)
 
     @abstractmethod
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         """Return what parses one event of a table."""
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
@@ -93,8 +91,7 @@ class Decoder(ABC):
         """Return how many files of claim-check storage a record names, without parsing it."""
         return 0
 
-    @abstractmethod
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 
         If messages are compressed, the events may be too large together: `Split.rest` then has the later ones. Call
@@ -104,9 +101,6 @@ class Decoder(ABC):
             wants: which tables are wanted. Row events of the others are only counted.
             learned: what the read has learned so far.
         """
-
-    def _split_each(self, chunk: Chunk, wants: Wants) -> Split:
-        """Split a chunk by a look at each record."""
         split = Split()
         for position in range(len(chunk)):
             try:
@@ -118,7 +112,7 @@ class Decoder(ABC):
         return split
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
-        """Add the event of a record to a split, for `_split_each`; it raises what is in `MALFORMED`."""
+        """Add the event of a record to a split; it raises what is in `MALFORMED`."""
         raise NotImplementedError
 
     def describe(
@@ -202,8 +196,8 @@ class Decoder(ABC):
         self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         """Parse events one by one. An event that cannot be read is a failure, and has no images."""
-        parsed = Parsed.of(len(events), parse)
-        images, read = parsed.images, self._reader(events, parsed, learned, learn)
+        parsed = Parsed.of(len(events), parse, learn)
+        images, read = parsed.images, self._reader(events, parsed, learned)
         for event, payload in enumerate(events.payloads):
             images_before = len(images.rows)
             try:

@@ -14,6 +14,7 @@ from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import Decoded
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.change_order import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.model import Column
 
@@ -176,6 +177,7 @@ class Parsed:
         failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
         stated: the rows whose checksums are to be verified; the decoder knows their type.
         parse: parses a JSON message.
+        learn: takes the template of each event; None if nobody wants them.
     """
 
     images: Images
@@ -192,9 +194,10 @@ class Parsed:
     suspect: dict[int, str] = field(default_factory=dict)
     stated: list[Any] = field(default_factory=list)
     parse: Parse = parse_object
+    learn: KeepTemplate | None = None
 
     @classmethod
-    def of(cls, count: int, parse: Parse = parse_object) -> Parsed:
+    def of(cls, count: int, parse: Parse = parse_object, learn: KeepTemplate | None = None) -> Parsed:
         return cls(
             images=Images(),
             commit_ts=[None] * count,
@@ -203,6 +206,7 @@ class Parsed:
             cluster_id=[None] * count,
             placed=[False] * count,
             parse=parse,
+            learn=learn,
         )
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:

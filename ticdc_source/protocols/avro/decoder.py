@@ -157,9 +157,9 @@ class Avro(Decoder):
         sent_name=sanitized,
     )
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Identify the table of a row by the id of its schema."""
-        return self._of_one_table(chunk, wants) or self._split_each(chunk, wants)
+        return self._of_one_table(chunk, wants) or super().split(chunk, wants, learned)
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
         """Split a chunk of rows of one table, without a look at each; None if there is anything else in it."""
@@ -272,10 +272,8 @@ class Avro(Decoder):
             msg = f"{reason}. {WARN_INSTEAD}"
             parsed.failures[event] = DecodeError(msg, events.address(event))  # `cast_images` drops its images
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         keys = events.chunk.keys
         verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"
         columns_of: dict[tuple[SchemaId | None, SchemaId | None], tuple[Column, ...]] = {}

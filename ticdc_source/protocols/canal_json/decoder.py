@@ -268,10 +268,8 @@ class CanalJSON(JSONDecoder):
 
         return telling(events, learned, parse)
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         boundaries, decompressed = plan.boundaries(), self.settings.compression.decompressed
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None

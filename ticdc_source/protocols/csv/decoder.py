@@ -40,7 +40,6 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
-from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -199,13 +198,7 @@ class CSV(Decoder):
 
         return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
 
-    def _reader(
-        self,
-        events: TableEvents,
-        parsed: Parsed,
-        learned: LearnedTable,
-        learn: KeepTemplate | None,  # noqa: ARG002
-    ) -> ReadEvent:
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, settings = learned.plan, parsed.images, self.settings.files
         columns: tuple[Column, ...] = ()
         names: list[str] = []

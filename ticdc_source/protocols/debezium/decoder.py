@@ -210,10 +210,8 @@ class Debezium(JSONDecoder):
                     runs.append((image, marked))
         images.runs = runs
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None

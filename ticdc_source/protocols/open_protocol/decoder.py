@@ -24,7 +24,7 @@ from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
-from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, KeepTemplate, Template, Templates
+from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, Template, Templates
 from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.table_name import Wants, every_table
@@ -229,10 +229,8 @@ class OpenProtocol(Decoder):
             events, learned, self._wire_of, general, self.commit_versions(events), _whole_events(events)
         )
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         boundaries = plan.boundaries()
         indexes, key_frames = events.indexes, list(events.event_keys)
         parsed.commit_ts = [key_frame["ts"] for key_frame in key_frames]

@@ -43,17 +43,7 @@ from ticdc_source.protocols.simple.avro import (
     table_of_row,
 )
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
-from ticdc_source.protocols.templates import (
-    BUILD_TS,
-    COMMIT_TS,
-    DELETE,
-    INSERT,
-    START_TS,
-    UPDATE,
-    KeepTemplate,
-    Template,
-    heads_of,
-)
+from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import database_of
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, TableSchema, handle_key
@@ -233,10 +223,8 @@ class Simple(JSONDecoder):
             return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images, table = learned.plan, parsed.images, events.table
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn, table = learned.plan, parsed.images, parsed.learn, events.table
         decompressed = self.settings.compression.decompressed
         needs_types = bool(plan.fields) or plan.documents
         verifies = needs_types and self.settings.verify_checksum != "off"
