@@ -33,7 +33,24 @@ ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connect
 
 
 @dataclass(slots=True, kw_only=True)
-class Decoded:
+class Findings:
+    """What was found while events were parsed.
+
+    Attributes:
+        failures: the errors of events that could not be read, by event. No image of these events is there.
+        suspect: what is wrong with the checksums of events that are returned, by event.
+    """
+
+    failures: dict[int, DecodeError] = field(default_factory=dict)
+    empty: int = 0
+    claimed: int = 0
+    key_only: int = 0
+    verified: int = 0
+    suspect: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Decoded(Findings):
     """The row images of one table's events, as Arrow arrays.
 
     Attributes:
@@ -47,10 +64,8 @@ class Decoded:
         cluster_id: per event, string; NULL if messages lack it.
         placed: per event, whether its place in the topic partition orders it among changes with its commit-ts: that is
             not its own, but that of another row, or a time in its place; bool.
-        failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that the general path parsed, one by one.
-        suspect: what is wrong with the checksums of events that are returned, by event.
     """
 
     change_types: pa.Array
@@ -62,14 +77,8 @@ class Decoded:
     build_ts: pa.Array
     cluster_id: pa.Array
     placed: pa.BooleanArray
-    failures: dict[int, DecodeError] = field(default_factory=dict)
     replaced: int = 0
     parsed: int = 0
-    empty: int = 0
-    claimed: int = 0
-    key_only: int = 0
-    verified: int = 0
-    suspect: dict[int, str] = field(default_factory=dict)
 
 
 class LearnedTable:

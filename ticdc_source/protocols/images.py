@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.base import Decoded, Findings
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.templates import KeepTemplate
@@ -168,13 +167,12 @@ def _no_row(row: object) -> NoReturn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Parsed:
+class Parsed(Findings):
     """What is parsed of one table's events so far.
 
     Attributes:
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         placed: per event, as in `Decoded`; False until the event is parsed.
-        failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
         stated: the rows whose checksums are to be verified; the decoder knows their type.
         parse: parses a JSON message.
         learn: takes the template of each event; None if nobody wants them.
@@ -186,12 +184,6 @@ class Parsed:
     build_ts: list[int | None]
     cluster_id: list[str | None]
     placed: list[bool]
-    failures: dict[int, DecodeError] = field(default_factory=dict)
-    empty: int = 0
-    claimed: int = 0
-    key_only: int = 0
-    verified: int = 0
-    suspect: dict[int, str] = field(default_factory=dict)
     stated: list[Any] = field(default_factory=list)
     parse: Parse = parse_object
     learn: KeepTemplate | None = None
@@ -221,11 +213,6 @@ class Parsed:
             build_ts=pa.array(self.build_ts, pa.int64()),
             cluster_id=pa.array(self.cluster_id, pa.string()),
             placed=pa.array(self.placed, pa.bool_()),
-            failures=self.failures,
             parsed=len(images.rows),
-            empty=self.empty,
-            claimed=self.claimed,
-            key_only=self.key_only,
-            verified=self.verified,
-            suspect=self.suspect,
+            **{each.name: getattr(self, each.name) for each in fields(Findings)},
         )

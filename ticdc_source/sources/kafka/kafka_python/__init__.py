@@ -1,4 +1,4 @@
-"""The client library kafka-python, which only this folder imports; `connect` is the way in."""
+"""The client library kafka-python, which only this folder imports; `new_client` is the way in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def installed() -> str:
     raise OptionError(msg)
 
 
-def connect(settings: ClientSettings, patience: Patience) -> Client:
+def new_client(settings: ClientSettings, patience: Patience) -> Client:
     """Connect to brokers.
 
     Raises:
