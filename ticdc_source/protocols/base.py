@@ -82,11 +82,7 @@ class Decoded(Findings):
 
 
 class LearnedTable:
-    """What one read learns of one table: its planned columns, and what the native path keeps.
-
-    Attributes:
-        plan: the plan that all of this is for.
-    """
+    """What one read learns of one table: its planned columns, and what the native path keeps."""
 
     __slots__ = ("_kept", "_learned", "_planned", "plan")
 
@@ -120,10 +116,6 @@ class LearnedTable:
 
 class Learned:
     """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
-
-    Args:
-        native: whether the read may take the native path.
-        definitions: the versions of tables that are known before the read.
 
     Attributes:
         native: whether the native path may tell tables apart, if it is there.

@@ -28,7 +28,6 @@ class _Cast:
 
     Attributes:
         rescued: per image, members of the JSON object in the rescued column.
-        replaced: number of texts that are not UTF-8.
     """
 
     images: Images

@@ -48,8 +48,6 @@ class DecoderSettings:
     """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
 
     Attributes:
-        verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
-        registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
         binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
     """
@@ -70,9 +68,6 @@ class Decoder(ABC):
     The folder says how messages are split, and how one event is parsed. A decoder has six verbs, of which `split`,
     `describe` and `decode` are stages of docs/design/0001. It keeps no state: what a read learns of its messages is in
     one object, `Learned`, which the reader creates and hands to each call.
-
-    Attributes:
-        settings: what it is told.
     """
 
     facts: ClassVar[ProtocolFacts]
@@ -99,7 +94,6 @@ class Decoder(ABC):
 
         Args:
             wants: which tables are wanted. Row events of the others are only counted.
-            learned: what the read has learned so far.
         """
         split = Split()
         for position in range(len(chunk)):
@@ -145,11 +139,6 @@ class Decoder(ABC):
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Turn a table's events into columns: in native code if possible; else parse them and cast the rows.
-
-        Args:
-            events: row events of the table.
-            plan: what is wanted of it.
-            learned: what the read has learned so far.
 
         Raises:
             SchemaError: the messages do not fit the plan's fields.

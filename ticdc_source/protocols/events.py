@@ -24,7 +24,6 @@ class TableEvents:
     """The row events of one table in one chunk, in order.
 
     Attributes:
-        chunk: the records that hold the events.
         positions: the position of each event's record in the chunk; a range if each record is one of these events.
         indexes: the index of each event in its message, from 0.
         payloads: the bytes of each event; `Binaries` if each is the whole value of a record.

@@ -79,9 +79,7 @@ class Images:
         """Add the images of one event that the plan wants.
 
         Args:
-            event: the index of the event among the table's events.
             index: the index of the row in the message.
-            operation: insert, update or delete.
             row: the new row; the deleted one of a delete.
             old: of an update, its old row, if the message has it. The columns that it lacks have the values of the new
                 row (docs/wire.md, item 11).

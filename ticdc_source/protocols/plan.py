@@ -63,7 +63,6 @@ class Plan:
     """What a read wants of a table.
 
     Attributes:
-        fields: the table columns of the read schema.
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
         told_at: the TSO as of which TiDB told the columns, if it did: earlier events may have more, which were dropped.

@@ -95,23 +95,14 @@ _BETWEEN_LABELS = re.compile(r"(?<!\\),")
 
 
 class AvroBody(NamedTuple):
-    """What a record's key or value holds.
-
-    Attributes:
-        start: the index of the body's first byte.
-    """
+    """What a record's key or value holds."""
 
     schema_id: SchemaId
     start: int
 
 
 class AvroSchema(NamedTuple):
-    """A schema, as the registry has it and as fastavro takes it.
-
-    Attributes:
-        declared: the parsed JSON.
-        reader: the schema for fastavro.
-    """
+    """A schema, as the registry has it and as fastavro takes it."""
 
     declared: dict[str, Any]
     reader: object

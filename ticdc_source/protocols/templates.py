@@ -67,7 +67,6 @@ class Template:
         identity: equal for messages that differ in their variants only.
         variants: the bytes at each place where messages of one version of the table may differ.
         program: makes the program for the variants that were seen at each place.
-        cluster_id: the cluster id in the messages; None if they lack it.
         placed: whether the messages lack a commit-ts (`Decoded.placed`).
     """
 
@@ -165,7 +164,6 @@ class Forms(ABC, Generic[AnyForm]):
         Args:
             candidates: the indexes of the events; None for all.
             read_fitting: reads those that fit one of the forms, and returns the others.
-            read_any: reads events on the general path.
         """
         pending = read_fitting(candidates, list(reversed(self._forms.values())))
         size = 1

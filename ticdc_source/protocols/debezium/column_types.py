@@ -376,11 +376,9 @@ def described_columns(
     """Complete the columns of messages by what DDL declares, unless the messages contradict it.
 
     Args:
-        columns: the columns as messages describe them.
         versions: the types that DDL declares, by lower-case column name.
         facts: what DDL says beside the types, by lower-case column name.
         first: the moment of the first message with these columns.
-        keys: the names of the handle-key columns.
     """
     out = []
     for column in columns:

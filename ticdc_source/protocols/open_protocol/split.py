@@ -74,11 +74,7 @@ _length_at = struct.Struct(">Q").unpack_from
 
 
 class PlainKeys(Sequence[JSONObject]):
-    """Key frames of which decoding needs the commit-ts only.
-
-    Args:
-        commit_ts: of each event.
-    """
+    """Key frames of which decoding needs the commit-ts only."""
 
     __slots__ = ("commit_ts",)
 

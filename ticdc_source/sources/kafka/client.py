@@ -82,10 +82,6 @@ class Client(Protocol):
     A method that takes a `Patience` asks as many servers, and as often, as it needs within that time, and tells it what
     failed. It raises KafkaUnavailableError if the time is over, and OptionError if the brokers refuse the login or a
     permission, or their certificate is not trusted.
-
-    Attributes:
-        servers: the bootstrap servers, for messages.
-        library: the name and version of the library.
     """
 
     servers: str
@@ -118,7 +114,6 @@ class Client(Protocol):
         Args:
             times: in milliseconds since the epoch, or `EARLIEST` or `LATEST`; with read_committed, `LATEST` is the last
                 stable offset.
-            patience: how long to wait.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
@@ -183,7 +178,6 @@ class RetryingClient:
     `patience`.
 
     Args:
-        connect: connects with a client library.
         reached: whether the brokers have already answered the driver of this stream.
         is_first: whether nobody has asked these brokers before: the driver is the first to do so.
     """

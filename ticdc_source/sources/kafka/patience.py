@@ -50,7 +50,6 @@ class Patience:
 
     Args:
         status: what is happening, for log lines, such as "no broker answers" or "a request is pending".
-        limit: how long to wait.
         clock: a monotonic clock, in seconds.
         began: when the wait began by that clock; now if None.
     """

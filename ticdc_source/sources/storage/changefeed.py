@@ -44,11 +44,9 @@ class Look:
         starts: by topic partition, the offset of the first file that is there: its number less 1; 0 for a schema file.
             The topic of a data directory is the pattern of the names of its files.
         ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
-        checkpoint: the checkpoint-ts; None if there is none yet.
         other: the path of one file that TiCDC does not write; None if there is none.
         unindexed: the pattern of one directory that has data files, and no index file names one; None if there is none.
         sizes: by pattern, the size in bytes of each data file that is there, by its number.
-        is_empty: whether there is no file of a changefeed.
     """
 
     starts: Offsets = field(default_factory=dict)

@@ -39,7 +39,6 @@ class FilePlanner:
     Attributes:
         begins_at_end: whether a new stream skips the files that exist.
         waits_for_data_file: whether to plan no file until there is a data file, whose name tells the protocol.
-        clock: a monotonic clock, in seconds.
     """
 
     changefeed: Changefeed

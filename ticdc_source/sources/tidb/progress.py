@@ -26,8 +26,6 @@ class TableProgress:
 
     Attributes:
         after: the key of the first row that is not planned; None at the beginning and at the end.
-        ranges: how many ranges have been planned.
-        rows: how many rows they have.
         about: how many rows the table has, by TiDB's statistics; 0 without any.
     """
 

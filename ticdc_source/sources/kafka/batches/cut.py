@@ -74,11 +74,7 @@ def between(chunk: Chunk, start: int, end: int = 1 << 63) -> Chunk:
 
 
 class _Cutter:
-    """Fills chunks, one after the other.
-
-    Attributes:
-        chunk: the one that is being filled.
-    """
+    """Fills chunks, one after the other."""
 
     def __init__(self, fetched: Fetched, limits: FetchSettings) -> None:
         self._fetched = fetched

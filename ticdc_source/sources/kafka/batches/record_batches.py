@@ -89,9 +89,7 @@ class Fetched:
     """What one fetch returned for a topic partition.
 
     Attributes:
-        start: the offset that was requested.
         data: the record batches, one behind the other; the last may be cut off.
-        read_legacy: reads messages before format v2.
         aborted: the aborted transactions; None to read all records, also those of aborted transactions.
     """
 
@@ -113,8 +111,6 @@ def record_batches(
     batches around it.
 
     Args:
-        data: what was fetched.
-        first: the offset that was requested.
         end: the partition's high watermark, None if it is not known.
         at_batch: whether a record batch ends at the requested offset, so that none can begin before it.
 
@@ -269,8 +265,6 @@ def cut_records(
 
     Args:
         data: the records, one behind the other; the last may be cut off.
-        at: the index of the first byte.
-        end: the index behind the last byte.
         previous: the offset of the record before these, also if that one is not in the chunk; -1 for none.
         max_records: how many records to take at most.
         max_bytes: how many bytes to take at most, except for the first record of a chunk.
