@@ -113,7 +113,6 @@ TABLE_DDL = (
     + ", ".join(f"d{index} decimal({p},{s})" for index, (p, s) in enumerate(DECIMALS))
     + ")"
 )
-DOUBLE_DDL = "CREATE TABLE test.t (id int primary key, x double, d decimal(38,20))"
 WIRES: dict[str, tuple[Callable[[dict[str, str]], Message], list[Message], dict[str, Any]]] = {
     "debezium with decimal.format=NUMERIC": (lambda row: of_connect(row, number), [], {}),
     "debezium with a schema": (lambda row: of_ticdc(row, number), [], {"tableDDL": TABLE_DDL}),

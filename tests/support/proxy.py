@@ -13,7 +13,6 @@ from typing import Any
 from examples.local_kafka import LocalKafka
 
 HOST = "127.0.0.1"
-FETCH = 1  # the API key of a fetch request
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ticdc_source.inspection.report import Outcome
 from ticdc_source.kernels.native import why_general
-from ticdc_source.sources.kafka.kafka_python import installed
+from ticdc_source.sources.kafka.kafka_python.connect import installed
 
 _SECONDS = 30.0  # for a Python to start
 _LEAST_JAVA = 17  # of Spark 4

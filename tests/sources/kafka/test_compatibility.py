@@ -18,8 +18,8 @@ from tests.support.paths import ROOT
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.environment import Package, check_package
 from ticdc_source.options.kafka_client import ClientSettings
-from ticdc_source.sources.kafka import kafka_python as module
-from ticdc_source.sources.kafka.kafka_python import REQUIRED, installed, new_client
+from ticdc_source.sources.kafka.kafka_python import connect as module
+from ticdc_source.sources.kafka.kafka_python.connect import REQUIRED, connect, installed
 from ticdc_source.sources.kafka.patience import Limit, Patience
 
 MANAGER, FETCHER = "kafka.net.manager:KafkaConnectionManager", "kafka.consumer.fetcher:Fetcher"
@@ -162,10 +162,7 @@ def test_another_version_is_refused_at_once(version: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(kafka, "__version__", version)
     message = rf'^Kafka is read with {REQUIRED}, and here version {version} is installed: pip install "{REQUIRED}" on '
     began = time.monotonic()
-    for use in (
-        lambda: new_client(ClientSettings(), PATIENCE),
-        lambda: check_package(Package("kafka-python", "reads")),
-    ):
+    for use in (lambda: connect(ClientSettings(), PATIENCE), lambda: check_package(Package("kafka-python", "reads"))):
         with pytest.raises(OptionError, match=message):
             use()
     assert time.monotonic() - began < 1
@@ -177,4 +174,4 @@ def test_what_is_no_kafka_python_is_refused(there: Any, monkeypatch: pytest.Monk
     monkeypatch.setitem(importlib.import_module("sys").modules, "kafka", there)
 
     with pytest.raises(OptionError, match=r"and here it cannot be imported \(.*kafka|no attribute '__version__'"):
-        new_client(ClientSettings(), PATIENCE)
+        connect(ClientSettings(), PATIENCE)

@@ -19,6 +19,7 @@ from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, LearnedTable
 from ticdc_source.protocols.debezium.column_types import DECIMAL
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
@@ -59,6 +60,8 @@ class DebeziumAvro(Debezium):
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
         shows_extension=lambda value, registry: shows_extension(_message_of(registry, value)),
     )
+
+    split = Decoder.split  # without prefixes of JSON
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
         value = chunk.values[position]

@@ -1,6 +1,6 @@
 """What a client library does for `lookup` and `fetch`, in our types and errors, and retries with a new client.
 
-A folder for a library (`kafka_python/`) has a function `new_client` that returns a `Client`; nothing outside of that
+A folder for a library (`kafka_python/`) has a function `connect` that returns a `Client`; nothing outside of that
 folder imports the library. Within one attempt the library itself tries one server after the other.
 """
 

@@ -28,7 +28,7 @@ from ticdc_source.sources.kafka.client import (
     RetryingClient,
     UnknownPartitionsError,
 )
-from ticdc_source.sources.kafka.kafka_python import new_client
+from ticdc_source.sources.kafka.kafka_python.connect import connect
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.record_source import Fetcher
@@ -52,7 +52,7 @@ _MAX_CHUNK_BYTES = 4 << 20
 class KafkaFetcher(Fetcher):
     """The `Fetcher` for Kafka; connects at the first range that is not empty."""
 
-    def __init__(self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = new_client) -> None:
+    def __init__(self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect) -> None:
         # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings

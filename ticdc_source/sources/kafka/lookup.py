@@ -22,7 +22,7 @@ from ticdc_source.sources.kafka.client import (
     Topic,
     UnknownPartitionsError,
 )
-from ticdc_source.sources.kafka.kafka_python import new_client
+from ticdc_source.sources.kafka.kafka_python.connect import connect
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
 from ticdc_source.sources.stream_offsets import Offsets
@@ -59,7 +59,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         OptionError: as `client_settings`.
     """
 
-    def __init__(self, options: Options, *, connect: Connect = new_client) -> None:
+    def __init__(self, options: Options, *, connect: Connect = connect) -> None:
         self._options = options
         self._brokers = RetryingClient(client_settings(options, driver=True), connect, is_first=True)
         self._choice = topic_choice(options)

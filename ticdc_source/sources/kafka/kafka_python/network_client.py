@@ -53,7 +53,7 @@ _UNKNOWN_END = -1  # what a leader answers that cannot tell where an epoch ends
 class NetworkClient:
     """The `Client` of kafka-python: metadata, offsets, and a KafkaConsumer, all on the same connections.
 
-    `new_client` says what it takes and raises.
+    `connect` says what it takes and raises.
     """
 
     def __init__(self, settings: ClientSettings, patience: Patience) -> None:
