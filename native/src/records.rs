@@ -1,7 +1,7 @@
 //! Kafka's records (message format v2): where their offsets, times, keys, values and headers are.
 //!
-//! `ticdc_source/sources/kafka/batches/one_by_one.py` is the specification. A strict subset of what it reads is read here,
-//! with equal results; everything else is declined, so that it is read or reported there.
+//! `ticdc_source/sources/kafka/batches/record_batches.py` is the specification. A strict subset of what it reads is read
+//! here, with equal results; everything else is declined, so that it is read or reported there.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};

@@ -35,7 +35,6 @@ def varint(number: int) -> bytes:
 
 
 def named(type_: Any) -> dict[str, Any]:
-    """Return the records in a type by their full names."""
     if isinstance(type_, list):
         return {name: record for branch in type_ for name, record in named(branch).items()}
     if not isinstance(type_, dict):
@@ -46,7 +45,6 @@ def named(type_: Any) -> dict[str, Any]:
 
 
 def body(type_: Any, value: Any, records: Mapping[str, Any]) -> bytes:
-    """Write a value of a type."""
     if isinstance(type_, list):
         index = next(i for i, branch in enumerate(type_) if (branch == "null") == (value is None))
         return varint(index) + body(type_[index], value, records)
@@ -68,7 +66,6 @@ def body(type_: Any, value: Any, records: Mapping[str, Any]) -> bytes:
 
 
 def framed(schema: Mapping[str, Any], row: Mapping[str, Any], *, glue: bool = False) -> bytes:
-    """Write a record behind the id of its schema."""
     schema_id = registered(json.dumps(schema, separators=(",", ":")), glue=glue)
     header = b"\x03\0" + schema_id.bytes if isinstance(schema_id, UUID) else b"\0" + struct.pack(">i", schema_id)
     return header + body(schema, row, named(schema))
@@ -97,7 +94,6 @@ class Avro:
     time_zone: str = "UTC"
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of one event."""
         event, table = events[0], tables[0]
         if event["op"] == "watermark":
             return None, b"\x02" + struct.pack(">Q", event["commit_ts"])
@@ -145,7 +141,6 @@ class Avro:
                 "fields": fields}  # fmt: skip
 
     def field(self, column: Column) -> dict[str, Any]:
-        """Declare a column."""
         type_, default = self._type(column), column.default
         if not column.nullable:
             return {"name": sanitized(column.name), "type": type_}
@@ -182,7 +177,6 @@ class Avro:
         return {"type": avro, "connect.parameters": {"tidb_type": word, **parameters}, **more}
 
     def cell(self, column: Column, value: Any) -> Any:
-        """Write one value."""
         name = column.type_name
         if value is None or column.generated == "VIRTUAL":
             return None

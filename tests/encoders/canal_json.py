@@ -20,7 +20,7 @@ _PROMOTED = {
     "tinyint": (127, 5), "smallint": (32767, 4), "int": (2**31 - 1, -5), "bigint": (2**63 - 1, 3),
 }  # fmt: skip
 # DDL types by TiDB's name; all others are QUERY (pkg/sink/codec/canal/helper.go:209-245).
-_DDL_TYPES = {
+DDL_TYPES = {
     "create table": "CREATE", "rename table": "RENAME", "drop table": "ERASE", "truncate table": "TRUNCATE",
     **dict.fromkeys(("add index", "add foreign key", "add primary key"), "CINDEX"),
     **dict.fromkeys(("drop index", "drop foreign key", "drop primary key"), "DINDEX"),
@@ -66,7 +66,7 @@ class CanalJSON:
         if first["op"] == "watermark":
             return None, self._finished(self._other(first, "TIDB_WATERMARK"))
         if first["op"] == "ddl":
-            return None, self._finished(self._other(first, _DDL_TYPES.get(first["ddl_type"], "QUERY")))
+            return None, self._finished(self._other(first, DDL_TYPES.get(first["ddl_type"], "QUERY")))
         assert table is not None
         return b"", self._finished(self._rows(events, table))
 
@@ -130,7 +130,6 @@ class CanalJSON:
         return {name: None if value is None else self.cell(table.by_name[name], value) for name, value in row.items()}
 
     def cell(self, column: Column, value: Any) -> str:
-        """Write one value, which is always text."""
         type_name = column.type_name
         if type_name in ("enum", "set", "bit"):
             return str(value["number"])

@@ -41,7 +41,6 @@ class CSV:
         return (self.delimiter.join([*(f"ticdc-meta${one}" for one in own), *names]) + self.terminator).encode()
 
     def row(self, event: Json) -> bytes:
-        """Return an event."""
         if event["op"] == "update":
             if self.output_old_value:
                 return self._line("D", event, "before", update=True) + self._line("I", event, "after", update=True)
@@ -78,7 +77,6 @@ class CSV:
         return self._text(value)
 
     def _local(self, text: str) -> str:
-        """Return the wall-clock time of the server for one of UTC."""
         second, point, fraction = text.partition(".")
         moment = datetime.fromisoformat(second).replace(tzinfo=timezone.utc).astimezone(ZoneInfo(self.time_zone))
         return f"{moment:%Y-%m-%d %H:%M:%S}{point}{fraction}"

@@ -73,7 +73,6 @@ _CHANGE = {
 
 
 def column_field(column: Column, *, extension: bool) -> dict[str, Any]:
-    """Declare a column as a Connect schema's field."""
     type_name = column.type_name
     field: dict[str, Any] = {"type": "string", "optional": column.nullable}
     if type_name in _INTEGERS:
@@ -107,7 +106,6 @@ def column_field(column: Column, *, extension: bool) -> dict[str, Any]:
 
 
 def sanitised(name: str) -> str:
-    """Return a name that is valid in a schema's name."""
     clean = re.sub(r"[^A-Za-z0-9_.]", "_", name)
     return f"_{clean}" if clean[:1].isdigit() else clean
 
@@ -137,7 +135,6 @@ class Debezium:
     build_ms: int = 0
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of one event."""
         event, table = events[0], tables[0]
         if event["op"] == "ddl":
             return self._ddl(event, table)

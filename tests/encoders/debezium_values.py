@@ -113,7 +113,6 @@ def _moment(text: str) -> datetime | None:
 
 
 def microseconds(text: str) -> int:
-    """Return the microseconds of a TIME."""
     head, _, fraction = text.lstrip("-").partition(".")
     hours, minutes, seconds = map(int, head.split(":"))
     total = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(fraction.ljust(6, "0") or 0)

@@ -33,7 +33,6 @@ def dump(value: Any) -> bytes:
 
 
 def framed(*parts: bytes) -> bytes:
-    """Put a length before each part."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -149,7 +148,6 @@ class OpenProtocol:
         return b"{" + b",".join(members) + b"}"
 
     def cell(self, table: Table, name: str, value: Any) -> dict[str, Any]:
-        """Write one column."""
         column = table.by_name[name]
         cell: dict[str, Any] = {"t": _CODES[column.type_name]}
         if name in table.handle_key:

@@ -226,7 +226,6 @@ def _statement(table: RandomTable, *, escapes: bool) -> str:
 
 
 def _declared(table: RandomTable, version: int) -> dict[str, Any]:
-    """Return what a capture's header says about a table's version."""
     entries = []
     for column in table.columns:
         mysql_type = column.column_type.mysql_type

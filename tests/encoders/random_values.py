@@ -66,7 +66,6 @@ class ColumnType:
 
 
 def choose(chance: random.Random, only: tuple[str, ...] = ()) -> ColumnType:
-    """Choose a type from these families, or from all."""
     return _MAKERS[chance.choice(only or tuple(_MAKERS))](chance)
 
 
@@ -102,7 +101,6 @@ def widened(chance: random.Random, column_type: ColumnType, only: tuple[str, ...
 
 
 def _rescaled(column_type: ColumnType, digits: list[int]) -> ColumnType:
-    """Return a decimal type with one more fractional digit."""
     made, dot = column_type.value, "" if digits[1] else "."
     unsigned = " unsigned" if column_type.mysql_type.endswith(" unsigned") else ""
 

@@ -8,24 +8,13 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
-from tests.encoders.canal_json import plain_float
+from tests.encoders.canal_json import DDL_TYPES, plain_float
 from tests.encoders.compression import compressed
 from tests.encoders.open_protocol import dump
 from tests.encoders.tables import BLOBS, INTEGERS, TEXTS, Column, Event, Record, Table, images, local, text_of
 from ticdc_source.protocols.simple.avro import _SCHEMA
 
-# DDL types by TiDB's name; all others are QUERY (pkg/sink/codec/simple/message.go, getDDLType).
-_DDL_TYPES = {
-    "create table": "CREATE", "rename table": "RENAME", "drop table": "ERASE", "truncate table": "TRUNCATE",
-    **dict.fromkeys(("add index", "add foreign key", "add primary key"), "CINDEX"),
-    **dict.fromkeys(("drop index", "drop foreign key", "drop primary key"), "DINDEX"),
-    **dict.fromkeys((
-        "add column", "drop column", "modify column", "set default value", "rebase auto_increment ID",
-        "modify table comment", "modify table charset and collate", "rename index", "alter index visibility",
-        "add partition", "drop partition", "truncate partition", "alter table reorganize partition",
-        "alter table remove partitioning", "alter table multi-schema change", "exchange partition",
-    ), "ALTER"),
-}  # fmt: skip
+_DDL_TYPES = {**DDL_TYPES, "exchange partition": "ALTER"}  # pkg/sink/codec/simple/message.go, getDDLType
 _LENGTHS = {
     "date": 10, "year": 4, "json": 4294967295, "float": 12, "double": 22, "bit": 1,
     **dict(zip(TEXTS, (255, 65535, 16777215, 4294967295), strict=True)),
@@ -51,7 +40,6 @@ class Simple:
     build_ms: int = 0
 
     def message(self, events: Sequence[Event], tables: Sequence[Table | None]) -> Record:
-        """Write the record of one event."""
         event, table = events[0], tables[0]
         if event["op"] == "watermark":
             return None, self._finished({"version": 1, "type": "WATERMARK", **self._times(event)})
@@ -92,7 +80,6 @@ class Simple:
         return {name: None if value is None else write(table.by_name[name], value) for name, value in named}
 
     def cell(self, column: Column, value: Any) -> Any:
-        """Write one value."""
         type_name = column.type_name
         if type_name in ("enum", "set", "bit"):
             return str(value["number"])
@@ -148,7 +135,6 @@ def _in_avro(message: dict[str, Any]) -> bytes:
 
 
 def schema_of(table: Table) -> dict[str, Any]:
-    """Describe a table."""
     keys = [(table.primary_key, True)] if table.primary_key else []
     indexes = [
         {

@@ -52,28 +52,23 @@ class Column:
 
     @cached_property
     def type_name(self) -> str:
-        """The type's bare name."""
         return self._parts[0]
 
     @cached_property
     def unsigned(self) -> bool:
-        """Whether it is UNSIGNED."""
         return "unsigned" in self._parts[2]
 
     @cached_property
     def arguments(self) -> tuple[int, ...]:
-        """The numbers in brackets."""
         text = self._parts[1]
         return () if text is None or self.type_name in ("enum", "set") else tuple(int(part) for part in text.split(","))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The labels of an enum or a set."""
         return tuple(label.replace("''", "'") for label in _LABEL.findall(self._parts[1] or ""))
 
     @cached_property
     def binary(self) -> bool:
-        """Whether the type holds bytes."""
         return self.type_name in (*BLOBS, "binary", "varbinary")
 
 
@@ -102,17 +97,14 @@ class Table:
     by_name: Mapping[str, Column] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Make the columns known by name."""
         object.__setattr__(self, "by_name", {column.name: column for column in self.columns})
 
     @cached_property
     def sent(self) -> tuple[Column, ...]:
-        """The columns that messages have."""
         return tuple(column for column in self.columns if column.generated != "VIRTUAL")
 
 
 def table_of(declared: Mapping[str, Any]) -> Table:
-    """Return the table that an entry of a capture's header declares."""
     ddl = declared["ddl"]
     lines = {m[1].replace("``", "`"): line for line in ddl.split("\n")[1:] if (m := _NAME.match(line.strip()))}
     columns = tuple(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_source.errors import SchemaError
+from ticdc_source.kernels.arrays import consecutive, repeated, row_indices
 from ticdc_source.kernels.contract import (
     CHANGE_TYPES,
     ColumnCast,
@@ -35,7 +36,6 @@ ALPHABET = "ABCabc019+/="
 
 
 def texts(chooser: random.Random) -> list[str]:
-    """Make texts in every form that messages may have."""
     known = ["", "0", "-1", "127", "128", "0x10", "1.5", "-0.01", "1e3", "9007199254740993", "new", "paid", "é",
              "[1,2]", "2024-02-29", "0000-00-00", "2024-02-29 12:34:56.789012", "2024-02-29T12:34:56Z",
              "0000-00-00T00:00:00Z", "2024-02-29T12:34:56.789+02:00", "\ufffd", "ÿþ"]  # fmt: skip
@@ -45,7 +45,6 @@ def texts(chooser: random.Random) -> list[str]:
 
 
 def numbers(chooser: random.Random) -> list[int]:
-    """Make integers at the limits of types, and others."""
     edges = [
         sign * (1 << bits) + by for bits in (7, 8, 15, 16, 31, 32, 53, 62) for sign in (1, -1) for by in (-1, 0, 1)
     ]
@@ -53,13 +52,11 @@ def numbers(chooser: random.Random) -> list[int]:
 
 
 def doubles(chooser: random.Random) -> list[float]:
-    """Make doubles, mostly with two digits after the point."""
     prices = [chooser.randrange(-(10**9), 10**9) / 100 for _ in range(8)]
     return [0.0, 0.1, 1.0, -0.01, 1e-30, 1e21, 1e300, 3.1415927, 16777217.0, 9007199254740991.0, *prices]
 
 
 def binaries(chooser: random.Random) -> list[bytes]:
-    """Make bytes, of text and of no text."""
     return [b"", b"\0", b"\x01", b"abc", "é".encode(), b"\xff\xfe", *(chooser.randbytes(n) for n in (1, 2, 7, 8))]
 
 
@@ -72,7 +69,6 @@ CELLS: dict[pa.DataType, Callable[[random.Random], Any]] = {
 
 
 def attempt(run: Any, cells: Any) -> object:
-    """Return the array that a kernel makes of cells, or "refused"."""
     try:
         return run(cells)
     except Exception:  # noqa: BLE001 (whatever a kernel raises on garbage)
@@ -168,3 +164,24 @@ def test_a_decimal_is_refused_whatever_stands_beside_it(text: str, others: list[
         decimals_of_text(
             pa.array([*others, text]), pa.decimal256(50, 0) if "1" * 39 in others else pa.decimal128(38, 0)
         )
+
+
+# Around the lengths at which a larger array is shared, or none.
+COUNTS = [0, 1, 8191, 8192, 8193, 65536, 65537]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_slices_equal_new_arrays(count: int) -> None:
+    """A slice of a shared array equals a new array, at each length and also on a second call."""
+    for _ in range(2):
+        assert repeated("a", pa.string(), count).equals(pa.array(["a"] * count, pa.string()))
+        assert repeated(None, pa.string(), count).equals(pa.nulls(count, pa.string()))
+        assert row_indices(count).equals(pa.array(range(count), pa.int32()))
+        assert consecutive(1 << 60, count).equals(pa.array(range(1 << 60, (1 << 60) + count), pa.int64()))
+
+
+def test_equal_values_of_different_types_have_different_arrays() -> None:
+    """Equal values of different types have different arrays: 1 and True are one key of a dict."""
+    assert repeated(1, pa.int32(), 2).type == pa.int32()
+    assert repeated(value=True, arrow=pa.bool_(), count=2).to_pylist() == [True, True]
+    assert repeated(1, pa.int64(), 2).type == pa.int64()

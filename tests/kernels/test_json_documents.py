@@ -80,7 +80,6 @@ _IN_AVRO = {
 
 
 def _as_avro(text: str, cells: Mapping[str, object]) -> object:
-    """Return a value as avro has it."""
     kind = parse_type(text)
     if kind.family in ("datetime", "timestamp", "time") or kind.name == "decimal":
         return cells.get(CANAL)
@@ -113,7 +112,6 @@ SETTINGS = Settings(time_zone="Asia/Shanghai")
 
 
 def written_by_both(protocol: str, type_: ColumnType, value: object, settings: Settings = SETTINGS) -> tuple[str, str]:
-    """Return a value's JSON in an event and in the rescued column."""
     wire = PROTOCOLS[protocol].facts.kernels[type_.name]
     (event,), (rescued,) = (make(wire, type_, settings)([value]) for make in (json_writer, rescue_writer))
     return event, rescued
@@ -146,7 +144,6 @@ def without_ddl(captured: Captured) -> Captured:
 
 
 def origin(row: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return partition, offset and index of a row's event."""
     sequence = row["_sequence"]
     return sequence["partition"], sequence["offset"], sequence["index"]
 

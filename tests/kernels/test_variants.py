@@ -42,7 +42,6 @@ def test_a_document_has_the_bytes_that_spark_makes(text: str) -> None:
 
 
 def random_document(chooser: random.Random, depth: int = 4) -> Any:
-    """Make a document with values of every type and size."""
     choice = chooser.randrange(10 if depth else 7)
     if choice == 0:
         return chooser.choice([None, True, False, "", {}, []])
@@ -61,7 +60,6 @@ def random_document(chooser: random.Random, depth: int = 4) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with its numbers as decimals, to compare them."""
     if isinstance(value, dict):
         return {name: plain(member) for name, member in value.items()}
     if isinstance(value, list):

@@ -39,7 +39,6 @@ FORMATS = ("changelog", "envelope", "event")
 
 
 def row(protocol: str, number: int, table: str) -> Message:
-    """Return a row that holds its number."""
     if protocol == "canal-json":
         types, stamp = {"id": "int", "n": "int"}, {"commitTs": TSO + number}
         return canal("INSERT", [{"id": "1", "n": str(number)}], None, types, table=table, _tidb=stamp)
@@ -54,7 +53,6 @@ def row(protocol: str, number: int, table: str) -> Message:
 
 
 def ddl_or_watermark(protocol: str, number: int) -> Message:
-    """Return a DDL event or a watermark."""
     stamp = TSO + number
     if number % 2:
         return {
@@ -131,7 +129,6 @@ def splits_of(chunks: list[Chunk]) -> Iterator[tuple[Chunk, Split]]:
 
 
 def events_of(splits: Iterator[tuple[Chunk, Split]]) -> Counter[Any]:
-    """Count the events, each with its record."""
     found: Counter[Any] = Counter()
     for chunk, split in splits:
         records = list(zip(chunk.offsets, chunk.timestamps, chunk.keys, chunk.values, chunk.headers or [], strict=True))
@@ -149,7 +146,6 @@ def events_of(splits: Iterator[tuple[Chunk, Split]]) -> Counter[Any]:
 
 
 def chunks_of(captured: Captured, size: int, partition: int = 0) -> list[Chunk]:
-    """Return chunks with headers."""
     (offset_range,) = captured.ranges()
     chunks = list(captured.fetch(offset_range, lambda: size))
     for chunk in chunks:

@@ -10,7 +10,6 @@ from ticdc_source.pipeline.collector import _gc, collecting, not_collecting
 
 @pytest.fixture(params=[True, False])
 def initially_on(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Return whether the caller has the garbage collector on."""
     (gc.enable if request.param else gc.disable)()
     yield bool(request.param)
     gc.enable()

@@ -19,17 +19,14 @@ from ticdc_source.sources.chunk import Chunk
 
 
 def insert(commit_ts: int, number: int) -> Message:
-    """Make an INSERT of test.t."""
     return canal("INSERT", [{"id": str(number)}], None, {"id": "int"}, _tidb={"commitTs": commit_ts})
 
 
 def mark(ts: int) -> Message:
-    """Make an open-protocol watermark."""
     return open_message(({"ts": ts, "t": 3}, b""))
 
 
 def ddl(ts: int, query: str) -> Message:
-    """Make an open-protocol DDL."""
     code = 4 if query.startswith("DROP") else 61
     return open_message(({"ts": ts, "scm": "test", "tbl": "t", "t": 2}, {"q": query, "t": code}))
 
@@ -41,7 +38,6 @@ class Topics:
         self.topics = topics
 
     def ranges(self) -> list[OffsetRange]:
-        """Return the offset ranges of all messages."""
         return [
             OffsetRange(topic, partition, 0, len(messages))
             for topic, partitions in self.topics.items()
@@ -49,7 +45,6 @@ class Topics:
         ]
 
     def fetch(self, offset_range: OffsetRange) -> list[Chunk]:
-        """Return an offset range as one chunk."""
         start, end = offset_range.start, offset_range.end
         messages = self.topics[offset_range.topic][offset_range.partition][start:end]
         offsets = list(range(start, end))
@@ -201,7 +196,6 @@ def replays(captured: Captured) -> set[int]:
 
 
 def events(record: Record) -> list[dict[str, Any]]:
-    """Return the true events of a record."""
     return list(record.truth["events"]) if record.truth["op"] == "batch" else [dict(record.truth)]
 
 

@@ -18,7 +18,6 @@ TYPES = {"id": "int", "v": "varchar"}
 
 
 def change(operation: str, row: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> Any:
-    """Make a canal-json row message of test.t."""
     return canal(operation, [row], None if old is None else [old], TYPES, **more)
 
 

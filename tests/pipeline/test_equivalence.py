@@ -117,7 +117,6 @@ def test_the_native_path_has_the_rows_of_a_stream(stream: str, options: dict[str
 
 
 def plan_for(captured: Captured, **given: str) -> Plan:
-    """Return the plan for reading a whole table."""
     options = captured.options(**given)
     context = context_of_schema(captured.schema(**given), options)
     assert context is not None
@@ -257,7 +256,6 @@ def test_misplaced_rows_have_the_results_of_the_general_path(
 
 
 def outcome_of(decoded: Decoded | str) -> object:
-    """Return what is compared of what was decoded."""
     if isinstance(decoded, str):
         return decoded
     failures = {event: str(error) for event, error in decoded.failures.items()}

@@ -89,7 +89,6 @@ def test_a_topic_of_many_tables_has_exactly_the_events_that_were_written(scenari
 
 
 def insert(row: Mapping[str, Any], types: Mapping[str, str] = INT, **more: Any) -> Message:
-    """Return an INSERT of test.t."""
     return canal("INSERT", [row], None, {name: types[name] for name in row}, None, **more)
 
 
@@ -139,7 +138,6 @@ ENUMS = {"id": "int", "level": "enum", "tags": "set"}
 
 
 def ddl(sql: str, commit_ts: int = TSO - 9, kind: str = "CREATE") -> Message:
-    """Return a DDL event of test.t."""
     return canal(kind, None, None, isDdl=True, sql=sql, _tidb={"commitTs": commit_ts})
 
 
@@ -282,7 +280,6 @@ def test_all_events_say_when_they_were_written(scenario: str) -> None:
 
 
 def with_bytes(message: Message, written: bytes) -> Message:
-    """Replace XX by these bytes."""
     return message[0], (message[1] or b"").replace(b"XX", written)
 
 

@@ -27,7 +27,6 @@ _LINK = re.compile(r"\]\(([^)]+\.case)\)")
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def case(request: pytest.FixtureRequest) -> Case:
-    """Return a golden case."""
     return load_case(request.param)
 
 

@@ -66,7 +66,6 @@ def test_everything_of_a_range_is_counted_once() -> None:
 
 
 def members(line: Mapping[str, object], start: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the members of a line, and of the objects in it."""
     for name, value in line.items():
         if isinstance(value, dict):
             yield from members(value, f"{start}{name}.")

@@ -25,7 +25,6 @@ ROW = canal("INSERT", [{"id": "1"}], None, TYPES)
 
 
 def without_rows(kind: str, sql: str = "") -> Message:
-    """Make one of official Canal's messages without rows."""
     return canal(kind, None, None, None, database="", table="", pkNames=None, sql=sql, gtid="")
 
 
@@ -119,7 +118,6 @@ class Fetching:
         self.values = values
 
     def fetch(self, wanted: OffsetRange) -> Iterable[Chunk]:
-        """Yield one chunk, if there is any record."""
         count = len(self.values)
         if count:
             yield Chunk(wanted.topic, 0, [*range(count)], [0] * count, [None] * count, self.values)

@@ -143,7 +143,6 @@ def test_two_equal_ddl_events_of_one_time_are_two() -> None:
 
 
 def canal_ddl(text: str, **more: Any) -> Message:
-    """Return a DDL event as TiCDC writes it without the extension."""
     return canal("ALTER", isDdl=True, sql=text, pkNames=None, **more)
 
 

@@ -25,7 +25,6 @@ from ticdc_source.spark.schema import to_spark
 
 
 def native(captured: Captured, options: dict[str, str]) -> pa.Table:
-    """Infer and read, whole ranges at once."""
     return captured.read(sizes=whole, **options)
 
 
@@ -45,7 +44,6 @@ def decoded(captured: Captured, options: dict[str, str]) -> pa.Table:
 
 
 def reads() -> list[Any]:
-    """Return every read of every case, by each door."""
     found = []
     for line in (ROOT / "tests/data/public-cases.jsonl").read_text(encoding="ascii").splitlines():
         case = json.loads(line)

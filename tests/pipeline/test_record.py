@@ -41,7 +41,6 @@ UNTIMED = ("canal-json.plain.ops",)
 
 
 def records(captured: Captured, *, sizes: Sizes = whole, **options: str) -> pa.Table:
-    """Read a capture as records."""
     return captured.read(sizes=sizes, outputFormat="record", **options)
 
 
@@ -105,7 +104,6 @@ def test_a_range_of_commit_ts_selects_records() -> None:
 
 
 def within(captured: Captured, start: int) -> list[dict[str, Any]]:
-    """Return records with changes from a commit-ts on."""
     given = {"outputFormat": "record"}
     options = replace(make_options(**given), starting_commit_ts=start)
     schema = captured.schema(**given)

@@ -75,7 +75,6 @@ COLUMNS = slice(4, None)  # after the metadata columns
 
 
 def types(schema: pa.Schema) -> dict[str, str]:
-    """Return the table columns' types."""
     return {field.name: str(field.type) for field in list(schema)[COLUMNS]}
 
 
@@ -157,7 +156,6 @@ CREATE = (
 def of_create(
     d: str | None = "1.50", e: int | None = 2, s: int | None = 3, b: int | None = 1, f: int | None = 2
 ) -> Values:
-    """Return the values of one row of the table."""
     return {**ID, "d": ("decimal", d), "e": ("enum", e), "s": ("set", s), "b": ("bit", b), "f": ("tinyint", f)}
 
 

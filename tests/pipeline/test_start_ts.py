@@ -16,7 +16,6 @@ PATHS = pytest.mark.parametrize("native_code", ["auto", "off"])
 
 
 def stated(captured: Captured, row: dict[str, Any]) -> int | None:
-    """Return the start-ts in the message of a row."""
     at = row["_sequence"]
     message = json.loads(captured.partitions[at["partition"]][at["offset"]].value or b"")
     start_ts: int | None = message["payload"]["source"].get("start_ts")

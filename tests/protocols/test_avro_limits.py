@@ -20,13 +20,11 @@ EMPTY = {"type": "record", "name": "e", "fields": []}
 
 
 def record(*types: Any, name: str = "t") -> dict[str, Any]:
-    """Return a schema with fields of these types."""
     fields = [{"name": f"f{number}", "type": type_} for number, type_ in enumerate(types)]
     return {"type": "record", "name": name, "namespace": "default.d", "fields": fields}
 
 
 def array(items: Any, kind: str = "array") -> dict[str, Any]:
-    """Return an array, or a map, of a type."""
     return {"type": kind, "items" if kind == "array" else "values": items}
 
 
@@ -39,7 +37,6 @@ def doubled(times: int) -> dict[str, Any]:
 
 
 def nested(depth: int) -> str:
-    """Return the text of an array in an array, and so on."""
     return '{"type":"array","items":' * depth + '"int"' + "}" * depth
 
 
@@ -63,7 +60,6 @@ REFUSED = {
 
 @pytest.fixture
 def server() -> Iterator[SchemaServer]:
-    """A registry with a schema for each kind."""
     with serving({str(number): text for number, text in enumerate(REFUSED.values(), 1)}) as server:
         yield server
 
@@ -111,6 +107,5 @@ def test_a_source_that_is_not_utf8_ends_no_read() -> None:
 
 
 def replace_value(record: Record) -> Record:
-    """Return a record whose cluster has a name that is not UTF-8."""
     value = record.value and record.value.replace(b"Final\nTiCDC\x0edefault", b"Final\nTiCDC\x0e\xffefault")
     return replace(record, value=value)

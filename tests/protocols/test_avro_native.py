@@ -66,7 +66,6 @@ def decoded(decoder: Decoder, records: list[Record], plan: Plan, learned: Learne
 
 
 def retyped(plan: Plan, chooser: random.Random) -> Plan:
-    """Return a plan that reads some columns as another type."""
     fields = [ReadField(each.name, chooser.choice(TARGETS)) if chooser.random() < 0.3 else each for each in plan.fields]
     return replace(plan, fields=tuple(fields))
 
@@ -104,11 +103,9 @@ def test_damaged_rows_have_the_results_of_the_general_path(scenario: str, rounds
 
 
 def without_offset(text: list[Decoded] | str) -> str:
-    """Return an error's text without the offset."""
     return re.sub(r"offset=\d+", "", str(text))
 
 
 def damaged(record: Record, chooser: random.Random) -> Record:
-    """Return a record with changes behind the schema id."""
     value = record.value or b""
     return Record(record.key, value[:5] + chooser.choice(MUTATIONS)(value[5:], chooser) if len(value) > 9 else value)

@@ -16,7 +16,6 @@ ID = {"id": "int"}
 
 
 def one_value(mysql_type: str, value: str | None, sql_type: int = 12, **options: str) -> Any:
-    """Read one value of a column of this type."""
     message = canal("INSERT", [{"id": "1", "c": value}], None, {**ID, "c": mysql_type}, {"id": 4, "c": sql_type})
     return rows(message, **options)[0]["c"]
 

@@ -16,7 +16,7 @@ from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.simple.avro import is_avro, message_of, row_as_json
-from ticdc_source.protocols.simple.definitions import definitions_of
+from ticdc_source.protocols.simple.decoder import definitions_of
 from ticdc_source.protocols.simple.kernels import wrong_checksum
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.table_name import TableName
@@ -80,7 +80,6 @@ def rows_of(captured: Captured) -> Iterator[tuple[Any, Images, list[Column]]]:
 
 
 def damaged(cell: Any) -> Any:
-    """Return another value that differs in one character."""
     if isinstance(cell, Mapping):
         return {**cell, "value": damaged(cell["value"])}
     at = next(

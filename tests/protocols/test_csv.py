@@ -20,7 +20,6 @@ KEY = json.dumps({"TableVersion": 1}, separators=(",", ":")).encode()
 
 
 def schema(*names: str, types: str = "INT") -> tuple[None, bytes]:
-    """Return the file with a version of test.t as a message."""
     columns = [{"ColumnName": name, "ColumnType": types} for name in names]
     return None, json.dumps({
         "Table": "t", "Schema": "test", "TableVersion": 1, "Query": "", "TableColumns": columns, "TableColumnsTotal": 1,

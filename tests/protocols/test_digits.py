@@ -44,7 +44,6 @@ def number(text: str) -> str:
 
 
 def bare(message: Message) -> Message:
-    """Return the message with its numbers."""
     key, value = message
     return key, _MARKED.sub(rb"\1", value or b"")
 
@@ -66,7 +65,6 @@ def tables(chooser: random.Random, count: int) -> list[dict[str, str]]:
 
 
 def of_connect(row: dict[str, str], _number: Callable[[str], Any]) -> Message:
-    """Write a row as native Debezium with decimal.format=NUMERIC."""
     fields = [
         {"type": "bytes", "name": CONNECT_DECIMAL, "optional": True, "field": f"d{index}",
          "parameters": {"scale": str(scale), "connect.decimal.precision": str(precision)}}
@@ -84,19 +82,16 @@ def of_ticdc(row: dict[str, str], _number: Callable[[str], Any], *, schema: bool
 
 
 def of_canal(row: dict[str, str]) -> Message:
-    """Write a row as canal-json."""
     types = {"id": "int", **{f"d{index}": f"decimal({p},{s})" for index, (p, s) in enumerate(DECIMALS)}}
     return canal(data=[{"id": "1", **row}], mysqlType=types, sqlType={"id": 4, **dict.fromkeys(row, 3)})
 
 
 def of_open(row: dict[str, str]) -> Message:
-    """Write a row as open-protocol."""
     cells = {name: cell(246, text) for name, text in row.items()}
     return open_message(open_row({"u": {"id": cell(3, 1, 11, h=True), **cells}}))
 
 
 def of_simple(row: dict[str, str]) -> Message:
-    """Write a row as simple."""
     return simple(data={"id": "1", **row})
 
 
@@ -104,7 +99,6 @@ CSV_KEY = dump({"TableVersion": 1})
 
 
 def csv_schema(*columns: tuple[str, dict[str, str]]) -> Message:
-    """Write the schema file of a table, as a message."""
     listed = [{"ColumnName": name, **column} for name, column in columns]
     return None, dump({"Table": "t", "Schema": "test", "TableVersion": 1, "Query": "", "TableColumns": listed,
                        "TableColumnsTotal": len(listed)})  # fmt: skip
@@ -119,7 +113,6 @@ TABLE_DDL = (
     + ", ".join(f"d{index} decimal({p},{s})" for index, (p, s) in enumerate(DECIMALS))
     + ")"
 )
-DOUBLE_DDL = "CREATE TABLE test.t (id int primary key, x double, d decimal(38,20))"
 WIRES: dict[str, tuple[Callable[[dict[str, str]], Message], list[Message], dict[str, Any]]] = {
     "debezium with decimal.format=NUMERIC": (lambda row: of_connect(row, number), [], {}),
     "debezium with a schema": (lambda row: of_ticdc(row, number), [], {"tableDDL": TABLE_DDL}),
@@ -377,7 +370,6 @@ def test_a_hint_reads_no_decimal_from_a_double(name: str) -> None:
 
 
 def first_of(parsed: Any) -> Any:
-    """Return the first number of a document."""
     while isinstance(parsed, dict | list):
         parsed = next(iter(parsed.values())) if isinstance(parsed, dict) else parsed[0]
     return parsed

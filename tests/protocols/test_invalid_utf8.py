@@ -15,7 +15,6 @@ LOST = "canal-json.tidb-extension.invalid-utf8"
 
 
 def truth_of(captured: Captured) -> list[TrueRow]:
-    """Return the rows of the one table."""
     ((database, table),) = tables_with_rows(captured)
     return list(true_rows(captured, database, table))
 

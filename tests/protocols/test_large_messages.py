@@ -162,7 +162,6 @@ def test_other_output_formats_have_the_same_rows(scenario: str, tmp_path: Path) 
 
 
 def claimed_canal(address: str, **extension: Any) -> tuple[bytes | None, bytes | None]:
-    """Make a canal-json message whose row is in storage."""
     return canal(
         "INSERT", [{"id": "1"}], None, {"id": "int"}, {"id": 4},
         _tidb={"commitTs": TSO, "claimCheckLocation": address, **extension},
@@ -170,7 +169,6 @@ def claimed_canal(address: str, **extension: Any) -> tuple[bytes | None, bytes |
 
 
 def whole_canal(**more: Any) -> bytes:
-    """Make the value of the whole message."""
     message = canal(
         "INSERT", [{"id": "1", "body": "x" * 5000}], None, {"id": "int", "body": "longtext"}, {"id": 4, "body": 2005},
         **{"_tidb": {"commitTs": TSO}, **more},
@@ -179,7 +177,6 @@ def whole_canal(**more: Any) -> bytes:
 
 
 def wrapped(value: bytes, key: bytes | None = None) -> bytes:
-    """Make a file without claim-check-raw-value."""
     return dump({"key": None if key is None else base64.b64encode(key).decode(),
                  "value": base64.b64encode(value).decode()})  # fmt: skip
 
@@ -239,7 +236,6 @@ OPEN_ROW = {"u": {"id": cell(3, 1, 11), "body": cell(251, "eA==", 64)}}
 
 
 def open_file(head: Mapping[str, Any] = OPEN_HEAD, body: Any = OPEN_ROW, version: int = 1) -> bytes:
-    """Make a claim-check file of open-protocol with one event."""
     return wrapped(framed(dump(body)), version.to_bytes(8, "big") + framed(dump(head)))
 
 

@@ -12,7 +12,6 @@ from ticdc_source.protocols import recognized
 
 
 def first_of(scenario: str) -> Message:
-    """Return the first record of a file of the corpus."""
     record = load(scenario).partitions[0][0]
     return record.key, record.value
 

@@ -73,7 +73,6 @@ COLUMNS = tuple(Column(name, parse_type(type_)) for name, type_ in zip(NAMES, VA
 
 
 def chunk_of(rows: list[bytes], *, packed: bool) -> Chunk:
-    """Return rows as a fetcher yields them."""
     count = len(rows)
     values = Binaries.of(pa.array(rows, pa.binary())) if packed else list[bytes | None](rows)
     return Chunk("shop.orders", 0, range(count), [-1] * count, [key_of(TABLE, TSO)] * count, values)
@@ -88,7 +87,6 @@ def plan_of(*, native: bool, settings: Settings | None = None, as_text: bool = F
 
 
 def decoded(rows: list[bytes], plan: Plan, *, packed: bool = True) -> Decoded:
-    """Decode rows."""
     learned = Learned(native=plan.native_path, definitions={(TABLE.folded, TSO): COLUMNS})
     chunk = chunk_of(rows, packed=packed)
     (events,) = DECODER.split(chunk).tables.values()
@@ -96,7 +94,6 @@ def decoded(rows: list[bytes], plan: Plan, *, packed: bool = True) -> Decoded:
 
 
 def lists(found: Decoded) -> tuple[dict[str, list[Any]], list[int], dict[int, str]]:
-    """Return the columns, the events of rows, and the failures."""
     columns = {name: array.to_pylist() for name, array in found.columns.items()}
     return columns, found.events.to_pylist(), {event: str(error) for event, error in found.failures.items()}
 

@@ -53,14 +53,12 @@ REFUSED = (ValueError, TypeError, OverflowError, IndexError, AttributeError)
 
 
 def scanner(module: ModuleType, steps: Any = STEPS, columns: Any = (NUMBERS,)) -> Any:
-    """Make a scanner of messages with one column."""
     program = Program(steps, [b'"id":'], tail=b"", partial=False)
     wanted = Wanted(columns, list(Operation), preimages=True, after=-1, last=(1 << 63) - 1)
     return module.Scanner(program, wanted, CHANGE_TYPES)
 
 
 def spans(messages: list[bytes]) -> tuple[bytes, list[int]]:
-    """Return bytes that messages lie in, and their bounds."""
     bounds, data = [], b"--"
     for message in messages:
         bounds += [len(data), len(data) + len(message)]
@@ -69,7 +67,6 @@ def spans(messages: list[bytes]) -> tuple[bytes, list[int]]:
 
 
 def packed(bounds: list[int]) -> bytes:
-    """Return numbers of 32 bits in native byte order."""
     return struct.pack(f"={len(bounds)}i", *bounds)
 
 

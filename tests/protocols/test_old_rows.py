@@ -23,7 +23,6 @@ def _text(row: dict[str, Any]) -> dict[str, str]:
 
 
 def update(protocol: str, before: dict[str, Any], after: dict[str, Any]) -> Message:
-    """Make an update."""
     match protocol:
         case "canal-json":
             return canal("UPDATE", [_text(after)], [_text(before)], TYPES)

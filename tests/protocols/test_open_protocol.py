@@ -17,7 +17,6 @@ INT, VARCHAR, BLOB, HANDLE, BINARY, UNSIGNED = 3, 15, 252, 2, 1, 128
 
 
 def one_value(code: int, value: Any, flags: int = 0, **options: str) -> Any:
-    """Read one value of a column of this type code."""
     body = {"u": {"id": cell(INT, 1, HANDLE), "c": cell(code, value, flags)}}
     return rows(open_message(open_row(body)), **options)[0]["c"]
 

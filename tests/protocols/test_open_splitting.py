@@ -68,7 +68,6 @@ def assert_same(records: list[Message], wanted: str = "") -> int:
 
 
 def record(chooser: random.Random) -> Message:
-    """Make a record of some events, mostly rows of one table."""
     tables = chooser.choice([["t"], ["u"], ["é"], ["t", "u"], ['a"b'], ["a\\b"], ["x\x01"], [""]])
     more: dict[str, Any] = chooser.choice([{}] * 9 + [{"ohk": True}, {"ccl": "s3://x"}, {"t": 3}, {"rid": 1}])
     commit_ts = chooser.choice([TSO] * 6 + [7, 0, (1 << 63) - 1, 1 << 63, 10**17, 10**18])

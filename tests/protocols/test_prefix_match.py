@@ -25,13 +25,11 @@ ID = {"id": "int"}
 
 
 def chunk_of(values: list[bytes | None]) -> Chunk:
-    """Make a chunk of messages at offsets from 100 on."""
     count = len(values)
     return Chunk("t", 3, list(range(100, 100 + count)), [-1] * count, [None] * count, values)
 
 
 def canal_row(number: int, table: str = "t", operation: str = "INSERT", **more: Any) -> bytes:
-    """Make a row message of canal-json."""
     made = canal(operation, [{"id": str(number)}], None, ID, {"id": 4}, table=table, es=(TSO >> 18) + number, **more)[1]
     assert made is not None
     return made
@@ -83,7 +81,6 @@ def contents(split: Split, first: int = 0) -> dict[str, Any]:
 
 
 def one_by_one(protocol: str, chunk: Chunk, wants: Callable[[TableName], bool]) -> dict[str, Any]:
-    """Split each message of a chunk in a chunk of its own."""
     whole = contents(Split())
     for position in range(len(chunk)):
         alone = contents(PROTOCOLS[protocol].split(chunk.part(position, position + 1), wants), position)

@@ -13,7 +13,7 @@ from ticdc_source.planning.read_context import context_of_schema
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import splits_of
-from ticdc_source.protocols.simple.definitions import definitions_of
+from ticdc_source.protocols.simple.decoder import definitions_of
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.schema.types import parse_type
 
@@ -22,7 +22,6 @@ VARCHAR = {"mysqlType": "varchar", "charset": "utf8mb4", "length": 9}
 
 
 def enum(*labels: str) -> dict[str, Any]:
-    """Return the type of an ENUM."""
     return {"mysqlType": "enum", "charset": "utf8mb4", "length": 9, "elements": list(labels)}
 
 

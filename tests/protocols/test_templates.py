@@ -32,7 +32,6 @@ def outcomes(captured: Captured, **given: str) -> list[pa.Table | str]:
 
 
 def canal_rows(types: dict[str, str], codes: dict[str, int], *rows: dict[str, str]) -> Captured:
-    """Capture inserts of canal-json."""
     return Captured.of(
         *(canal("INSERT", [dict(row)], None, types, codes, _tidb={"commitTs": TSO + at}) for at, row in enumerate(rows))
     )

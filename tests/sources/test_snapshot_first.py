@@ -12,9 +12,9 @@ from ticdc_source.options.options import Options
 from ticdc_source.planning.load import batch_options, stream_options
 from ticdc_source.protocols import FORMATS
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.sources.choose import SnapshotFirstSource
 from ticdc_source.sources.kafka.source import KafkaSource
 from ticdc_source.sources.record_source import StreamPlanner
-from ticdc_source.sources.snapshot_first import SnapshotFirstSource
 from ticdc_source.sources.stream_offsets import StreamLimits
 from ticdc_source.sources.tidb.progress import SnapshotProgress, TableProgress
 from ticdc_source.sources.tidb.source import SnapshotSource
@@ -66,13 +66,11 @@ class FakeSource(SnapshotFirstSource):
 
 
 def planner(cluster: FakeCluster, **others: str) -> tuple[FakeSource, StreamPlanner]:
-    """Return a source, and what plans its stream."""
     source = FakeSource(cluster, **others)
     return source, source.stream(StreamLimits(min_interval=0.0))
 
 
 def numbers(ranges: list[OffsetRange]) -> list[int]:
-    """Return the numbers of ranges of rows."""
     assert {each.topic for each in ranges} == {str(ORDERS)}
     return [each.partition for each in ranges]
 

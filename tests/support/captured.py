@@ -44,7 +44,6 @@ def single() -> int:
 
 
 def random_sizes(seed: int) -> Sizes:
-    """Return a function for chunks of 1 to 700 records."""
     chooser = random.Random(seed)
     return lambda: chooser.choice((1, 2, 3, 7, 50, 333, 700))
 
@@ -100,7 +99,6 @@ class Captured:
         return replace(self, partitions=partitions)
 
     def ranges(self) -> list[OffsetRange]:
-        """Return all offset ranges."""
         return [OffsetRange(TOPIC, partition, 0, len(records)) for partition, records in self.partitions.items()]
 
     def fetch(self, offset_range: OffsetRange, sizes: Sizes = whole) -> Iterator[Chunk]:
@@ -124,11 +122,9 @@ class Captured:
         return make_options(**{**registry_options(self.header), **options})
 
     def schema(self, **options: str) -> pa.Schema:
-        """Infer the read schema."""
         return schema_of_ranges(self.ranges(), self.fetch, self.options(**options))
 
     def read(self, *, sizes: Sizes = whole, schema: pa.Schema | None = None, **options: str) -> pa.Table:
-        """Infer and read, as the Spark source does, without Spark."""
         parsed = self.options(**options)
         schema = self.schema(**options) if schema is None else schema
         context = self.context(schema, parsed)
@@ -140,7 +136,6 @@ class Captured:
         return pa.Table.from_batches(batches, schema)
 
     def context(self, schema: pa.Schema, options: Options) -> ReadContext:
-        """Return what the driver knows before reading."""
         if options.output_format == "record":
             return ReadContext(protocol=find_protocol(self.ranges(), self.fetch, options))
         if options.output_format != "event":
@@ -175,7 +170,6 @@ def rows_of(captured: Captured) -> pa.RecordBatch:
 
 
 def in_order(table: pa.Table) -> pa.Table:
-    """Return rows in the order of the topic."""
     sequence = table.column("_sequence").combine_chunks()
     keys = pa.table({name: sequence.field(name) for name in ("partition", "offset", "index", "rank")})
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
@@ -183,7 +177,6 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 def events_of(truth: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the true events of a record."""
     return truth["events"] if truth["op"] == "batch" else [truth]
 
 
@@ -204,7 +197,6 @@ def rows(*messages: tuple[bytes | None, bytes | None], **options: str) -> list[d
 
 
 def make_options(**given: str) -> Options:
-    """Return options with a broker that is never asked."""
     names = {name.replace("__", "."): value for name, value in given.items()}
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, **names}
     return Options.of(given, from_kafka=False)  # records may come from files too
@@ -212,7 +204,6 @@ def make_options(**given: str) -> Options:
 
 @lru_cache(maxsize=4)
 def load(name: str) -> Captured:
-    """Load a file of the corpus."""
     found = scenario(name)
     partitions: dict[int, list[Record]] = defaultdict(list)
     header, spelt = found.header, as_spelt if found.header["protocol"] == "avro" else lambda truth: truth

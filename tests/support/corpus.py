@@ -64,7 +64,6 @@ def _bundle() -> tuple[list[str], dict[str, list[str]]]:
 
 
 def scenarios() -> list[str]:
-    """Return the names of all files."""
     return sorted(_bundle()[1])
 
 
@@ -156,13 +155,11 @@ def streamed(name: str, whole: Scenario) -> Scenario:
 
 
 def write(lines: Iterable[str]) -> None:
-    """Write the bundle."""
     text = "".join(f"{line}\n" for line in lines)
     BUNDLE.write_bytes(lzma.compress(text.encode("ascii"), preset=9 | lzma.PRESET_EXTREME))
 
 
 def main() -> int:
-    """Read the corpus, write the bundle."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.corpus", description=__doc__)
     parser.add_argument("corpus", type=Path, help="the folder with the corpus's *.jsonl.gz")
     folder = parser.parse_args().corpus

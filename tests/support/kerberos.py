@@ -38,7 +38,6 @@ class Realm:
 
 @contextmanager
 def realm(folder: Path) -> Iterator[Realm]:
-    """Run a KDC with its files in a folder."""
     (port,) = free_ports(1)
     config, profile = folder / "krb5.conf", folder / "kdc.conf"
     config.write_text(

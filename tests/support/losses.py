@@ -47,12 +47,10 @@ _INVALID = re.compile(r"\d{4}-(00|\d\d-00)")
 
 
 def kind(column: Column) -> str:
-    """Return the name of a column's type."""
     return str(column["mysql_type"]).split("(")[0].split()[0]
 
 
 def _zeros(column: Column) -> str:
-    """Return the fraction of a second that MySQL prints for 0."""
     digits = re.findall(r"\((\d)\)", column["mysql_type"])
     return f".{'0' * int(digits[0])}" if digits else ""
 
@@ -211,7 +209,6 @@ def _invalid_text(protocol: str, file: str) -> Loss:
 
 
 def _of_debezium(protocol: str) -> tuple[Loss, ...]:
-    """Return what both encodings of debezium lose."""
     return (
         Loss(
             protocol,

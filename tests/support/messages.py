@@ -8,7 +8,6 @@ Message = tuple[bytes | None, bytes | None]
 
 
 def framed(*parts: bytes) -> bytes:
-    """Put a length before each part."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -24,12 +23,10 @@ def open_message(*events: tuple[dict[str, Any], Any]) -> Message:
 
 
 def open_row(body: Any, table: str = "t", **head: Any) -> tuple[dict[str, Any], Any]:
-    """Make one row event of test.<table>."""
     return {"ts": TSO, "scm": "test", "tbl": table, "t": 1, **head}, body
 
 
 def cell(code: int, value: Any, flags: int = 0, **more: Any) -> dict[str, Any]:
-    """Make an open-protocol column."""
     return {"t": code, **more, "f": flags, "v": value}
 
 
@@ -142,5 +139,4 @@ def debezium_ddl(
 
 
 def declared(name: str, type_name: str, **more: Any) -> dict[str, Any]:
-    """Make a column of a debezium DDL's tableChanges."""
     return {"name": name, "typeName": type_name, "length": None, "scale": None, "enumValues": None, **more}

@@ -11,7 +11,6 @@ WORDS = [b"null", b"true", b"[]", b"{}", b'""', b"-1", b"1e400", b"9" * 20, b'"\
 
 
 def mangled(data: bytes, chooser: random.Random) -> bytes:
-    """Cut, flip, repeat or replace a part of a message."""
     if not data:
         return bytes(chooser.randrange(256) for _ in range(chooser.randrange(12)))
     start, end = sorted((chooser.randrange(len(data)), chooser.randrange(len(data) + 1)))
@@ -31,7 +30,6 @@ def mangled(data: bytes, chooser: random.Random) -> bytes:
 
 
 def _other_value(data: bytes, chooser: random.Random) -> bytes:
-    """Replace one JSON value so that the message still parses."""
     colons = [index for index in range(len(data)) if data[index : index + 1] == b":"]
     if not colons:
         return data[::-1]
@@ -43,7 +41,6 @@ def _other_value(data: bytes, chooser: random.Random) -> bytes:
 
 
 def repeated_member(data: bytes, chooser: random.Random) -> bytes:
-    """Repeat a piece between two commas, or swap two pieces."""
     pieces = data.split(b',"')
     first, second = chooser.randrange(len(pieces)), chooser.randrange(len(pieces))
     if chooser.random() < 0.5:
@@ -61,7 +58,6 @@ def spaced(data: bytes, chooser: random.Random) -> bytes:
 
 
 def other_bytes(data: bytes, chooser: random.Random) -> bytes:
-    """Replace one byte."""
     index = chooser.randrange(len(data))
     return data[:index] + chooser.choice([b"0", b"_", b" ", b'"', b"\\", b"\xff", b",", b"}", b"a"]) + data[index + 1 :]
 
@@ -83,7 +79,6 @@ _LITERAL = re.compile(rb"(?<=[:\[,])(?:-?[0-9]+(?:\.[0-9]+)?|true|false)(?=[,}\]
 
 
 def another_form(data: bytes, chooser: random.Random) -> bytes:
-    """Write a number or truth value in another form."""
     literals = list(_LITERAL.finditer(data))
     if not literals:
         return mangled(data, chooser)
@@ -169,7 +164,6 @@ def _like(own: bytes, chooser: random.Random) -> bytes:
 
 
 def _tweaked(own: bytes, chooser: random.Random) -> bytes:
-    """Return a value with a small change."""
     chance, at = chooser.random(), chooser.randrange(len(own) + 1)
     if own[:1] != b'"':
         if chance < 0.35:

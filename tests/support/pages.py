@@ -47,22 +47,18 @@ def guides() -> list[Path]:
 
 
 def design(path: Path) -> bool:
-    """Return whether a page is a design note."""
     return any(path.is_relative_to(folder / "design") for folder in DOCS)
 
 
 def without_code(text: str) -> str:
-    """Return the prose of a page."""
     return _CODE.sub("", text)
 
 
 def code_of(text: str) -> str:
-    """Return the code of a page, each piece on lines of its own."""
     return "\n".join(code.strip("`") for code in _CODE.findall(text))
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the anchors that GitHub gives a page's headings."""
     text = _BLOCK.sub("", path.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}

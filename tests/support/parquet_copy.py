@@ -48,7 +48,6 @@ def merge_into(output: str, keys: list[str]) -> Callable[[DataFrame, int], None]
 
 
 def folder(output: str, version: int) -> str:
-    """Return the folder of a version of the copy."""
     return str(Path(output) / f"version-{version}")
 
 
@@ -59,7 +58,6 @@ def current_version(output: str) -> int:
 
 
 def make_current(output: str, version: int) -> None:
-    """Make another version the current one, atomically."""
     new = Path(output) / "CURRENT.new"
     new.write_text(f"{version}\n")
     new.replace(Path(output) / "CURRENT")

@@ -13,7 +13,6 @@ from typing import Any
 from examples.local_kafka import LocalKafka
 
 HOST = "127.0.0.1"
-FETCH = 1  # the API key of a fetch request
 
 
 @dataclass(eq=False)
@@ -54,7 +53,6 @@ class CountingProxy:
         self._run(self._accept)
 
     def close(self) -> None:
-        """Stop listening, and end all connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -67,7 +65,6 @@ class CountingProxy:
             thread.join(10)
 
     def count(self, client_id: str) -> int:
-        """Return how many requests clients of this id have sent."""
         with self._lock:
             return sum(number for (_, client), number in self.requests.items() if client == client_id)
 
@@ -84,7 +81,6 @@ class CountingProxy:
             self.release()
 
     def release(self) -> None:
-        """Send what was held back."""
         with self._lock:
             self._hold = None
             self._lock.notify_all()
@@ -144,7 +140,6 @@ class CountingProxy:
         connection.broker.close()
 
     def _wait(self, connection: Connection) -> None:
-        """Wait while answers to a connection are held back."""
         with self._lock:
             while connection.is_open and (hold := self._hold) and connection.name == hold.name:
                 if not connection.is_held:

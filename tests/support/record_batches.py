@@ -113,6 +113,5 @@ def at_offset(batch: bytes, offset: int) -> bytes:
 
 
 def next_offset(batch: bytes) -> int:
-    """Return the offset after a batch of format v2."""
     offset, last = struct.unpack_from(">q", batch)[0], struct.unpack_from(">i", batch, 23)[0]
     return int(offset + last + 1)

@@ -26,7 +26,6 @@ class SchemaServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Return the URL."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -78,7 +77,6 @@ def schemas_of(header: Mapping[str, Any]) -> dict[str, str]:
 
 @contextmanager
 def serving(schemas: Mapping[str, str]) -> Iterator[SchemaServer]:
-    """Serve schemas until the end of the context."""
     with SchemaServer(schemas) as server:
         thread = _started(server)
         try:
@@ -96,7 +94,6 @@ def _started(server: SchemaServer) -> threading.Thread:
 
 @cache
 def _server() -> SchemaServer:
-    """Return the server of this process, which ends with it."""
     server = SchemaServer({})
     _started(server)
     return server
@@ -115,7 +112,6 @@ def registered(schema: str, *, glue: bool = False) -> int | UUID:
 
 
 def written_schema(schema_id: object) -> str:
-    """Return a schema that a test has registered."""
     return _server().schemas[f"{WRITTEN}/{schema_id}"]
 
 

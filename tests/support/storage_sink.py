@@ -102,7 +102,6 @@ class StorageSink:
             self._add("/".join([*name, str(self._versions[name][0])]), message, value)
 
     def checkpoint(self, ts: int) -> None:
-        """Write the checkpoint-ts when all rows are written."""
         self.flush()
         self._put("metadata", json.dumps({"checkpoint-ts": ts}).encode())
 
@@ -138,7 +137,6 @@ class StorageSink:
             self.flush(directory)
 
     def flush(self, *only: str) -> None:
-        """Write files, then their numbers."""
         for directory in only or list(self._waiting):
             rows = self._waiting.pop(directory, [])
             if not any(rows):
@@ -197,7 +195,6 @@ class StorageSink:
         return self._ids.setdefault(name, 100 + len(self._ids))
 
     def _put(self, path: str, data: bytes) -> None:
-        """Write a file so that a reader sees all of it or none."""
         file = self.folder / normpath(path)  # as Go's path.Join
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.tmp")

@@ -63,7 +63,6 @@ class TokenServer:
 
     @contextmanager
     def running(self) -> "Iterator[TokenServer]":
-        """Answer while the block runs."""
         thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -115,7 +114,6 @@ class TokenServer:
         ).encode()
 
     def token(self, **claims: object) -> str:
-        """Make a token, with other claims."""
         now = time.time()
         whole = {
             "iss": "test",

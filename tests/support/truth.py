@@ -90,7 +90,6 @@ def is_lost(event: Mapping[str, Any], header: Mapping[str, Any]) -> bool:
 
 
 def has_commit_ts(change_type: str, header: Mapping[str, Any]) -> bool:
-    """Return whether messages have the commit-ts of a row."""
     if header["protocol"] != "avro":
         return True
     has_before = header["config"].get("avro-include-before-value")

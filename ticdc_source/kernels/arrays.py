@@ -84,7 +84,6 @@ class Binaries(Sequence[bytes]):
         return self.as_list()[index]
 
     def part(self, first: int, after: int) -> Binaries:
-        """Return the values at the positions `[first, after)`, which exist."""
         bounds = self.spans.bounds[2 * first : 2 * after]
         return Binaries(Spans(self.spans.data, bounds, sum(bounds[1::2]) - sum(bounds[::2])))
 
@@ -110,7 +109,6 @@ _LEAST, _MOST = 1 << 13, 1 << 16
 
 
 def repeated(value: str | float | None, arrow: pa.DataType, count: int) -> pa.Array:
-    """Return an array that holds one value `count` times."""
     if count > _MOST:
         return pa.repeat(pa.scalar(value, arrow), count)
     return _repeated(value, arrow, _kept_length(count)).slice(0, count)

@@ -32,7 +32,6 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def member_name(name: str) -> str:
-    """Return the name of an object's member as JSON, with its colon."""
     return _quoted(name) + ":"
 
 

@@ -84,11 +84,7 @@ def refuse_missing(native_code: str) -> None:
 
 
 def warn_of_missing(native_code: str) -> None:
-    """Say once in this process that reads take the general path, unless the option `nativeCode` asks for it.
-
-    Raises:
-        OptionError: as `refuse_missing`.
-    """
+    """Say once in this process that reads take the general path, unless the option `nativeCode` asks for it."""
     refuse_missing(native_code)
     if native_code == "auto" and native is None:
         _warn()

@@ -126,7 +126,6 @@ def _plain(number: float | str | Decimal) -> str:
 
 
 def as_text(_type: ColumnType, _settings: Settings) -> Kernel:
-    """Return the kernel that takes MySQL's text as it is."""
     return text_cells
 
 

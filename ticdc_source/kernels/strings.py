@@ -6,7 +6,6 @@ import base64
 import binascii
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +38,6 @@ from ticdc_source.kernels.wire import (
 from ticdc_source.schema.types import BIGINT_UNSIGNED, BINARIES, FLOATS, INTEGERS, TEXTS, ColumnType
 
 _MOST_LABELS = 64  # of a SET
-_MANY = 500  # cells that are decoded as a whole column in less time than one by one
 
 
 def _texts(_type: ColumnType, settings: Settings) -> Kernel:
@@ -62,68 +60,30 @@ def base64_bytes(cell: str | bytes) -> bytes:
     return base64.b64decode(cell, validate=True)
 
 
-def base64_array(text: pa.StringArray) -> pa.Array | None:
-    """Decode a whole column of base64 at once: padding is read as zeros, and cut off.
-
-    Returns:
-        The bytes; None if padding stands anywhere but at the end of a value.
-
-    Raises:
-        ValueError: a text is not base64.
-    """
-    text = pa.concat_arrays([text])
-    validity, offsets, data = text.buffers()
-    ends = pa.Array.from_buffers(pa.int32(), len(text) + 1, [None, offsets])
-    written = b"" if data is None else data[: ends[-1].as_py()].to_pybytes()
-    one, two = (pc.ends_with(text, pattern=padding) for padding in ("=", "=="))
-    whole = pc.all(pc.equal(pc.bit_wise_and(ends, 3), 0)).as_py()
-    if not whole or written.count(b"=") != one.true_count + two.true_count:
-        return None  # there is more after the padding
-    ends = pc.multiply(pc.shift_right(ends, pa.scalar(2, pa.int32())), pa.scalar(3, pa.int32()))
-    read = pa.py_buffer(base64_bytes(written.replace(b"=", b"A")))
-    array = pa.Array.from_buffers(pa.binary(), len(text), [validity, ends.buffers()[1], read], text.null_count)
-    if not one.true_count:
-        return array
-    shorter = pc.if_else(two, pc.binary_slice(array, 0, -2), pc.binary_slice(array, 0, -1))
-    return shorter if one.true_count == len(text) - text.null_count else pc.if_else(one, shorter, array)
-
-
-def binary_wire(
-    decode: Callable[[str], bytes],
-    whole: Callable[[pa.StringArray], pa.Array | None] | None = None,
-    cast: Cast | None = None,
-) -> Wire:
+def binary_wire(decode: Callable[[str], bytes], cast: Cast | None = None) -> Wire:
     """Make the wire form of bytes in text.
 
     Args:
         decode: returns the bytes of one text, or raises ValueError.
-        whole: does the same for a whole column, or returns None if it cannot.
         cast: does the same in native code; None if nothing does.
     """
 
     def natural(_type: ColumnType, _settings: Settings) -> Kernel:
-        def run(cells: Cells) -> pa.Array:
-            if whole is not None and (isinstance(cells, pa.StringArray) or len(cells) >= _MANY):
-                with suppress(UnicodeEncodeError):  # a lone surrogate: `decode` says which cell has it
-                    array = whole(text_cells(cells))
-                    if array is not None:
-                        return array
-            return pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())
+        return lambda cells: pa.array([None if c is None else decode(c) for c in _texts_of(cells)], pa.binary())
 
-        return run
+    def text(type_: ColumnType, settings: Settings) -> Kernel:
+        read = natural(type_, settings)
 
-    def text(_type: ColumnType, settings: Settings) -> Kernel:
         def run(cells: Cells) -> pa.Array:
-            raw = [None if c is None else decode(c) for c in _texts_of(cells)]
+            raw = read(cells)
             try:
-                return pa.array(raw, pa.binary()).cast(pa.string())
+                return raw.cast(pa.string())
             except pa.ArrowInvalid:
-                return pa.array([None if c is None else decoded(c, settings) for c in raw], pa.string())
+                return pa.array([None if c is None else decoded(c, settings) for c in raw.to_pylist()], pa.string())
 
         return run
 
-    arrays, of_natural = None if whole is None else pa.string(), no_cast if cast is None else _always(cast)
-    return Wire(natural, text, arrays=arrays, cast=of_natural)
+    return Wire(natural, text, arrays=pa.string(), cast=no_cast if cast is None else _always(cast))
 
 
 def _always(cast: Cast) -> CastOf:
@@ -232,11 +192,7 @@ def _numbers_of_labels(type_: ColumnType, _settings: Settings) -> Kernel:
 
 
 def _no_member(label: str) -> int:
-    """Return 0 for the empty text: MySQL writes it for a value that was invalid.
-
-    Raises:
-        ValueError: it is another text.
-    """
+    """Return 0 for the empty text: MySQL writes it for a value that was invalid."""
     if label:
         msg = f"{label!r} is not among the labels"
         raise ValueError(msg)
@@ -283,7 +239,7 @@ TEXT = Wire(
     cast=_always(PlainCast.TEXT),
     text_cast=PlainCast.TEXT,
 )
-BASE64_BINARY = binary_wire(base64_bytes, base64_array, PlainCast.BASE64)
+BASE64_BINARY = binary_wire(base64_bytes, PlainCast.BASE64)
 BASE64_TEXT = Wire(
     BASE64_BINARY.text,
     BASE64_BINARY.text,

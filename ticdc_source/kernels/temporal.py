@@ -44,11 +44,7 @@ def dates_of_text(arrow: pa.DataType, settings: Settings) -> Kernel:
 
 
 def _real_date(cell: str | None, settings: Settings) -> str | None:
-    """Return the text of a date; None for a zero or invalid one.
-
-    Raises:
-        ValueError: it is not a date, or `zeroDate` is `fail` and it is zero or invalid.
-    """
+    """Return the text of a date; None for a zero or invalid one."""
     if cell is None:
         return None
     match = _DATE.fullmatch(cell)

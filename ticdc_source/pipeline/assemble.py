@@ -130,7 +130,6 @@ def _offsets(offsets: Sequence[int]) -> pa.Array:
 
 
 def concatenated(parts: Sequence[Rows]) -> pa.RecordBatch:
-    """Return the facts of several parts of one chunk, part after part."""
     columns = [pa.concat_arrays([part.facts.column(name) for part in parts]) for name in ROW_FACTS.names]
     return pa.RecordBatch.from_arrays(columns, schema=ROW_FACTS)
 
@@ -268,7 +267,6 @@ def portions(
 
 
 def _record_sizes(chunk: Chunk, layout: Layout) -> list[int]:
-    """Return how many bytes of each record are in each of its rows."""
     sizes = [0] * len(chunk)
     for name, parts in (("key", chunk.keys), ("value", chunk.values)):
         if name in layout.repeated:

@@ -95,7 +95,6 @@ class FormatColumn:
 
 
 def _common(*names: str) -> tuple[FormatColumn, ...]:
-    """Return columns that METADATA has too."""
     types = {column.name: column.arrow for column in METADATA}
     return tuple(FormatColumn(name, types[name], name, prefixed=True) for name in names)
 
@@ -149,7 +148,6 @@ _LEVELS = {"core": ("core",), "kafka": ("core", "kafka"), "all": ("core", "kafka
 
 
 def metadata_columns(include: str, *, headers: bool) -> list[MetadataColumn]:
-    """Return the metadata columns that `includeMetadata` and `includeHeaders` add, in order."""
     levels = _LEVELS[include] + (("includeHeaders",) if headers else ())
     return [column for column in METADATA if column.level in levels]
 
@@ -275,7 +273,6 @@ def _require_type(field: pa.Field, expected: pa.DataType | None) -> None:
 
 
 def _require_format(field: pa.Field, column: FormatColumn, *, may_be_variant: bool) -> None:
-    """Check a column of an `outputFormat` other than changelog."""
     if column.fill == "source":
         _require_members(field)
     elif not (may_be_variant and field.type == VARIANT):

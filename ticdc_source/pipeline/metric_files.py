@@ -73,12 +73,10 @@ class MetricFiles:
             self._paused_until = None
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file in place of the one of this name."""
         with _store_errors():
             self._write(name, data)
 
     def get(self, name: str) -> bytes | None:
-        """Return a file; None if there is none."""
         with _store_errors():
             system, folder = self._open()
             try:
@@ -107,7 +105,6 @@ class MetricFiles:
             return [loads(line) for line in data.splitlines()]
 
     def shown(self, error: Exception) -> str:
-        """Return what an error says, without what may be secret."""
         return without_secrets(f"{type(error).__name__}: {error}", self._location)
 
     def _open(self) -> tuple[fs.FileSystem, str]:
@@ -158,7 +155,6 @@ def without_credentials(location: str) -> str:
 
 
 def without_secrets(text: str, location: str) -> str:
-    """Return a text without the parts of a location that may be secret."""
     clean = without_credentials(location)
     text, kept = text.replace(location, clean), _PARTS.split(clean)
     hidden = {each for part in _PARTS.split(location) if part not in kept for each in (part, unquote(part))}

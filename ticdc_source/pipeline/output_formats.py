@@ -149,31 +149,29 @@ def _ddl_events(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     events = [event for event in split.ddl if spec.tables.matches_ddl(event.table) and spec.keeps_ddl(chunk, event)]
     rows = _rows_of_events(chunk, change_order.DDL, events, [event.commit_ts for event in events], spec)
     return _with_columns(rows, {
-        "database": pa.array([event.table.database or None for event in events], pa.string()),
-        "table": pa.array([event.table.table or None for event in events], pa.string()),
+        **_definitions(events),
         "ddl_kind": pa.array([ddl_kind(event) for event in events], pa.string()),
         "ddl_type": pa.array([event.type or None for event in events], pa.string()),
         "ddl_type_code": pa.array([event.type_code for event in events], pa.int32()),
         "ddl_query": pa.array([event.query for event in events], pa.string()),
-        "table_changes": _table_changes(events),
     })  # fmt: skip
 
 
 def _bootstraps(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:
     events = [event for event in split.bootstraps if spec.tables.matches(event.table)]
     rows = _rows_of_events(chunk, change_order.BOOTSTRAP, events, [event.commit_ts for event in events], spec)
-    return _with_columns(rows, {
-        "database": pa.array([event.table.database or None for event in events], pa.string()),
-        "table": pa.array([event.table.table or None for event in events], pa.string()),
-        "table_changes": _table_changes(events),
-    })  # fmt: skip
+    return _with_columns(rows, _definitions(events))
 
 
-def _table_changes(events: Sequence[DDLEvent]) -> pa.Array:
-    """Return the wire format's own descriptions of tables, as JSON."""
+def _definitions(events: Sequence[DDLEvent]) -> dict[str, pa.Array]:
+    """Return the names of tables, and the wire format's own descriptions of them as JSON."""
     changes = [None if event.table_changes is None else list(event.table_changes) for event in events]
-    texts = [None if each is None else readable(json_text(each)) for each in changes]
-    return pa.array(texts, pa.string())
+    texts = {
+        "database": [event.table.database or None for event in events],
+        "table": [event.table.table or None for event in events],
+        "table_changes": [None if each is None else readable(json_text(each)) for each in changes],
+    }
+    return {name: pa.array(values, pa.string()) for name, values in texts.items()}
 
 
 def _watermarks(chunk: Chunk, split: Split, spec: ReadSpec) -> Rows:

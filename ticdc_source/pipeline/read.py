@@ -191,12 +191,10 @@ def _report_destruction(chunk: Chunk, event: DDLEvent, spec: ReadSpec, state: Re
 
 
 def _may_concern(event: DDLEvent, table: TableName | None) -> bool:
-    """Return whether the DDL names the table that is read, a whole database, or any table if none is known."""
     return table is None or not event.table.table or event.table.is_same(table)
 
 
 def _apply_mode(corrupt: list[Corrupt], spec: ReadSpec, state: ReadState) -> list[Corrupt]:
-    """Apply the option `mode` to bad records; return those that become rows."""
     corrupt.sort(key=lambda item: (item.position, item.index))
     state.counters.decode_errors += len(corrupt)
     if not corrupt or spec.mode == "PERMISSIVE":

@@ -113,7 +113,6 @@ class _Survey:
         self._learned = Learned(native=options.native_code != "off")
 
     def told_by(self, chunk: Chunk) -> set[int]:
-        """Return the positions of the records of a chunk that say something new."""
         positions: set[int] = set()
         place = (chunk.topic, chunk.partition)
         if self._end is None and place not in self._places:  # tells which topic partitions there are
@@ -359,7 +358,6 @@ def _starts(batch: pa.RecordBatch) -> list[int]:
 
 
 def _alone(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Return the values in an array of their own."""
     return values if values.offset == 0 and _is_whole(values) else pa.concat_arrays([values, values[:0]])
 
 

@@ -72,7 +72,6 @@ def checked_protocol(options: Options) -> str:
 
 
 def possible_decoders(options: Options) -> list[Decoder]:
-    """Return the decoder that the option `protocol` names, and with `auto` those of all protocols."""
     names = OF_MESSAGES if options.protocol == "auto" else [options.protocol]
     return [decoder_of(name, options) for name in names]
 
@@ -140,11 +139,7 @@ def detect_protocol(chunks: Iterable[Chunk], *, skips_unknown: bool = False) -> 
 
 
 def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
-    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it.
-
-    Raises:
-        OptionError: as `detect_protocol`.
-    """
+    """Return the option `protocol`, which is of messages: with `auto`, and of rows of TiDB, the records tell it."""
     of_tables = PROTOCOLS[FORMATS.of_tables].facts.recognizes
     if options.protocol != "auto" and not any(of_tables(chunk.keys[0], chunk.values[0]) for chunk in chunks):
         return options.protocol
@@ -152,7 +147,6 @@ def protocol_of(chunks: Sequence[Chunk], options: Options) -> str | None:
 
 
 def describe_unknown(value: bytes) -> str:
-    """Return what a value looks like that no decoder recognizes, for an error."""
     if looks_compressed(value):
         return "it looks compressed by TiCDC's large-message-handle-compression: pip install cramjam"
     return f"the value begins {value[:40]!r}"

@@ -33,7 +33,24 @@ ORIGIN = pa.struct([pa.field(name, pa.string()) for name in ("version", "connect
 
 
 @dataclass(slots=True, kw_only=True)
-class Decoded:
+class Findings:
+    """What was found while events were parsed.
+
+    Attributes:
+        failures: the errors of events that could not be read, by event. No image of these events is there.
+        suspect: what is wrong with the checksums of events that are returned, by event.
+    """
+
+    failures: dict[int, DecodeError] = field(default_factory=dict)
+    empty: int = 0
+    claimed: int = 0
+    key_only: int = 0
+    verified: int = 0
+    suspect: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Decoded(Findings):
     """The row images of one table's events, as Arrow arrays.
 
     Attributes:
@@ -47,10 +64,8 @@ class Decoded:
         cluster_id: per event, string; NULL if messages lack it.
         placed: per event, whether its place in the topic partition orders it among changes with its commit-ts: that is
             not its own, but that of another row, or a time in its place; bool.
-        failures: the errors of events that could not be read, by event. No image of these events is here.
         replaced: number of texts that are not UTF-8 and have U+FFFD in place of each bad byte.
         parsed: number of images that the general path parsed, one by one.
-        suspect: what is wrong with the checksums of events that are returned, by event.
     """
 
     change_types: pa.Array
@@ -62,22 +77,12 @@ class Decoded:
     build_ts: pa.Array
     cluster_id: pa.Array
     placed: pa.BooleanArray
-    failures: dict[int, DecodeError] = field(default_factory=dict)
     replaced: int = 0
     parsed: int = 0
-    empty: int = 0
-    claimed: int = 0
-    key_only: int = 0
-    verified: int = 0
-    suspect: dict[int, str] = field(default_factory=dict)
 
 
 class LearnedTable:
-    """What one read learns of one table: its planned columns, and what the native path keeps.
-
-    Attributes:
-        plan: the plan that all of this is for.
-    """
+    """What one read learns of one table: its planned columns, and what the native path keeps."""
 
     __slots__ = ("_kept", "_learned", "_planned", "plan")
 
@@ -88,23 +93,17 @@ class LearnedTable:
         self._kept: object = None
 
     def planned(self, columns: tuple[Column, ...], wire_of: WireOf, *, dropped: bool = False) -> PlannedVersion:
-        """Return `Plan.for_columns` of one version of the table; it is made when these columns are first seen.
-
-        Raises:
-            SchemaError: as `Plan.for_columns`.
-        """
+        """Return `Plan.for_columns` of one version of the table; it is made when these columns are first seen."""
         planned = self._planned.get((columns, dropped))
         if planned is None:
             planned = self._planned[columns, dropped] = self.plan.for_columns(columns, wire_of, dropped=dropped)
         return planned
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
-        """Return the columns of a version of the table; None if nobody knows them."""
         return None if self._learned is None else self._learned.definition(table, version)
 
     @property
     def native(self) -> bool:
-        """Whether the native path reads the table's events."""
         return native is not None and self.plan.native_path and not self.plan.documents
 
     def kept(self, of: type[Kept]) -> Kept:
@@ -117,10 +116,6 @@ class LearnedTable:
 
 class Learned:
     """What one read learns of its messages. The reader creates one for each read; nothing else keeps any of it.
-
-    Args:
-        native: whether the read may take the native path.
-        definitions: the versions of tables that are known before the read.
 
     Attributes:
         native: whether the native path may tell tables apart, if it is there.
@@ -156,7 +151,6 @@ class Learned:
     def remember_commit_ts(
         self, table: TableName, topic_partition: TopicPartition, offset: int, commit_ts: int
     ) -> None:
-        """Keep the commit-ts of the last row of a table that was read of a topic partition."""
         self._last[table, topic_partition] = offset, commit_ts
 
     def of_table(self, table: TableName, plan: Plan) -> LearnedTable:
@@ -167,7 +161,6 @@ class Learned:
         return learned
 
     def definition(self, table: TableName, version: int) -> tuple[Column, ...] | None:
-        """Return the columns of a version of a table; None if nobody knows them."""
         columns = self.definitions.get((table.folded, version))
         if columns is None and self.search is not None:
             self.definitions.update(self.search(table, version))
@@ -234,12 +227,10 @@ class ProtocolFacts:
 
     @property
     def message(self) -> str:
-        """What a message is called in errors."""
         return f"{self._named} message"
 
     @property
     def row(self) -> str:
-        """What a row event is called in errors."""
         return f"{self._named} row"
 
     @property

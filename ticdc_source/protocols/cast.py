@@ -28,7 +28,6 @@ class _Cast:
 
     Attributes:
         rescued: per image, members of the JSON object in the rescued column.
-        replaced: number of texts that are not UTF-8.
     """
 
     images: Images
@@ -39,7 +38,6 @@ class _Cast:
     replaced: int = 0
 
     def rescue(self, image: int, name: str, value: str) -> None:
-        """Keep a value, written as JSON, for the rescued column."""
         self.rescued.setdefault(image, []).append(member_name(name) + value)
 
     def rescued_column(self) -> pa.Array:
@@ -65,7 +63,6 @@ _INEXACT, _INEXACT_UNTYPED = frozenset({float}), frozenset({float, list, dict})
 
 
 def _is_double(column: Column) -> bool:
-    """Whether a column's values are doubles, whatever digits a message has."""
     return column.type is not None and column.type.family == "float" and not column.vague
 
 
@@ -116,7 +113,6 @@ def _lacks_dropped_columns(span: Span, parsed: Parsed, plan: Plan) -> bool:
 
 
 def _without(failures: dict[int, DecodeError], decoded: Decoded) -> Decoded:
-    """Add the failures of events, and drop the images of these events."""
     if failures:
         keep = pc.invert(pc.is_in(decoded.events, value_set=pa.array(list(failures), pa.int32())))
         decoded.change_types, decoded.events, decoded.indexes = (
@@ -200,9 +196,6 @@ def _documents(
 
     Returns:
         The two columns, and the errors of events with a bad value (whose images are still there).
-
-    Raises:
-        SchemaError: the type of a column is not supported, with the address of the first event that shows it.
     """
     fields = {field.name.lower(): field for field in plan.fields}
     failures: dict[int, DecodeError] = {}

@@ -23,7 +23,6 @@ WARN_INSTEAD = "verifyChecksum=warn returns such rows, and counts them"
 
 
 def mismatch(row: str, expected: int, computed: int) -> str:
-    """Return the reason why a row is wrong."""
     return f"{row} does not match its checksum: TiDB computed {expected}, the values in the message give {computed}"
 
 

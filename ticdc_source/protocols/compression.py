@@ -7,11 +7,11 @@ of record batches is another thing: `sources.kafka.batches.decompress` undoes th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.sources.snappy import uncompressed_length
 
 _JSON = (b'{"', b"{}")
 _BINARY = tuple(bytes([22, number, number]) for number in (0, 2, 4, 6))  # how messages in Avro begin
@@ -57,19 +57,11 @@ class Compression:
                 "executors (pip install cramjam)"
             )
             raise DecodeError(msg) from None
-        length = uncompressed_length(value) if codec == "snappy" else 0
-        if length > _SNAPPY_MOST * len(value):  # cramjam would allocate that much
-            if guessed:
-                return value
-            msg = f"the message is not compressed with snappy: {len(value)} bytes cannot become {length}"
-            raise DecodeError(msg)
-        if length > self.max_bytes:
-            raise DecodeError(too_large(self.max_bytes))
         try:
             if codec == "snappy":
-                plain = cramjam.snappy.decompress_raw(value)
+                plain = _unpacked(cramjam, value, self.max_bytes)
             elif len(value) * _LZ4_MOST <= self.max_bytes:
-                plain = cramjam.lz4.decompress(value)
+                plain = bytes(cramjam.lz4.decompress(value))
             else:
                 plain = pa.CompressedInputStream(pa.BufferReader(value), "lz4").read(self.max_bytes + 1)
         except (cramjam.DecompressionError, pa.ArrowException, OSError) as error:
@@ -80,11 +72,20 @@ class Compression:
         if len(plain) > self.max_bytes:
             del plain  # an error keeps what its frames hold
             raise DecodeError(too_large(self.max_bytes))
-        return bytes(plain)
+        return plain
+
+
+def _unpacked(cramjam: ModuleType, block: bytes, max_bytes: int) -> bytes:
+    length: int = cramjam.snappy.decompress_raw_len(block)  # cramjam allocates that much
+    if length > _SNAPPY_MOST * len(block):
+        msg = f"{len(block)} bytes cannot become {length}"
+        raise cramjam.DecompressionError(msg)
+    if length > max_bytes:
+        raise DecodeError(too_large(max_bytes))
+    return bytes(cramjam.snappy.decompress_raw(block))
 
 
 def too_large(max_bytes: int) -> str:
-    """Return why a message that decompresses to more than `max_bytes` is not read."""
     return (
         f"the message decompresses to more than {max_bytes} bytes: set 'maxMessageBytes' higher to read it, if the "
         "workers have the memory"

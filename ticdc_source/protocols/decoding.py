@@ -48,8 +48,6 @@ class DecoderSettings:
     """What a decoder is told; `protocols.decoder_of` makes it of the options. It can be pickled for the workers.
 
     Attributes:
-        verify_checksum: whether checksums of rows are verified: `off`, `warn` or `fail`.
-        registry: where the schemas of Avro messages are.
         table_ddl: the option `tableDDL`, which has names that Avro cannot spell.
         binary_mode: how texts hold binary values, if messages do not tell; None if nobody has said it.
     """
@@ -70,18 +68,13 @@ class Decoder(ABC):
     The folder says how messages are split, and how one event is parsed. A decoder has six verbs, of which `split`,
     `describe` and `decode` are stages of docs/design/0001. It keeps no state: what a read learns of its messages is in
     one object, `Learned`, which the reader creates and hands to each call.
-
-    Attributes:
-        settings: what it is told.
     """
 
     facts: ClassVar[ProtocolFacts]
     settings: DecoderSettings = field(default_factory=DecoderSettings)
 
     @abstractmethod
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         """Return what parses one event of a table."""
 
     def _wire_of(self, column: Column, read_field: ReadField) -> tuple[Wire | None, ColumnType]:
@@ -93,8 +86,7 @@ class Decoder(ABC):
         """Return how many files of claim-check storage a record names, without parsing it."""
         return 0
 
-    @abstractmethod
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
         """Cut a chunk into events. Nothing is raised: `Split.corrupt` gets what cannot be cut.
 
         If messages are compressed, the events may be too large together: `Split.rest` then has the later ones. Call
@@ -102,11 +94,7 @@ class Decoder(ABC):
 
         Args:
             wants: which tables are wanted. Row events of the others are only counted.
-            learned: what the read has learned so far.
         """
-
-    def _split_each(self, chunk: Chunk, wants: Wants) -> Split:
-        """Split a chunk by a look at each record."""
         split = Split()
         for position in range(len(chunk)):
             try:
@@ -118,7 +106,7 @@ class Decoder(ABC):
         return split
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
-        """Add the event of a record to a split, for `_split_each`; it raises what is in `MALFORMED`."""
+        """Add the event of a record to a split; it raises what is in `MALFORMED`."""
         raise NotImplementedError
 
     def describe(
@@ -151,11 +139,6 @@ class Decoder(ABC):
 
     def decode(self, events: TableEvents, plan: Plan, learned: Learned | None = None) -> Decoded:
         """Turn a table's events into columns: in native code if possible; else parse them and cast the rows.
-
-        Args:
-            events: row events of the table.
-            plan: what is wanted of it.
-            learned: what the read has learned so far.
 
         Raises:
             SchemaError: the messages do not fit the plan's fields.
@@ -202,8 +185,8 @@ class Decoder(ABC):
         self, events: TableEvents, learned: LearnedTable, learn: KeepTemplate | None = None, parse: Parse = parse_object
     ) -> Parsed:
         """Parse events one by one. An event that cannot be read is a failure, and has no images."""
-        parsed = Parsed.of(len(events), parse)
-        images, read = parsed.images, self._reader(events, parsed, learned, learn)
+        parsed = Parsed.of(len(events), parse, learn)
+        images, read = parsed.images, self._reader(events, parsed, learned)
         for event, payload in enumerate(events.payloads):
             images_before = len(images.rows)
             try:
@@ -294,7 +277,6 @@ def describe_images(
 def _declared(
     column: Column, declared: Mapping[str, TypeVersions] | None, moments: Sequence[Moment], event: int
 ) -> Column:
-    """Complete a column by the type that DDL declares for it at the moment of the event."""
     versions = (declared or {}).get(column.name.lower(), ())
     exact = version_at(versions, moments[event]) if versions else None
     if exact is None:
@@ -306,7 +288,6 @@ def _declared(
 
 
 def _observed(column: Column, cells: Cells) -> Column:
-    """Complete a column by what its values show."""
     if column.type is None:
         return replace(column, json_type=_json_type(cells))
     if column.type.is_unspecified:
@@ -318,7 +299,6 @@ def _observed(column: Column, cells: Cells) -> Column:
 
 
 def _is_wide(cell: object) -> bool:
-    """Return whether a SET's number has bit 63."""
     if isinstance(cell, str):
         return cell.isdecimal() and len(cell) <= _MOST_DIGITS and int(cell) >= _2_63
     return isinstance(cell, int) and cell >= _2_63

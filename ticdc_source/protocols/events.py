@@ -24,7 +24,6 @@ class TableEvents:
     """The row events of one table in one chunk, in order.
 
     Attributes:
-        chunk: the records that hold the events.
         positions: the position of each event's record in the chunk; a range if each record is one of these events.
         indexes: the index of each event in its message, from 0.
         payloads: the bytes of each event; `Binaries` if each is the whole value of a record.
@@ -64,7 +63,6 @@ class TableEvents:
         self.event_keys.append(event_key)
 
     def picked(self, wanted: Sequence[int]) -> TableEvents:
-        """Return the events at some rising indexes among these."""
         if len(wanted) == len(self):
             return self
         picked = TableEvents(self.chunk, self.table)
@@ -82,12 +80,10 @@ class TableEvents:
         return Moment(commit_ts or 0, *self.chunk.place(self.positions[event]))
 
     def address(self, event: int, column: str | None = None) -> Address:
-        """Return the address of an event, given its index among these."""
         return self.chunk.address(self.positions[event], self.table, column)
 
 
 def merged(parts: Sequence[TableEvents]) -> TableEvents:
-    """Return the events of several parts of one table in one chunk, in order."""
     table_events = TableEvents(parts[0].chunk, parts[0].table)
     events = [
         event
@@ -152,14 +148,12 @@ class Split:
     rest: Iterator[Split] = field(default_factory=lambda: iter(()))
 
     def table_events(self, chunk: Chunk, table: TableName) -> TableEvents:
-        """Return the events of a table; none at first."""
         table_events = self.tables.get(table)
         if table_events is None:
             table_events = self.tables[table] = TableEvents(chunk, table)
         return table_events
 
     def keep(self, wants: Wants) -> None:
-        """Drop the events of tables that are not wanted, and count them."""
         for table in [table for table in self.tables if not wants(table)]:
             self.others += len(self.tables.pop(table))
 

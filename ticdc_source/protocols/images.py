@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells
-from ticdc_source.protocols.base import Decoded
+from ticdc_source.protocols.base import Decoded, Findings
 from ticdc_source.protocols.messages import JSONObject, parse_object
 from ticdc_source.protocols.plan import Plan
+from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.change_order import DELETE, INSERT, UPDATE_POSTIMAGE, UPDATE_PREIMAGE
 from ticdc_source.schema.model import Column
 
@@ -79,9 +79,7 @@ class Images:
         """Add the images of one event that the plan wants.
 
         Args:
-            event: the index of the event among the table's events.
             index: the index of the row in the message.
-            operation: insert, update or delete.
             row: the new row; the deleted one of a delete.
             old: of an update, its old row, if the message has it. The columns that it lacks have the values of the new
                 row (docs/wire.md, item 11).
@@ -136,7 +134,6 @@ class Images:
         return [Span(start, end, columns) for (start, columns), end in runs if start < end]
 
     def cells(self, span: Span) -> dict[str, Cells]:
-        """Return the cells of a run's rows by the name of their column; None for a column that a row lacks."""
         return self.with_nulls(self.cells_or_absent(span))
 
     def with_nulls(self, cells: dict[str, Sequence[Any]]) -> dict[str, Cells]:
@@ -168,15 +165,15 @@ def _no_row(row: object) -> NoReturn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Parsed:
+class Parsed(Findings):
     """What is parsed of one table's events so far.
 
     Attributes:
         commit_ts, start_ts, build_ts, cluster_id: per event, as in `Decoded`; None until the event is parsed.
         placed: per event, as in `Decoded`; False until the event is parsed.
-        failures, empty, claimed, key_only, verified, suspect: as in `Decoded`.
         stated: the rows whose checksums are to be verified; the decoder knows their type.
         parse: parses a JSON message.
+        learn: takes the template of each event; None if nobody wants them.
     """
 
     images: Images
@@ -185,18 +182,12 @@ class Parsed:
     build_ts: list[int | None]
     cluster_id: list[str | None]
     placed: list[bool]
-    failures: dict[int, DecodeError] = field(default_factory=dict)
-    empty: int = 0
-    claimed: int = 0
-    key_only: int = 0
-    verified: int = 0
-    suspect: dict[int, str] = field(default_factory=dict)
     stated: list[Any] = field(default_factory=list)
     parse: Parse = parse_object
+    learn: KeepTemplate | None = None
 
     @classmethod
-    def of(cls, count: int, parse: Parse = parse_object) -> Parsed:
-        """Return the state before the first of `count` events is parsed."""
+    def of(cls, count: int, parse: Parse = parse_object, learn: KeepTemplate | None = None) -> Parsed:
         return cls(
             images=Images(),
             commit_ts=[None] * count,
@@ -205,10 +196,10 @@ class Parsed:
             cluster_id=[None] * count,
             placed=[False] * count,
             parse=parse,
+            learn=learn,
         )
 
     def decoded(self, columns: dict[str, pa.Array]) -> Decoded:
-        """Return the lists as arrays, with these columns of the images."""
         images = self.images
         return Decoded(
             change_types=pa.array(images.change_types, pa.int8()),
@@ -220,11 +211,6 @@ class Parsed:
             build_ts=pa.array(self.build_ts, pa.int64()),
             cluster_id=pa.array(self.cluster_id, pa.string()),
             placed=pa.array(self.placed, pa.bool_()),
-            failures=self.failures,
             parsed=len(images.rows),
-            empty=self.empty,
-            claimed=self.claimed,
-            key_only=self.key_only,
-            verified=self.verified,
-            suspect=self.suspect,
+            **{each.name: getattr(self, each.name) for each in fields(Findings)},
         )

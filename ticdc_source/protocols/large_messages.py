@@ -74,11 +74,7 @@ class LargeMessages:
     def whole_message(
         self, message: JSONObject, marks_of: Callable[[JSONObject], Marks], parse: Parse, parsed: Parsed
     ) -> JSONObject:
-        """Return the whole message for a large one in JSON; the large one itself if the key columns are all there is.
-
-        Raises:
-            DecodeError, ClaimCheckUnavailableError: as `whole`.
-        """
+        """Return the whole message for a large one in JSON; itself if the key columns are all there is."""
         marks = marks_of(message)
 
         def claimed(_key: bytes | None, value: bytes) -> JSONObject:
@@ -99,9 +95,6 @@ class LargeMessages:
             address: the address that the message holds: a URL of TiCDC's.
             parse: returns the event in the whole message, given its Kafka key and value. The key is None if the file
                 has none. The value may be compressed.
-
-        Raises:
-            ClaimCheckUnavailableError: the storage cannot be read at all.
         """
         address = text(address)
         if self.location is None:

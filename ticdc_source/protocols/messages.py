@@ -73,20 +73,17 @@ def parse_exact_json(payload: bytes) -> object:
 
 
 def have_long_numbers(payloads: Sequence[bytes]) -> bool:
-    """Whether orjson may lose digits of a number in any of these JSON documents."""
     texts = pa.array(list(payloads), pa.large_binary())
     return not all(map(_are_held, texts.filter(pc.match_substring_regex(texts, _LONG)).to_pylist()))
 
 
 def _has_long_number(payload: bytes) -> bool:
-    """Whether orjson may lose digits of a number in a JSON document."""
     if len(payload) < _LARGE:
         return _LONG_NUMBER.search(payload) is not None
     return bool(pc.match_substring_regex(pa.scalar(payload, pa.large_binary()), _LONG).as_py())
 
 
 def _are_held(payload: bytes) -> bool:
-    """Whether orjson keeps all digits of all numbers in a JSON document."""
     return all(_is_held(number[1].decode()) for number in _NUMBERS.finditer(payload))
 
 
@@ -102,7 +99,6 @@ _NUMBERS = re.compile(rb"(?:^|[:,\[\s])(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?=[,\]
 
 
 def _is_held(written: str) -> bool:
-    """Whether orjson keeps all digits of a number."""
     if written.lstrip("-").isdecimal():
         return len(written) < 19 or (len(written) < 22 and -_2_63 <= int(written) < _2_64)  # noqa: PLR2004
     shortest = repr(float(written))
@@ -185,11 +181,7 @@ def tso(value: object) -> int:
 
 
 def commit_ts_or_time(commit_ts: object, time: object) -> tuple[int | None, bool]:
-    """Return a commit-ts; without one a lower bound of it, made of the event's time in ms, and True.
-
-    Raises:
-        TypeError, ValueError: as `tso` and `milliseconds`.
-    """
+    """Return a commit-ts; without one a lower bound of it, made of the event's time in ms, and True."""
     if commit_ts is not None:
         return tso(commit_ts), False
     event_time = milliseconds(time)
@@ -241,11 +233,7 @@ def text(value: object) -> str:
 
 
 def table_name(database: object, table: object) -> TableName:
-    """Return the table with these names; None stands for an empty name.
-
-    Raises:
-        TypeError, ValueError: as `text`.
-    """
+    """Return the table with these names; None stands for an empty name."""
     return TableName(text("" if database is None else database), text("" if table is None else table))
 
 
@@ -282,5 +270,4 @@ def message_of_schema_file(message_of: Callable[[JSONObject], bytes | None]) -> 
 
 
 def parse_failure(error: Exception, what: str) -> DecodeError:
-    """Return the error for an event that is not `what` its protocol promises."""
     return error if isinstance(error, DecodeError) else DecodeError(f"not {what}: {failure_detail(error)}")

@@ -63,7 +63,6 @@ class Plan:
     """What a read wants of a table.
 
     Attributes:
-        fields: the table columns of the read schema.
         known_columns: lower-case names of all columns that are expected in the messages: others are unknown. None if
             nothing says which; a column that the schema lacks is then one that the user left out.
         told_at: the TSO as of which TiDB told the columns, if it did: earlier events may have more, which were dropped.
@@ -96,7 +95,6 @@ class Plan:
         return sorted({start for item in (*self.fields, *self.others) for start, _ in item.versions})
 
     def unknown(self, columns: tuple[Column, ...]) -> list[Column]:
-        """Return the columns that are not expected."""
         expected = self.known_columns
         return [] if expected is None else [column for column in columns if column.name.lower() not in expected]
 

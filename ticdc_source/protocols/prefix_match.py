@@ -125,7 +125,6 @@ class PrefixMatch:
 
 @lru_cache(maxsize=4096)
 def _table_of(database: bytes, table: bytes) -> TableName | None:
-    """Return the table with these names; None if one of them is not UTF-8."""
     try:
         return TableName(database.decode(), table.decode())
     except UnicodeDecodeError:

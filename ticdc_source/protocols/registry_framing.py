@@ -28,7 +28,6 @@ Type: TypeAlias = str | Sequence[Any] | Mapping[str, Any]
 
 
 def fastavro_module(missing: type[TiCDCSourceError]) -> ModuleType:
-    """Return fastavro, which only messages in Avro need."""
     try:
         import fastavro  # noqa: PLC0415 (as above)
     except ImportError:
@@ -96,23 +95,14 @@ _BETWEEN_LABELS = re.compile(r"(?<!\\),")
 
 
 class AvroBody(NamedTuple):
-    """What a record's key or value holds.
-
-    Attributes:
-        start: the index of the body's first byte.
-    """
+    """What a record's key or value holds."""
 
     schema_id: SchemaId
     start: int
 
 
 class AvroSchema(NamedTuple):
-    """A schema, as the registry has it and as fastavro takes it.
-
-    Attributes:
-        declared: the parsed JSON.
-        reader: the schema for fastavro.
-    """
+    """A schema, as the registry has it and as fastavro takes it."""
 
     declared: dict[str, Any]
     reader: object
@@ -132,7 +122,6 @@ def labels_of(allowed: str) -> tuple[str, ...]:
 
 
 def type_of_field(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the type of a column as an object, without null."""
     branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
     (type_,) = [each for each in branches if each != "null"]
     return type_ if isinstance(type_, dict) else {"type": type_}

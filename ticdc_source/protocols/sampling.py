@@ -35,7 +35,6 @@ _NOTHING = Plan(())  # the plan of what is learned here
 
 
 def telling(events: TableEvents, learned: Learned, parse: Parse) -> TableEvents:
-    """Return those of a table's events whose descriptions, merged, are the description of all."""
     table = learned.of_table(events.table, _NOTHING)
     if not (table.native and learned.native):
         return events
@@ -53,7 +52,6 @@ class _Form(Form):
         self._measured = [(place, measures) for place, measures in each if measures]
 
     def told_by(self, events: TableEvents, pending: pa.Int32Array | None) -> tuple[set[int], pa.Int32Array]:
-        """Return which of the events that fit tell all that these tell, and the events that do not fit."""
         scanned, own, others, image_events = scan(self._scanner or self._made(), events, pending)
         if not len(own):
             return set(), others
@@ -88,7 +86,6 @@ class _Forms(Forms[_Form]):
         return _Form(key, template, columns)
 
     def told_by(self, events: TableEvents, parse: Parse) -> list[int]:
-        """Return the indexes of the events that tell what all tell, rising."""
         told: set[int] = set()
 
         def read_fitting(pending: pa.Int32Array | None, forms: Iterable[_Form]) -> pa.Int32Array:

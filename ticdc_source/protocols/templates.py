@@ -67,7 +67,6 @@ class Template:
         identity: equal for messages that differ in their variants only.
         variants: the bytes at each place where messages of one version of the table may differ.
         program: makes the program for the variants that were seen at each place.
-        cluster_id: the cluster id in the messages; None if they lack it.
         placed: whether the messages lack a commit-ts (`Decoded.placed`).
     """
 
@@ -104,7 +103,6 @@ class Form:
         self._scanner: Scanner | None = None  # made when it is needed
 
     def add(self, variants: Sequence[bytes]) -> bool:
-        """Add the variants of a message; return whether one was added."""
         news = [(seen, new) for seen, new in zip(self._seen, variants, strict=True) if new not in seen]
         if not news or sum(map(len, self._seen)) + len(news) > _MOST_VARIANTS:
             return False
@@ -114,7 +112,6 @@ class Form:
         return True
 
     def make_scanner(self, wanted: Wanted) -> Scanner:
-        """Make what reads these messages in native code."""
         assert native is not None  # noqa: S101 (for mypy)
         self._scanner = native.Scanner(self._template.program(self._seen), wanted, CHANGE_TYPES)
         return self._scanner
@@ -167,7 +164,6 @@ class Forms(ABC, Generic[AnyForm]):
         Args:
             candidates: the indexes of the events; None for all.
             read_fitting: reads those that fit one of the forms, and returns the others.
-            read_any: reads events on the general path.
         """
         pending = read_fitting(candidates, list(reversed(self._forms.values())))
         size = 1
@@ -366,9 +362,6 @@ class Templates(Forms[_Reader]):
         """Decode a table's events: those that fit a template in native code, the others on the general path.
 
         `commit_ts` has that of each event, if messages lack it; `candidates` the events that may fit, if not all may.
-
-        Raises:
-            SchemaError: as `Plan.for_columns`.
         """
         parts: list[_Part] = []
         boundaries = learned.plan.boundaries()
@@ -411,7 +404,6 @@ class Templates(Forms[_Reader]):
 
 
 def array_of(arrow: pa.DataType, buffers: ColumnBuffers) -> pa.Array:
-    """Return a column that native code has made."""
     offsets = [] if buffers.offsets is None else [pa.py_buffer(buffers.offsets)]
     validity = None if buffers.validity is None else pa.py_buffer(buffers.validity)
     return pa.Array.from_buffers(arrow, buffers.length, [validity, *offsets, pa.py_buffer(buffers.data)], buffers.nulls)
@@ -437,7 +429,6 @@ def _of_version(
     commit_ts: pa.Int64Array,
     pending: pa.Int32Array | None,
 ) -> tuple[pa.Int32Array, pa.Int32Array]:
-    """Return which events of those pending have a version of the table, and which have another."""
     pending = row_indices(len(commit_ts)) if pending is None else pending
     each = zip(pending.to_pylist(), commit_ts.take(pending).to_pylist(), strict=True)
     fits = pa.array([bisect_left(boundaries, events.moment(event, ts)) == version for event, ts in each], pa.bool_())

@@ -54,11 +54,9 @@ class Chunk:
         return _Lists(self.offsets, self.timestamps, self.keys, self.values)
 
     def place(self, position: int) -> tuple[int, int]:
-        """Return the topic partition and the offset of a record."""
         return self.partition, self.offsets[position]
 
     def part(self, first: int, after: int) -> Chunk:
-        """Return the records at the positions `[first, after)`."""
         values = self.values
         return Chunk(
             self.topic,
@@ -91,10 +89,7 @@ class FetchSettings:
     """How a `Fetcher` reads.
 
     Attributes:
-        max_records: records in a chunk at most.
         max_bytes: bytes of keys and values in a chunk at most, unless it is a single record.
-        poll_timeout_ms: how long to wait for a record that should be there.
-        fail_on_data_loss: whether missing records are an error, or a warning.
         lost_too: what the warning adds: what else is lost with records.
         max_record_bytes: bytes of a record of a compressed record batch at most; a larger one is a chunk of its own,
             without key and value and with `Chunk.failure`.

@@ -44,14 +44,15 @@ class WireFormats:
     lacking_commit_ts: frozenset[str] = frozenset()
 
 
-class Fetcher(AbstractContextManager["Fetcher"], Protocol):
+class Fetcher(AbstractContextManager["Fetcher"]):
     """Reads offset ranges, one after the other, on the same connections. A context manager that closes itself."""
 
     @property
+    @abstractmethod
     def library(self) -> str | None:
         """The client library that reads, and its version; None before the first range that is not empty."""
-        ...
 
+    @abstractmethod
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range in offset order, in chunks as bounded by `FetchSettings`.
 
@@ -65,23 +66,20 @@ class Fetcher(AbstractContextManager["Fetcher"], Protocol):
             DecodeError: a record batch is damaged, or its codec is not available.
             OptionError: the brokers refuse the login, or the user may not read the topic.
         """
-        ...
 
     def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
         """Report topics that were deleted and created again since it was planned to read them.
 
         To be called when everything has been read: whatever came before belongs to the topics of then, whose ids
-        `planned` has. A broker before Kafka 2.8 has no topic ids, and nothing is noticed.
+        `planned` has. Files, rows as of a TSO, and topics on a broker before Kafka 2.8 have none: nothing is noticed.
 
         Raises:
             DataLossError: a topic has another id, and `fail_on_data_loss` is on.
             KafkaUnavailableError: the brokers do not answer.
         """
-        ...
 
     def close(self) -> None:
         """Close the connections, if there are any; the next range connects again."""
-        ...
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -108,11 +106,7 @@ class StreamPlanner(Protocol):
         ...
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return the offset ranges between two offsets, without empty ones.
-
-        Raises:
-            DataLossError: as `next`.
-        """
+        """Return the offset ranges between two offsets, without empty ones."""
         ...
 
     def behind(self, offset_range: OffsetRange) -> int | None:

@@ -56,7 +56,6 @@ class MinimumWait:
 
 
 def initial_offset(offsets: Offsets) -> OffsetJSON:
-    """Return where a new stream starts, as checkpoint JSON."""
     return {INITIAL: True, **to_json_dict(offsets)}
 
 

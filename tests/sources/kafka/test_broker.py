@@ -51,7 +51,6 @@ def options(servers: str, **given: Any) -> Options:
 
 
 def settings(servers: str, **kafka: str) -> ClientSettings:
-    """The settings of an executor's client."""
     named = {f"kafka__{name}": value for name, value in kafka.items()}
     return client_settings(options(servers, subscribe="t", **named), driver=False)
 
@@ -64,7 +63,6 @@ def values(count: int, first: int = 0) -> list[tuple[int, None, bytes, list[Any]
 def read(
     servers: str, offset_range: OffsetRange, *, kafka: dict[str, str] | None = None, **how: Any
 ) -> list[tuple[int, bytes | None]]:
-    """The offsets and values of a range."""
     return flat(fetch(offset_range, settings(servers, **(kafka or {})), **{**HOW, **how}))
 
 
@@ -92,25 +90,21 @@ def flat(chunks: Iterable[Chunk]) -> list[tuple[int, bytes | None]]:
 
 
 def topics_of(servers: str) -> set[str]:
-    """The topics there are."""
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         return set(admin.list_topics())
 
 
 def delete_before(servers: str, topic: str, offset: int) -> None:
-    """Move the log start of partition 0."""
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         admin.delete_records({KafkaTopicPartition(topic, 0): offset})
 
 
 @pytest.fixture
 def servers(broker: Kafka) -> str:
-    """The session's broker."""
     return broker.bootstrap_servers
 
 
 def fetched(servers: str, offset_range: OffsetRange, max_records: int = 1000, **kafka: str) -> list[tuple[Any, ...]]:
-    """All parts of a range's records."""
     how = {**HOW, "max_records": max_records, "include_headers": True}
     return [
         row
@@ -120,7 +114,6 @@ def fetched(servers: str, offset_range: OffsetRange, max_records: int = 1000, **
 
 
 def consumed(servers: str, offset_range: OffsetRange, level: str = "read_uncommitted") -> list[tuple[Any, ...]]:
-    """The same, as kafka-python's own consumer returns them."""
     topic_partition = KafkaTopicPartition(*offset_range.topic_partition)
     rows: list[tuple[Any, ...]] = []
     with closing(KafkaConsumer(bootstrap_servers=servers, isolation_level=level)) as consumer:

@@ -34,7 +34,6 @@ def cluster() -> Iterator[LocalKafkaCluster]:
 
 
 def given(cluster: LocalKafkaCluster) -> Options:
-    """Options for the topic."""
     return Options.of({"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "t"})
 
 
@@ -60,7 +59,6 @@ def is_listed(cluster: LocalKafkaCluster, broker: LocalKafka) -> bool:
 
 @contextmanager
 def killed(broker: LocalKafka) -> Iterator[None]:
-    """A broker is dead for as long as the block runs."""
     broker.kill()
     try:
         yield
@@ -70,7 +68,6 @@ def killed(broker: LocalKafka) -> Iterator[None]:
 
 @contextmanager
 def frozen(broker: LocalKafka) -> Iterator[None]:
-    """A broker accepts connections and answers nothing."""
     broker.pause()
     try:
         yield

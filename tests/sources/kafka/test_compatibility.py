@@ -123,7 +123,6 @@ def test_what_our_kerberos_sets_is_used() -> None:
 
 
 def names_of_the_page() -> set[str]:
-    """The names in the first column of the table of private names."""
     page = (ROOT / "docs/design/0010-record-path.md").read_text(encoding="utf-8")
     _, table = page.split("| private name |", 1)
     rows = itertools.takewhile(lambda line: line.startswith("|"), table.splitlines()[2:])

@@ -29,7 +29,6 @@ Polled = Mapping[Any, list[Iterator[Chunk]]]
 
 
 def chunk_of(offsets: list[int]) -> Chunk:
-    """Records with these offsets."""
     values: list[bytes | None] = [b"%d" % offset for offset in offsets]
     return Chunk("t", 0, offsets, [offset * 10 for offset in offsets], [None] * len(offsets), values, None)
 
@@ -109,7 +108,6 @@ class StubClient(StandIn):
 
 
 def run(client: StubClient, offset_range: OffsetRange, config: ClientSettings = CONFIG, **how: Any) -> list[Chunk]:
-    """Read a range through the stand-in."""
     settings = FetchSettings(**{"max_records": 7, "max_bytes": 1000, "poll_timeout_ms": 1000, **how})
     with KafkaFetcher(config, settings, connect=lambda *_: client) as fetcher:
         return list(fetcher.fetch(offset_range))
@@ -181,7 +179,6 @@ class Raising(StubConsumer):
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Each cause of an error, and the causes of that."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -42,7 +42,6 @@ def kerberos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
 
 @pytest.fixture(scope="module")
 def servers(kerberos: Realm) -> Iterator[str]:
-    """Where a broker of the realm is, with a topic."""
     with kerberos_kafka(kerberos) as (open_servers, servers):
         create_topic(open_servers, "t")
         for start in range(0, RECORDS, 20):  # each is a record batch, and a fetch of its own
@@ -65,12 +64,10 @@ def options(servers: str, entries: str, **more: str) -> Options:
 
 
 def with_keytab(keytab: Path, principal: str = READER) -> str:
-    """Return the entries of a login module with a keytab."""
     return f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}"'
 
 
 def read(given: Options, pause: float = 0.0) -> list[int]:
-    """Read all as a worker does, with a pause after each chunk."""
     settings = FetchSettings(max_records=10, max_bytes=1 << 20, poll_timeout_ms=20_000)
     found: list[int] = []
     with KafkaFetcher(client_settings(given, driver=False), settings) as fetcher:

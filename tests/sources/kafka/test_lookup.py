@@ -63,7 +63,6 @@ PATIENT = {
 
 
 def look_up(clients: StubClients, retries: int) -> dict[TopicPartition, int]:
-    """Look up the end of a partition."""
     options = Options.of(
         {
             "kafka.bootstrap.servers": "b:1",

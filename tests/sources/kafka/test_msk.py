@@ -77,7 +77,6 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def config(entries: str = "", servers: str = BROKER) -> ClientSettings:
-    """Return the settings of a login with AWS's login module."""
     given = {
         "bootstrap.servers": servers,
         "security.protocol": "SASL_SSL",
@@ -102,7 +101,6 @@ def sent(settings: ClientSettings) -> tuple[str, dict[str, str]]:
 
 
 def check(host: str, query: dict[str, str], region: str, key: str, secret: str) -> None:
-    """Compare a signed URL with AWS's algorithm."""
     signed = {name: value for name, value in query.items() if name not in ("X-Amz-Signature", "User-Agent")}
     made = datetime.datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%S%z")
     age = datetime.datetime.now(datetime.timezone.utc) - made

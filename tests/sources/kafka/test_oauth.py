@@ -27,14 +27,12 @@ RECORDS, BATCH = 400, 40
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TokenServer]:
-    """A token endpoint."""
     with TokenServer().running() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def kafka(server: TokenServer) -> Iterator[OAuthKafka]:
-    """A broker that takes the endpoint's tokens, with a topic."""
     with oauth_kafka(server.jwks_url, AUDIENCE) as kafka:
         create_topic(kafka.bootstrap_servers, "t")
         for start in range(0, RECORDS, BATCH):  # each is a record batch, and a fetch of its own
@@ -72,7 +70,6 @@ def options(servers: str, server: TokenServer, secret: str = CLIENT_SECRET, **mo
 
 
 def read(given: Options, pause: float = 0.0, chunk: int = RECORDS) -> list[int]:
-    """Read all as a worker does, with a pause after each chunk."""
     settings = FetchSettings(max_records=chunk, max_bytes=1 << 20, poll_timeout_ms=20_000)
     found: list[int] = []
     with KafkaFetcher(client_settings(given, driver=False), settings) as fetcher:
@@ -83,7 +80,6 @@ def read(given: Options, pause: float = 0.0, chunk: int = RECORDS) -> list[int]:
 
 
 def chain(error: BaseException | None) -> str:
-    """Return all that an error shows, with its causes."""
     texts = []
     while error is not None:
         texts.append(f"{error!r} {error}")

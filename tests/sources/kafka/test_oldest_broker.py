@@ -25,7 +25,6 @@ servers = test_broker.servers
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
-    """A broker of the oldest supported release."""
     with OldestKafka(sasl=True) as kafka:
         yield kafka
 

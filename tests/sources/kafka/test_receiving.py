@@ -26,7 +26,6 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def answer(number: int, records: bytes | None) -> bytes:
-    """A fetch's answer, with its length before it."""
     partition = Topic.PartitionData(partition_index=0, error_code=0, high_watermark=number, records=records)
     response = FetchResponse(session_id=0, responses=[Topic(topic="naïve", partitions=[partition])], version=VERSION)
     response.with_header(correlation_id=number)
@@ -34,7 +33,6 @@ def answer(number: int, records: bytes | None) -> bytes:
 
 
 def waiting(answers: int) -> KafkaProtocol:
-    """A parser that has sent so many requests."""
     parser = KafkaProtocol(client_id="t")
     for _ in range(answers):
         parser.send_request(FetchRequest(topics=[], max_wait_ms=1, min_bytes=1, version=VERSION))

@@ -79,7 +79,6 @@ def log(rng: random.Random, *, headers: bool = True) -> tuple[list[bytes], list[
 
 
 def general(data: bytes, start: int, **how: Any) -> tuple[list[Row], Any, Exception | None]:
-    """What kafka-python makes of a fetch."""
     part = KafkaFetcher.PartitionRecords(start, TOPIC_PARTITION, MemoryRecords(data), **how)
     rows: list[Row] = []
     try:
@@ -103,7 +102,6 @@ def cut(data: bytes, start: int, limits: FetchSettings, **how: Any) -> tuple[lis
 
 
 def cut_once(data: bytes, start: int, limits: FetchSettings, **how: Any) -> tuple[list[Row], Any, Exception | None]:
-    """What we make of it, as this installation is."""
     part = Slice(SliceLimits(limits, END), start, TOPIC_PARTITION, MemoryRecords(data), **how)
     rows: list[Row] = []
     try:
@@ -121,12 +119,10 @@ def cut_once(data: bytes, start: int, limits: FetchSettings, **how: Any) -> tupl
 
 
 def limits_of(max_records: int, max_bytes: int = 1 << 30, *, include_headers: bool = True) -> FetchSettings:
-    """How large chunks are."""
     return FetchSettings(max_records=max_records, max_bytes=max_bytes, include_headers=include_headers)
 
 
 def some_limits(rng: random.Random) -> FetchSettings:
-    """Chunks small and large, with headers."""
     return limits_of(rng.choice([1, 7, 100, 1000]), rng.choice([1, 500, 1 << 20]))
 
 

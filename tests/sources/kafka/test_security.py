@@ -33,7 +33,6 @@ def options(servers: str, **kafka: str) -> Options:
 
 
 def ranges(given: Options) -> list[OffsetRange]:
-    """Plan a batch read."""
     with KafkaCluster(given) as cluster:
         return cluster.resolve_ranges()
 
@@ -41,7 +40,6 @@ def ranges(given: Options) -> list[OffsetRange]:
 class TestSASL:
     @pytest.fixture
     def login(self, broker: Kafka) -> dict[str, str]:
-        """The options of a login that works."""
         if not broker.sasl_bootstrap_servers:
             pytest.skip("the broker has no SASL listener")
         return {
@@ -52,7 +50,6 @@ class TestSASL:
         }
 
     def options(self, login: dict[str, str], mechanism: str, **other: str) -> Options:
-        """The options of a login with a mechanism."""
         login = {"timeout": "30000", **login, **other}
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         return options(
@@ -106,7 +103,6 @@ class TestSASL:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with certificates."""
     if which("openssl") is None:
         pytest.skip("openssl is not installed")
     folder = certificates_in(tmp_path_factory.mktemp("certificates"))
@@ -125,7 +121,6 @@ def tls_broker(certificates: Path) -> Iterator[str]:
 
 class TestTLS:
     def files(self, folder: Path, **other: Any) -> dict[str, str]:
-        """The options for stores in files."""
         return {
             "security_protocol": "SSL",
             "ssl_truststore_type": "PEM",
@@ -164,7 +159,6 @@ class TestTLS:
             ranges(options(tls_broker, **given))
 
     def stores(self, folder: Path, **other: Any) -> dict[str, str]:
-        """The options for PKCS12 stores, whose type nobody names."""
         return {
             "security_protocol": "SSL",
             "ssl_truststore_location": str(folder / "trust.p12"),

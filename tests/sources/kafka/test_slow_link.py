@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow("a broker of its own behind a
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[tuple[LocalKafka, CountingProxy]]:
-    """A broker behind a link that can be slow."""
     with counted_kafka() as both:
         yield both
 

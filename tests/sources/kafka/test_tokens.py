@@ -44,7 +44,6 @@ def own_tokens() -> Iterator[None]:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
     deadline = time.monotonic() + DEADLINE
     while not holds():
         assert time.monotonic() < deadline
@@ -53,13 +52,11 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def server() -> Iterator[TokenServer]:
-    """A token endpoint."""
     with TokenServer().running() as running:
         yield running
 
 
 def patience(ms: float = 3_000) -> Patience:
-    """A wait of a batch read."""
     return Patience("b:9092", "no broker answers", Limit(ms, "an option", ends_early=True))
 
 
@@ -126,7 +123,6 @@ def test_a_secret_that_is_repeated_is_not_shown(server: TokenServer, form: str) 
 
 
 def jwt(**claims: float) -> str:
-    """Return a token with claims that nobody has signed."""
     return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.x"
 
 
@@ -152,7 +148,6 @@ def test_how_long_a_token_is_used(server: TokenServer, answer: dict[str, object]
 
 
 def renewed(fetch: Callable[[float], Token], **times: int) -> RenewedToken:
-    """Return a token that a function gives."""
     return RenewedToken(fetch, "the endpoint", "the options", LoginTimes(**times))
 
 
@@ -323,7 +318,6 @@ def test_an_endpoint_that_is_busy_is_asked_again(server: TokenServer) -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with certificates."""
     if which("openssl") is None:
         pytest.skip("openssl is not installed")
     return certificates_in(tmp_path_factory.mktemp("certificates"))
@@ -334,7 +328,6 @@ class TestTLS:
 
     @pytest.fixture
     def secure(self, certificates: Path) -> Iterator[TokenServer]:
-        """An endpoint with TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "broker.pem")
         with TokenServer(tls=context).running() as running:

@@ -28,12 +28,10 @@ LONGEST = 120.0  # seconds until a broker is no longer waited for; ten on two id
 
 
 def write(servers: str, *texts: str) -> None:
-    """Write records to the partition."""
     produce(servers, "t", [(0, None, text.encode(), [], None) for text in texts])
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
     deadline = time.monotonic() + LONGEST
     while not condition():
         assert time.monotonic() < deadline, f"not in {LONGEST} s"
@@ -41,7 +39,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def values(options: Options, ranges: list[OffsetRange]) -> list[str]:
-    """Read the records of ranges as a worker does."""
     settings = client_settings(options, driver=False)
     chunks = [chunk for each in ranges for chunk in fetch(each, settings, max_records=100, max_bytes=1 << 20)]
     return [value.decode() for chunk in chunks for value in chunk.values if value is not None]

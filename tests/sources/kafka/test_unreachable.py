@@ -49,7 +49,6 @@ def listener(serve: Callable[[socket.socket], object]) -> Iterator[str]:
 
 @contextmanager
 def closes_at_once() -> Iterator[str]:
-    """A listener that takes a request and hangs up."""
     with listener(lambda connection: connection.recv(1000)) as address:
         yield address
 
@@ -69,14 +68,12 @@ def answers_with_a_tls_alert() -> Iterator[str]:
 
 @contextmanager
 def is_silent() -> Iterator[str]:
-    """A listener that accepts and says nothing."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @contextmanager
 def is_closed() -> Iterator[str]:
-    """A port that nobody listens to."""
     with closing(socket.socket()) as bound:  # nobody else can take it meanwhile
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -84,12 +81,10 @@ def is_closed() -> Iterator[str]:
 
 @contextmanager
 def is_unknown() -> Iterator[str]:
-    """A host name that does not exist."""
     yield "no-such-host.invalid:9092"
 
 
 def options(servers: str, timeout_ms: int = 600, **kafka: str) -> Options:
-    """Options for a short patience."""
     named = {f"kafka.{name.replace('__', '.')}": value for name, value in kafka.items()}
     timeout = {"kafka.default.api.timeout.ms": str(timeout_ms)}
     return Options.of({"kafka.bootstrap.servers": servers, "subscribe": "t", **timeout, **named})
@@ -175,7 +170,6 @@ class Clock:
 
 
 def patience(clock: Clock, limit: Limit = Limit(30_000, "an.option")) -> Patience:  # noqa: B008 (it is immutable)
-    """A wait for two servers."""
     return Patience("a:1,b:1", "no broker answers", limit, clock=clock)
 
 

@@ -35,7 +35,6 @@ class Registry(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Return the URL."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -60,7 +59,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def answering(*answers: Answer, wait: float = 0.0) -> Iterator[Registry]:
-    """Run a registry until the end of the context."""
     with Registry(list(answers), wait) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
@@ -72,7 +70,6 @@ def answering(*answers: Answer, wait: float = 0.0) -> Iterator[Registry]:
 
 
 def settings(urls: str, **given: str) -> RegistrySettings:
-    """Return settings that try once more, at once."""
     tries = {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "10", "http.read.timeout.ms": "300"}
     return RegistrySettings.of(make_options(**{"schema.registry.url": urls, **tries, **given}))
 
@@ -105,7 +102,6 @@ def test_the_login_is_sent(user: str, given: Mapping[str, str], header: str) -> 
 
 
 def nobody() -> str:
-    """Return a URL at which nothing listens."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{one.getsockname()[1]}"

@@ -20,7 +20,6 @@ CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 
 @pytest.fixture(scope="module")
 def glue() -> Iterator[str]:
-    """Return the URL of AWS Glue."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -31,7 +30,6 @@ def glue() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log in as a test, whatever the machine has."""
     for name in CREDENTIALS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
@@ -39,7 +37,6 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(url: str, **given: str) -> RegistrySettings:
-    """Return settings that try once."""
     tries = {"fetchOffset.numRetries": "0", "http.connect.timeout.ms": "500", "http.read.timeout.ms": "500"}
     return RegistrySettings.of(make_options(**{"glue.endpoint": url, "glue.region": "us-east-1", **tries, **given}))
 

@@ -36,7 +36,6 @@ class Sink:
         self.folder = folder
 
     def data(self, directory: str, *numbers: int, whole: int | None = None, stem: str = "CDC") -> None:
-        """Write data files, and the number of the last whole one."""
         for number in numbers:
             self.put(f"{directory}/{stem}{number:06d}.json", '{"x": 1}\r\n')
         last = max(numbers) if whole is None else whole
@@ -45,15 +44,12 @@ class Sink:
             self.put(f"{directory}/meta/{index}.index", f"{stem}{last:06d}.json\n")
 
     def schema(self, table: str, version: int) -> None:
-        """Write a file with a version of a table."""
         self.put(f"{table}/meta/schema_{version}_0000000001.json", "{}")
 
     def checkpoint(self, ts: int) -> None:
-        """Write the checkpoint-ts."""
         self.put("metadata", json.dumps({"checkpoint-ts": ts}))
 
     def put(self, path: str, text: str) -> None:
-        """Write a file."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -61,13 +57,10 @@ class Sink:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Sink:
-    """Return an empty folder."""
     return Sink(tmp_path)
 
 
 def planner(sink: Sink, *, fail: bool = True) -> FilePlanner:
-    """Return a planner that looks each time that it is asked."""
-
     def report(reason: str) -> None:
         if fail:
             raise DataLossError(reason)
@@ -76,7 +69,6 @@ def planner(sink: Sink, *, fail: bool = True) -> FilePlanner:
 
 
 def files_of(one: FilePlanner, start: dict[str, object], end: dict[str, object]) -> list[str]:
-    """Return the files between two offsets."""
     return [
         data_file_name(each.topic, number + 1) if "%" in each.topic else each.topic
         for each in one.ranges(start, end)
@@ -212,7 +204,6 @@ def test_an_expired_directory_that_was_read(sink: Sink) -> None:
 
 
 def empty(sink: Sink, folder: str) -> None:
-    """Remove all files below a folder."""
     for file in (sink.folder / folder).rglob("*.*"):
         file.unlink()
 

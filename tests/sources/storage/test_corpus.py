@@ -25,7 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 
 def read_files(path: Path, **options: str) -> pa.Table:
-    """Infer and read, as the Spark source does."""
     given = {"path": str(path), **{name.replace("__", "."): value for name, value in options.items()}}
     parsed, schema = batch_options(given), infer_schema(given)
     plan = plan_batch(schema, parsed)

@@ -29,18 +29,15 @@ FIRST = ["_change_type", "_commit_version", "_commit_timestamp", "_sequence"]
 
 @pytest.fixture(scope="module")
 def conversation() -> Conversation:
-    """What TiDB said."""
     return Conversation.of(PATH)
 
 
 def given_for(conversation: Conversation, port: int, **others: str) -> dict[str, str]:
-    """Return the options of the read that was recorded, and others."""
     given = address("127.0.0.1", port, tables=TABLE, snapshot_at=str(conversation.facts["at"]), **others)
     return {"tidb.password": "secret-1", "snapshot.rowsPerRange": str(ROWS_PER_RANGE), **given}
 
 
 def shown(rows: pa.Table) -> list[str]:
-    """Return rows as they were recorded."""
     return [repr(row) for row in rows.to_pylist()]
 
 
@@ -95,7 +92,6 @@ def test_records_of_rows_are_decoded_like_rows(conversation: Conversation, proto
 
 
 def record_batch(records: pa.Table) -> pa.RecordBatch:
-    """Return records as rows of a DataFrame."""
     columns = [records[f"_{field.name}"].combine_chunks().cast(field.type) for field in RECORD]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD)
 
@@ -132,7 +128,6 @@ class _ReadOn(dict[str, bytes]):
 
 
 def _without_rows(answer: bytes, count: int) -> bytes:
-    """Return an answer without its first rows."""
     packets, at = [], 0
     while at < len(answer):
         size = 4 + int.from_bytes(answer[at : at + 3], "little")
@@ -275,7 +270,6 @@ def test_rows_that_are_missing_are_noticed(conversation: Conversation) -> None:
 
 @contextmanager
 def silent() -> Iterator[int]:
-    """Accept connections and say nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         kept: list[socket.socket] = []
 
@@ -294,7 +288,6 @@ def silent() -> Iterator[int]:
 
 
 def closed_port() -> int:
-    """Return a port at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

@@ -15,7 +15,6 @@ SIZES = (1, 500, 1 << 20)
 
 
 def received(data: bytes, rng: random.Random) -> Callable[[], bytes]:
-    """Return what gives these bytes in random pieces, then none."""
     pieces = []
     while data:
         size = rng.choice((1, 3, 4, 5, 300, 65_536, 1 << 20))
@@ -26,7 +25,6 @@ def received(data: bytes, rng: random.Random) -> Callable[[], bytes]:
 
 
 def rows_of(data: bytes, size: int, *, native: bool, seed: int = 0) -> list[bytes]:
-    """Return the rows in the bytes of a result."""
     blocks = row_blocks(received(data, random.Random(seed)), size, 7, uses_native=native)
     return [row for block in blocks for row in block]
 

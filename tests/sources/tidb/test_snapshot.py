@@ -34,7 +34,6 @@ pytestmark = pytest.mark.slow("starts a TiDB")
 
 @pytest.fixture(scope="session")
 def sql(tidb: TiDB) -> Iterator[TextSession]:
-    """A session of root, in a TiDB whose past may be read."""
     with text_session(tidb) as opened:
         opened.run(SAFE_POINT.format("20200101-00:00:00 +0000"), "CREATE DATABASE snaps")
         opened.run("SET allow_auto_random_explicit_insert = 1")
@@ -48,7 +47,6 @@ def matrix(sql: TextSession) -> Matrix:
 
 
 def read(tidb: TiDB, table: str, at: int, **others: str) -> dict[str, str]:
-    """Return the options that read a table as of a TSO."""
     return address(tidb.host, tidb.port, tables=table, snapshot_at=str(at), **others)
 
 

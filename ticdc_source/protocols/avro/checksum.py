@@ -2,17 +2,14 @@
 
 TiDB computes a checksum over the columns in the order of the table. The fields of Avro are in the order of the columns'
 ids (docs/wire.md, item 50). The two differ after DDL with FIRST or AFTER. Messages do not give the order of the table:
-`tableDDL` does. Without it, the order of the fields is tried. A row that does not match in it is wrong only if rows
-that match have proved this order for each two of its columns.
+`tableDDL` does. Without it, the order of the fields is taken for that of the table.
 """
 
 from __future__ import annotations
 
-import logging
 import struct
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timezone
 from zlib import crc32
 
@@ -21,13 +18,10 @@ import pyarrow.compute as pc
 
 from ticdc_source.kernels.wire import Settings, text_bytes
 from ticdc_source.protocols.checksums import CORRUPTED, mismatch, summed
-from ticdc_source.protocols.events import TableEvents
 from ticdc_source.protocols.images import Row
 from ticdc_source.schema.model import Column
 from ticdc_source.schema.types import INTEGERS, TIMESTAMP_NTZ, ColumnType
-from ticdc_source.sources.registries.lookup import SchemaId
 
-_log = logging.getLogger(__name__)
 _2_64 = 1 << 64
 _TIME_ZONE_HINT = " The changefeed may write TIMESTAMP in another time zone than {!r}: see the option timeZone."
 _DDL_HINT = " If FIRST or AFTER has moved a column, set tableDDL to a CREATE TABLE that has all of these columns."
@@ -43,89 +37,42 @@ class ChecksumRow:
     """
 
     event: int
-    schema_id: SchemaId
     columns: Sequence[Column]
     row: Row
     expected: int | None
     is_corrupted: bool
 
 
-@dataclass(slots=True)
-class ColumnOrders:
-    """What a read has learned of the order of a table's columns.
-
-    Attributes:
-        behind: for each schema and each of its columns, the columns that are behind it in the table, as bits.
-        has_warned: whether it was said that rows cannot be verified.
-    """
-
-    behind: dict[SchemaId, list[int]] = field(default_factory=dict)
-    has_warned: bool = False
-
-    def learn(self, schema_id: SchemaId, parts: Sequence[bytes]) -> None:
-        """Learn from a row that matches in the order of the fields: columns whose values it has once are in order."""
-        behind = self.behind.setdefault(schema_id, [0] * len(parts))
-        counts = Counter(parts)
-        later = 0
-        for column in reversed(range(len(parts))):
-            if parts[column] and counts[parts[column]] == 1:
-                behind[column] |= later
-                later |= 1 << column
-
-    def proves(self, schema_id: SchemaId, parts: Sequence[bytes]) -> bool:
-        """Return whether the order of the fields is that of the table for each two columns with different values."""
-        behind = self.behind.get(schema_id)
-        return behind is not None and all(
-            not first or not second or first == second or behind[column] >> other & 1
-            for column, first in enumerate(parts)
-            for other, second in enumerate(parts[column + 1 :], column + 1)
-        )
-
-
 def verify_checksums(
-    rows: Sequence[ChecksumRow], orders: ColumnOrders, declared: Sequence[str], events: TableEvents, settings: Settings
+    rows: Sequence[ChecksumRow], declared: Sequence[str], settings: Settings
 ) -> tuple[dict[int, str], int]:
     """Verify the checksums of rows of one table.
 
     Returns:
         The reason for each event whose row is wrong, and the number of rows verified. A row that TiCDC marked as
-        corrupted counts as verified. Not verified are rows whose order of columns is not known, which is logged once,
-        and rows with a value that cannot be summed: casting reports it, or it stands for several values.
+        corrupted counts as verified. Not verified are rows with a value that cannot be summed: casting reports it, or
+        it stands for several values.
     """
     wrong: dict[int, str] = {}
-    left: list[tuple[ChecksumRow, list[bytes], bool]] = []
     verified = 0
     for row in rows:
         if row.is_corrupted:
             wrong[row.event] = CORRUPTED
+            verified += 1
             continue
         order = _declared_order(row, declared)
         parts = None if row.expected is None else _parts(row, order, settings)
         if parts is None:
             continue
-        if crc32(b"".join(parts)) != row.expected:
-            left.append((row, parts, order is not None))
-            continue
         verified += 1
-        if order is None:
-            orders.learn(row.schema_id, parts)
-    for row, parts, is_declared in left:
-        has_timestamp = any(column.type is not None and column.type.name == "timestamp" for column in row.columns)
-        hints = _TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else ""
-        hints += "" if is_declared else _DDL_HINT
-        if is_declared or orders.proves(row.schema_id, parts):
-            reason = mismatch("the row", row.expected or 0, crc32(b"".join(parts)))
+        computed = crc32(b"".join(parts))
+        if computed != row.expected:
+            has_timestamp = any(column.type is not None and column.type.name == "timestamp" for column in row.columns)
+            hints = _TIME_ZONE_HINT.format(settings.time_zone) if has_timestamp else ""
+            hints += "" if order is not None else _DDL_HINT
+            reason = mismatch("the row", row.expected or 0, computed)
             wrong[row.event] = f"{reason}.{hints}".removesuffix(".")
-        elif not orders.has_warned:
-            orders.has_warned = True
-            _log.warning(
-                "verifyChecksum: rows of %s do not match their checksums in the order in which Avro has the columns. "
-                "They are not verified.%s (%s)",
-                events.table,
-                hints,
-                events.address(row.event),
-            )
-    return wrong, verified + len(wrong)
+    return wrong, verified
 
 
 def _declared_order(row: ChecksumRow, declared: Sequence[str]) -> list[int] | None:
@@ -177,11 +124,7 @@ def _labels(type_: ColumnType) -> Sequence[str]:
 
 
 def _in_utc(text: str, zone: str) -> str:
-    """Return a TIMESTAMP's text in UTC.
-
-    Raises:
-        ValueError: it is an ambiguous or nonexistent local time.
-    """
+    """Return a TIMESTAMP's text in UTC."""
     if zone == "UTC" or text.startswith("0000"):
         return text
     seconds, point, fraction = text.partition(".")

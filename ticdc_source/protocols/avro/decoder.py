@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Context, Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.kernels import numbers, strings
 from ticdc_source.kernels.arrays import Binaries
-from ticdc_source.kernels.wire import Wire
+from ticdc_source.kernels.contract import Cast, UnscaledCast
+from ticdc_source.kernels.numbers import require
+from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.protocols.avro.checksum import ChecksumRow, ColumnOrders, verify_checksums
-from ticdc_source.protocols.avro.kernels import IN_TEXT, KERNELS, decimal_wire
+from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
 from ticdc_source.protocols.avro.row_schema import (
     BEFORE,
     CHECKSUM,
@@ -44,9 +47,81 @@ from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ReadField, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
 from ticdc_source.schema.tso import of_ms
-from ticdc_source.schema.types import ColumnType
+from ticdc_source.schema.types import BINARIES, INTEGERS, ColumnType
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.registries.lookup import SchemaId
+
+# How avro writes each type: numbers as numbers, DECIMAL and BIT as bytes, dates and times as MySQL's text.
+_EXACT = Context(prec=100)  # TiDB's decimals have at most 65 digits
+
+
+def decimal_wire(scale: int) -> Wire:
+    """Return how DECIMAL is written with `avro-decimal-handling-mode=precise`: a big-endian integer.
+
+    Args:
+        scale: that of the messages; the column may have been altered since.
+    """
+
+    def texts(cells: Cells) -> Cells:
+        if isinstance(cells, pa.BinaryArray):
+            cells = cells.to_pylist()
+        return [None if cell is None else _decimal_text(cell, scale) for cell in require(cells, bytes)]
+
+    def natural(type_: ColumnType, settings: Settings) -> Kernel:
+        of_text = numbers.DECIMAL_TEXT.natural(type_, settings)
+        return lambda cells: of_text(texts(cells))
+
+    def text(type_: ColumnType, settings: Settings) -> Kernel:
+        of_text = numbers.DECIMAL_TEXT.text(type_, settings)
+        return lambda cells: of_text(texts(cells))
+
+    def cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+        arrow = type_.arrow
+        if not pa.types.is_decimal(arrow) or arrow.scale < scale:
+            return None
+        return UnscaledCast(arrow.precision, arrow.scale - scale)
+
+    return Wire(natural, text, arrays=pa.binary(), cast=cast)
+
+
+def _decimal_text(cell: bytes, scale: int) -> str:
+    number = Decimal(int.from_bytes(cell, "big", signed=True))
+    return format(number.scaleb(-scale, _EXACT), f".{scale}f")
+
+
+def _single_text(type_: ColumnType, settings: Settings) -> Kernel:
+    """Make the kernel for the text of a FLOAT: the digits that identify a 32-bit float, as MySQL prints it."""
+    of_text = numbers.FLOAT_NUMBER.text(type_, settings)
+
+    def cast(cells: Cells) -> pa.Array:
+        doubles = cells.to_pylist() if isinstance(cells, pa.DoubleArray) else require(cells, float)
+        return of_text([None if cell is None else float(numbers.shortest_single(cell)) for cell in doubles])
+
+    return cast
+
+
+def _integers_cast(type_: ColumnType, _settings: Settings) -> Cast | None:
+    return integer_cast(type_.arrow, text=False) if pa.types.is_integer(type_.arrow) else None
+
+
+_INTEGER = replace(numbers.WRAPPED_INTEGER, cast=_integers_cast)
+
+# How integers are written with `avro-bigint-unsigned-handling-mode=string`.
+IN_TEXT: dict[str, Wire] = {"bigint": numbers.INTEGER_TEXT}
+
+# A DECIMAL is text with avro-decimal-handling-mode=string; otherwise it is written as `decimal_wire` says.
+KERNELS: dict[str, Wire] = {
+    **strings.TEXT_KERNELS,
+    **dict.fromkeys(INTEGERS, _INTEGER),
+    "year": numbers.YEAR_NUMBER,
+    "float": replace(numbers.FLOAT_NUMBER, text=_single_text),
+    "double": numbers.FLOAT_NUMBER,
+    "bit": numbers.BIT_BYTES,
+    **dict.fromkeys(BINARIES, strings.BYTES),
+    "enum": strings.LABEL,
+    "set": strings.LABEL,
+}
+
 
 _DDL, _WATERMARK, _DELETE = 1, 2, 3  # the first byte of messages that are no rows (`avro-enable-watermark`)
 _OPERATIONS = {"u": "update", "d": "delete"}  # by the field OP
@@ -54,7 +129,6 @@ _SHORT = 9  # bytes of a watermark, and of a delete without a row: the first byt
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:
-    """Look for the header of a schema id, and for watermarks and DDL."""
     if value is None:
         return has_header(key)
     if key is None and value[:1] == bytes([_WATERMARK]) and len(value) == _SHORT:
@@ -83,9 +157,9 @@ class Avro(Decoder):
         sent_name=sanitized,
     )
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Identify the table of a row by the id of its schema."""
-        return self._of_one_table(chunk, wants) or self._split_each(chunk, wants)
+        return self._of_one_table(chunk, wants) or super().split(chunk, wants, learned)
 
     def _of_one_table(self, chunk: Chunk, wants: Wants) -> Split | None:
         """Split a chunk of rows of one table, without a look at each; None if there is anything else in it."""
@@ -166,7 +240,6 @@ class Avro(Decoder):
         return templates.decode(events, learned, self._wire_of, general, candidates=candidates)
 
     def _schema(self, data: bytes) -> tuple[RowSchema, SchemaId, int]:
-        """Return the schema of a key or a value, its id, and where the body begins."""
         schema_id, start = body_of(data)
         return row_schema_of(self.settings.registry, schema_id, self.settings.table_ddl), schema_id, start
 
@@ -184,7 +257,6 @@ class Avro(Decoder):
         return parsed
 
     def _sampled(self, events: TableEvents, declared: Mapping[str, TypeVersions] | None) -> Parsed:
-        """Fill in the commit-ts that messages lack."""
         parsed = super()._sampled(events, declared)
         parsed.commit_ts = _filled(parsed.commit_ts, events, parsed.failures)
         return parsed
@@ -192,9 +264,7 @@ class Avro(Decoder):
     def _verify(self, parsed: Parsed, events: TableEvents, learned: LearnedTable) -> None:
         """Verify the checksums of rows; with `verifyChecksum=fail`, an event whose row does not match is a failure."""
         declared = column_order(events.table, self.settings.table_ddl)
-        wrong, parsed.verified = verify_checksums(
-            parsed.stated, learned.kept(ColumnOrders), declared, events, learned.plan.settings
-        )
+        wrong, parsed.verified = verify_checksums(parsed.stated, declared, learned.plan.settings)
         if self.settings.verify_checksum == "warn":
             parsed.suspect |= wrong
             return
@@ -202,10 +272,8 @@ class Avro(Decoder):
             msg = f"{reason}. {WARN_INSTEAD}"
             parsed.failures[event] = DecodeError(msg, events.address(event))  # `cast_images` drops its images
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         keys = events.chunk.keys
         verifies = (bool(plan.fields) or plan.documents) and self.settings.verify_checksum != "off"
         columns_of: dict[tuple[SchemaId | None, SchemaId | None], tuple[Column, ...]] = {}
@@ -246,7 +314,6 @@ class Avro(Decoder):
                 parsed.stated.append(
                     ChecksumRow(
                         event=event,
-                        schema_id=schema_id,
                         columns=of_row,
                         row=row,
                         expected=int(text) if text.isdecimal() else None,
@@ -316,7 +383,6 @@ def _filled(
 
 
 def _last_of(commit_ts: pa.Int64Array, own: pa.BooleanArray) -> int:
-    """Return the last commit-ts that an event has of its own."""
     last: int = commit_ts.filter(own)[-1].as_py() if not own[-1].as_py() else commit_ts[-1].as_py()
     return last
 

@@ -111,7 +111,6 @@ def _tables(table_ddl: str | None) -> Mapping[TableName, Create]:
 
 @lru_cache(maxsize=64)
 def _by_sanitized_name(table_ddl: str | None) -> Mapping[tuple[str, str], frozenset[TableName]]:
-    """Return the tables that `tableDDL` declares by their sanitized names, in lower case."""
     by_name: dict[tuple[str, str], frozenset[TableName]] = {}
     for name in _tables(table_ddl):
         place = sanitized(name.database).lower(), sanitized(name.table).lower()
@@ -213,7 +212,6 @@ def _column(field: Mapping[str, Any]) -> Column:
 
 
 def _exact(type_: ColumnType, avro: Mapping[str, Any], parameters: Mapping[str, str]) -> ColumnType:
-    """Return a type with what its field says beside its name."""
     match type_.name:
         case "decimal" if "precision" in avro:
             precision, scale = avro["precision"], avro.get("scale", 0)
@@ -274,7 +272,6 @@ def template_of(header: bytes, schema: RowSchema) -> Template | None:
 
 
 def _is_same_row(branches: Sequence[Any], columns: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the type of the old row is a union of null and a record with these fields."""
     if len(branches) != 2 or branches[0] != "null":  # noqa: PLR2004 (null, and the record)
         return False
     old = [(field["name"], field["type"]) for field in branches[1]["fields"]]

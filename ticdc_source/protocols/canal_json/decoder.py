@@ -6,8 +6,9 @@ A message is one JSON object (pingcap/ticdc pkg/sink/codec/canal). Every value o
 
 from __future__ import annotations
 
-import sys
+import re
 from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
@@ -18,14 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_source.kernels import numbers, strings
-from ticdc_source.kernels.contract import PlainCast
+from ticdc_source.kernels.contract import Branch, Choice, Const, Image, Members, PlainCast, Program, Row, Step, Way
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire
 from ticdc_source.protocols.base import Learned, LearnedTable, ProtocolFacts
-from ticdc_source.protocols.canal_json.template import template_of
 from ticdc_source.protocols.compression import Compression
 from ticdc_source.protocols.decoding import ReadEvent, number_after, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
-from ticdc_source.protocols.images import Images, Parsed, Row, with_old_columns
+from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import Marks
 from ticdc_source.protocols.messages import (
     JSONObject,
@@ -41,7 +41,17 @@ from ticdc_source.protocols.messages import (
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
 from ticdc_source.protocols.sampling import telling
-from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.protocols.templates import (
+    BUILD_TS,
+    COMMIT_TS,
+    DELETE,
+    EVENT_TIME,
+    INSERT,
+    UPDATE,
+    KeepTemplate,
+    Template,
+    heads_of,
+)
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import is_ddl_text
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
@@ -70,23 +80,6 @@ def _latin1(cell: str) -> bytes:
         raise ValueError(msg) from None
 
 
-def _latin1_array(text: pa.StringArray) -> pa.Array | None:
-    """Do the same for a whole column: decode all bytes at once, and count the characters of each value."""
-    text = pa.concat_arrays([text])  # its buffers begin with its first value
-    lengths = pc.fill_null(pc.utf8_length(text), 0)
-    ends = pc.cumulative_sum(lengths)
-    first, last = (
-        int.from_bytes(text.buffers()[1][4 * index : 4 * index + 4], sys.byteorder) for index in (0, len(text))
-    )
-    written = _latin1(bytes(text.buffers()[2][first:last]).decode()) if text.buffers()[2] is not None else b""
-    if not len(text) or ends[-1].as_py() != len(written):
-        return None
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.Array.from_buffers(
-        pa.binary(), len(text), [text.buffers()[0], offsets.buffers()[1], pa.py_buffer(written)], text.null_count
-    )
-
-
 def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
     """Read FLOAT and DOUBLE from the text of another type: a text with more digits than they hold is refused."""
     read = numbers.FLOAT_TEXT.natural(type_, settings)
@@ -104,7 +97,7 @@ def _exact_floats(type_: ColumnType, settings: Settings) -> Kernel:
 
 EXACT_FLOAT_TEXT = Wire(_exact_floats, numbers.FLOAT_TEXT.text)
 
-LATIN1_BINARY = strings.binary_wire(_latin1, _latin1_array, PlainCast.LATIN1)
+LATIN1_BINARY = strings.binary_wire(_latin1, PlainCast.LATIN1)
 
 KERNELS: dict[str, Wire] = {**strings.TEXT_KERNELS, **dict.fromkeys(BINARIES, LATIN1_BINARY)}
 
@@ -206,7 +199,6 @@ _BEHIND = {code: _behind(code, widest) for code, widest in _WIDEST.items()}
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look for members that only canal-json has."""
     plain = object_bytes(value, Compression())
     return b'"isDdl"' in plain and (b'"mysqlType"' in plain or b'"sqlType"' in plain)
 
@@ -271,17 +263,13 @@ class CanalJSON(JSONDecoder):
         return number_after(ends, _EXTENSION)
 
     def _telling(self, events: TableEvents, learned: Learned) -> TableEvents:
-        """Return one event of each form, and those with the greatest values."""
-
         def parse(some: TableEvents, learn: KeepTemplate) -> None:
             self._parse(some, LearnedTable(_NO_FIELDS), learn)
 
         return telling(events, learned, parse)
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         boundaries, decompressed = plan.boundaries(), self.settings.compression.decompressed
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
@@ -347,7 +335,7 @@ def _commit_ts(message: JSONObject, extension: JSONObject | None) -> tuple[int |
     return commit_ts_or_time((extension or {}).get("commitTs"), message.get("es"))
 
 
-def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan: Plan) -> None:
+def _add(images: Images, event: int, message: JSONObject, rows: list[JSONObject], plan: Plan) -> None:
     """Add the images of a message. Official Canal's messages may hold several rows."""
     operation = _OPERATIONS[message["type"]]
     olds = message.get("old") if operation == "update" else None  # before v5.4, a DELETE has its row there too
@@ -361,7 +349,7 @@ def _add(images: Images, event: int, message: JSONObject, rows: list[Row], plan:
             raise ValueError(msg)
 
 
-def _columns(message: JSONObject, row: Row) -> tuple[Column, ...]:
+def _columns(message: JSONObject, row: JSONObject) -> tuple[Column, ...]:
     types = message.get("mysqlType") or {}
     codes = message.get("sqlType") or {}
     key = message.get("pkNames")
@@ -400,8 +388,80 @@ def _column(name: str, mysql_type: str | None, code: int | None, key: bool, keye
 
 
 def _open_sign(column: Column) -> Column:
-    """Return the column with the type that holds both signs."""
     if column.type is None:
         return column
     type_ = replace(column.type, unsigned=True)
     return replace(column, type=type_, vague=True, behind=frozenset({type_.name}))
+
+
+# The template of a message as TiCDC writes it. More than half of a message repeats the one before: names, `sqlType`,
+# `mysqlType`. TiCDC writes the members in one order (pingcap/ticdc pkg/sink/codec/canal/canal_json_encoder.go), except
+# those of `mysqlType`, which come from a hash map.
+# From the start to the type. The type and two times follow.
+_TEMPLATE_HEAD = (
+    rb'(\{"id":(?:0|[1-9]\d*),"database":"[^"\\]*","table":"[^"\\]*","pkNames":(?:null|\[[^\]]*\]),'
+    rb'"isDdl":false,"type":")'
+)
+_TIMES = rb'(?:INSERT|UPDATE|DELETE)","es":[1-9]\d*,"ts":[1-9]\d*,"sql":"","sqlType":\{'
+_ROW_MESSAGE = re.compile(_TEMPLATE_HEAD + _TIMES + rb'([^{}]*)\},"mysqlType":\{([^{}]*)\},"old":')
+_CODE = re.compile(rb'("[^"\\]+":)(-?\d+)(?:,|$)')
+_MEMBER = re.compile(rb'("[^"\\]+"):"[^"\\]*"(?:,|$)')  # such members, joined by commas, are JSON in any order
+
+
+def template_of(payload: bytes, names: Iterable[str], *, fixed_codes: bool, placed: bool) -> Template | None:
+    """Return the template of a message that was parsed, given its columns; None if TiCDC writes no such messages.
+
+    With `fixed_codes`, another `sqlType` of one column may change what the others are; `placed` is as in `Decoded`.
+    """
+    match = _ROW_MESSAGE.match(payload)
+    if match is None:
+        return None
+    head, codes, types = match.groups()
+    parts, members = _CODE.findall(codes), list(_MEMBER.finditer(types))
+    # The parts must be all there is, and no member may repeat another.
+    whole = b",".join(name + code for name, code in parts) == codes
+    if not whole or b",".join(member[0].rstrip(b",") for member in members) != types:
+        return None
+    if len({member[1] for member in members}) < len(members):
+        return None
+    texts = sorted(member[0].rstrip(b",") for member in members)
+    heads = heads_of(names)
+    commit_ts: list[Step] = [Const(b'}],"_tidb":{"commitTs":'), COMMIT_TS, Const(b"}}")]
+    extension = [Const(b"}]}")] if placed else commit_ts
+    code_names, code_values = tuple(name for name, _ in parts), tuple(code for _, code in parts)
+
+    def program(variants: Sequence[Sequence[bytes]]) -> Program:
+        code_steps: list[Step] = []
+        for index, (name, seen) in enumerate(zip(code_names, variants, strict=True)):
+            code_steps += [Const((b"," if index else b"") + name), Choice(_unambiguous(seen))]
+        steps = [
+            Const(head),
+            Branch([Way(b"INSERT", [INSERT]), Way(b"UPDATE", [UPDATE]), Way(b"DELETE", [DELETE])]),
+            Const(b'","es":'),
+            EVENT_TIME,
+            Const(b',"ts":'),
+            BUILD_TS,
+            Const(b',"sql":"","sqlType":{'),
+            *code_steps,
+            Const(b'},"mysqlType":{'),
+            Members(texts),
+            Const(b'},"old":'),
+            Branch([Way(b"null", []), Way(b"[{", [Row(Image.PREIMAGE), Const(b"}]")])]),
+            Const(b',"data":[{'),
+            Row(Image.MAIN),
+            *extension,
+        ]
+        return Program(steps, heads, tail=b"", partial=True)
+
+    fixed = code_values if fixed_codes else None
+    return Template(
+        identity=(head, code_names, fixed, tuple(texts), heads, placed),
+        variants=code_values,
+        program=program,
+        placed=placed,
+    )
+
+
+def _unambiguous(codes: Sequence[bytes]) -> list[bytes]:
+    """Return codes with longer ones first: 1 begins 12."""
+    return sorted(codes, key=len, reverse=True)

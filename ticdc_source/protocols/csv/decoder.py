@@ -40,7 +40,6 @@ from ticdc_source.protocols.messages import (
     text,
     tso,
 )
-from ticdc_source.protocols.templates import KeepTemplate
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, ColumnFacts, Definitions, ReadField
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -72,7 +71,6 @@ _FILES = FileFormat(
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:
-    """Look at the key of a row; at the members of other messages."""
     plain = value or b""
     is_schema = plain[:1] == b"{" and b'"TableColumnsTotal":' in plain
     return (key or b"").startswith(_KEY) or is_schema or plain.startswith(_CHECKPOINT)
@@ -84,7 +82,6 @@ def table_of(schema: JSONObject) -> TableName:
 
 
 def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
-    """Return what schema files define."""
     schemas = [schema for event in events for schema in event.table_changes or ()]
     return {
         (table_of(each).folded, tso(each["TableVersion"])): _defined_columns(each)
@@ -201,13 +198,7 @@ class CSV(Decoder):
 
         return pa.array(map(commit_ts, events.payloads, events.event_keys), pa.int64())
 
-    def _reader(
-        self,
-        events: TableEvents,
-        parsed: Parsed,
-        learned: LearnedTable,
-        learn: KeepTemplate | None,  # noqa: ARG002
-    ) -> ReadEvent:
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, settings = learned.plan, parsed.images, self.settings.files
         columns: tuple[Column, ...] = ()
         names: list[str] = []
@@ -256,7 +247,6 @@ class CSV(Decoder):
 
 
 def _classify(split: Split, position: int, value: bytes) -> None:
-    """Add the event of a message that is no row."""
     message = parse_exact(value)
     if "checkpoint-ts" in message:
         split.watermarks.append(WatermarkEvent(position, 0, tso(message["checkpoint-ts"])))
@@ -277,7 +267,6 @@ def _classify(split: Split, position: int, value: bytes) -> None:
 
 
 def _columns(table: TableName, key: Key, settings: FileSettings, learned: LearnedTable) -> tuple[Column, ...]:
-    """Return the columns of rows, in their order."""
     defined = learned.definition(table, key.version)
     if defined is None:
         msg = (

@@ -61,7 +61,6 @@ class CSVCutter:
         self.key: bytes | None = orjson.dumps(self._facts)
 
     def cut(self, block: bytes) -> list[bytes]:
-        """Return the messages that are whole."""
         pieces = (self._left + block).split(self._terminator)
         self._left = pieces.pop()
         return self._messages(pieces)
@@ -264,7 +263,6 @@ def _unescaped(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def with_header(settings: FileSettings, header: str | None) -> FileSettings:
-    """Return the settings with what a header says of TiCDC's own fields."""
     if header is None:
         return settings
     own = header.split(settings.delimiter)[: OWN_FIELDS + 2]

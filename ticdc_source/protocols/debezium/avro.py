@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,16 +16,15 @@ import pyarrow as pa
 
 from ticdc_source.kernels.numbers import shortest_single
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
+from ticdc_source.protocols.base import ORIGIN, Decoded, LearnedTable
 from ticdc_source.protocols.debezium.column_types import DECIMAL
 from ticdc_source.protocols.debezium.decoder import Debezium, add_event, commit_ts_of, shows_extension
-from ticdc_source.protocols.debezium.kernels import KERNELS
+from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parse
 from ticdc_source.protocols.messages import MALFORMED, JSONObject, parse_object
 from ticdc_source.protocols.registry_framing import AvroSchema, body_of, is_envelope, schema_of, type_of_field
 from ticdc_source.protocols.templates import General
-from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.registries.lookup import SchemaId
 
@@ -54,21 +53,15 @@ class _Envelope:
 class DebeziumAvro(Debezium):
     """The debezium-avro decoder."""
 
-    facts = ProtocolFacts(
+    facts = replace(
+        Debezium.facts,
         name="debezium-avro",
         recognizes=_recognizes,
-        kernels=KERNELS,
         watermarks_need="enable-tidb-extension=true and avro-enable-watermark=true",
-        types_in_ddl=Debezium.facts.types_in_ddl,
-        commit_ts_needs=Debezium.facts.commit_ts_needs,
-        zoned_timestamps=True,
-        old_rows_need=Debezium.facts.old_rows_need,
         shows_extension=lambda value, registry: shows_extension(_message_of(registry, value)),
     )
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
-        """Parse each message: its table is a text in it."""
-        return self._split_each(chunk, wants)
+    split = Decoder.split  # without prefixes of JSON
 
     def _add(self, split: Split, chunk: Chunk, position: int) -> None:
         value = chunk.values[position]
@@ -103,12 +96,7 @@ class DebeziumAvro(Debezium):
 
 
 def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
-    """Return a message in the form of the JSON.
-
-    Raises:
-        ValueError: it is not what its schema says.
-        DecodeError, SchemaRegistryUnavailableError: as `schema_of`.
-    """
+    """Return a message in the form of the JSON."""
     schema_id, start = body_of(value)
     envelope = _envelope_of(registry, schema_id)
     payload = envelope.schema.read(value, start)
@@ -123,7 +111,6 @@ def _message_of(registry: RegistrySettings, value: bytes) -> JSONObject:
 
 
 def _names_in_key(registry: RegistrySettings, key: bytes | None) -> frozenset[str]:
-    """Return the names of the columns in a Kafka key; none if there is no key."""
     if not key:
         return frozenset()
     fields = schema_of(registry, body_of(key).schema_id).declared["fields"]
@@ -148,7 +135,6 @@ def _envelope_of(settings: RegistrySettings, schema_id: SchemaId) -> _Envelope:
 
 
 def _record_of(type_: object) -> dict[str, Any] | None:
-    """Return the record among the branches of a union; None if there is none."""
     branches = type_ if isinstance(type_, list) else [type_]
     return next((each for each in branches if isinstance(each, dict) and each.get("type") == "record"), None)
 

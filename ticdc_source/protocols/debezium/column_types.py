@@ -287,13 +287,11 @@ def _declared_default(column: JSONObject) -> str | None:
 
 
 def declared_columns(changes: Sequence[JSONObject] | None, table: TableName) -> dict[str, ColumnType]:
-    """Return the columns that a DDL event's `tableChanges` declare for a table, by lower-case name."""
     columns = _described_table(changes, table).get("columns") or ()
     return {column["name"].lower(): _declared_type(column) for column in columns}
 
 
 def _described_table(changes: Sequence[JSONObject] | None, table: TableName) -> JSONObject:
-    """Return the description of a table in `tableChanges`; an empty one if there is none."""
     for change in changes or ():
         described: JSONObject | None = change.get("table")
         if described and _names(change.get("id") or "", table):
@@ -359,7 +357,6 @@ def _bare_label(label: str) -> str:
 
 
 def type_versions(changes: Sequence[tuple[Moment, Mapping[str, ColumnType]]]) -> dict[str, TypeVersions]:
-    """Return the types that DDL events give each column, by lower-case name."""
     versions: dict[str, list[tuple[Moment, ColumnType]]] = {}
     for start, columns in changes:
         for name, type_ in columns.items():
@@ -379,11 +376,9 @@ def described_columns(
     """Complete the columns of messages by what DDL declares, unless the messages contradict it.
 
     Args:
-        columns: the columns as messages describe them.
         versions: the types that DDL declares, by lower-case column name.
         facts: what DDL says beside the types, by lower-case column name.
         first: the moment of the first message with these columns.
-        keys: the names of the handle-key columns.
     """
     out = []
     for column in columns:

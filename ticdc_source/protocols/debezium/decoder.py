@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_source.kernels.contract import Branch, Const, Image, Number, Program, Row, Slot, Step, Way
 from ticdc_source.kernels.strings import BASE64_BINARY
 from ticdc_source.kernels.wire import Wire, json_text
 from ticdc_source.protocols.base import ORIGIN, Learned, LearnedTable, ProtocolFacts
@@ -31,7 +33,6 @@ from ticdc_source.protocols.debezium.column_types import (
     wire_of,
 )
 from ticdc_source.protocols.debezium.kernels import KERNELS, binary_wire_of, warn_of_hex
-from ticdc_source.protocols.debezium.template import template_of
 from ticdc_source.protocols.decoding import ReadEvent, describe_images, number_after, since_ddl
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parse, Parsed, with_old_columns
@@ -49,7 +50,18 @@ from ticdc_source.protocols.messages import (
     tso,
 )
 from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes
-from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.protocols.templates import (
+    BUILD_TS,
+    COMMIT_TS,
+    DELETE,
+    INSERT,
+    MOST_TSO,
+    START_TS,
+    UPDATE,
+    KeepTemplate,
+    Template,
+    heads_of,
+)
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.model import Column, ColumnFacts, ReadField, TableSchema, TypeVersions
 from ticdc_source.schema.table_name import TableName
@@ -86,7 +98,6 @@ _SOURCE = (
 
 
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look for members that only debezium has."""
     plain = object_bytes(value, Compression())
     if b'"source"' in plain:
         return b'"op"' in plain or b'"ddl"' in plain
@@ -94,7 +105,6 @@ def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001
 
 
 def _types_in_ddl(table: TableName, ddl: Sequence[DDLEvent]) -> dict[str, TypeVersions]:
-    """Return the types that the `tableChanges` of DDL events give a table's columns, by lower-case name."""
     changes = ((event.moment, _said(declared_columns, event, table)) for event in _in_order(ddl))
     return type_versions([(start, columns) for start, columns in changes if columns])
 
@@ -154,7 +164,6 @@ class Debezium(JSONDecoder):
         return schemas
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Return what `source` and `op` say."""
         array = events.payload_array()
         members = pc.extract_regex(array, _SOURCE)
         try:
@@ -201,10 +210,8 @@ class Debezium(JSONDecoder):
                     runs.append((image, marked))
         images.runs = runs
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         boundaries = plan.boundaries()
         columns: tuple[Column, ...] = ()
         last_signature: tuple[object, ...] | None = None
@@ -242,12 +249,10 @@ class Debezium(JSONDecoder):
         return parse(value)
 
     def _key_columns(self, events: TableEvents) -> frozenset[str]:
-        """Return the handle-key columns: the members of the first Kafka key that has any."""
         each = (self._members(events.chunk.keys[position]) for position in events.positions)
         return next((names for names in each if names), frozenset())
 
     def _members(self, key: bytes | None) -> frozenset[str]:
-        """Return the names of the members of a Kafka key; none if it cannot be read."""
         try:
             return frozenset(payload_of(parse_object(self.settings.compression.decompressed(key or b"{}"))))
         except MALFORMED:
@@ -303,7 +308,6 @@ def add_event(split: Split, chunk: Chunk, position: int, value: bytes, payload: 
 
 
 def _ddl_of(op: object, payload: JSONObject) -> tuple[str, str, Sequence[JSONObject] | None]:
-    """Return the type of a DDL event, its SQL text, and its `tableChanges`."""
     if op == _TRUNCATE:
         return "TRUNCATE", "", None
     if op is not None or "ddl" not in payload:
@@ -354,7 +358,6 @@ def _written(payload: JSONObject) -> tuple[int | None, str | None]:
 
 
 def payload_of(message: JSONObject) -> JSONObject:
-    """Return the member `payload`, or the message if it is the payload itself."""
     payload = message.get("payload", message) if "op" not in message else message
     if not isinstance(payload, dict):
         msg = "'payload' is not an object"
@@ -381,3 +384,64 @@ def _shown(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return readable(value) if isinstance(value, str) else None
+
+
+# The template of a message as TiCDC writes it. The schema is five sixths of a message and never changes within a
+# version of the table; in `source` only numbers change (pingcap/ticdc pkg/sink/codec/debezium/codec.go).
+# From the start to the op, without a backslash: texts end at the next quote.
+_HEAD = re.compile(
+    rb'(\{"payload":\{"source":\{[^{}\\]*"ts_ms":)([1-9]\d*)(,[^{}\\]*"commit_ts":)([1-9]\d*)((?:,"start_ts":)?)([1-9]\d*)?'
+    rb'(,"cluster_id":(?:null|"[^{}"\\]*")\},"ts_ms":)([1-9]\d*)(,"transaction":null,"op":")[cudr]",'
+)
+_SCHEMA = b'},"schema":{'
+_ROW = (Row(Image.MAIN), Const(b"}"))
+_OLD_ROW = (Row(Image.PREIMAGE), Const(b'},"after":{'))
+_CHANGE = Branch(
+    [
+        Way(b'c","before":null,"after":{', [INSERT, *_ROW]),
+        Way(b'u","before":{', [UPDATE, *_OLD_ROW, *_ROW]),
+        Way(b'u","after":{', [UPDATE, *_ROW]),
+        Way(b'd","after":null,"before":{', [DELETE, *_ROW]),
+        Way(b'r","before":null,"after":{', [INSERT, *_ROW]),
+    ]
+)
+
+
+def template_of(value: bytes, names: Iterable[str], cluster_id: str | None) -> Template | None:
+    """Return the template of a message that was parsed; None if TiCDC writes no such messages."""
+    match = _HEAD.match(value)
+    if match is None:
+        return None
+    end = value.find(_SCHEMA, match.end()) + 1 or len(value) - 1
+    tail = value[end:]
+    if tail != b"}" and not _is_schema(tail):
+        return None
+    begin, _, to_commit, _, to_start, start, to_build, _, to_op = match.groups()
+    heads = heads_of(names)
+
+    def program(_variants: Sequence[Sequence[bytes]]) -> Program:
+        started: list[Step] = [Const(to_start), START_TS] if start else []
+        steps = [
+            Const(begin),
+            Number(Slot.IGNORED, MOST_TSO),
+            Const(to_commit),
+            COMMIT_TS,
+            *started,
+            Const(to_build),
+            BUILD_TS,
+            Const(to_op),
+            _CHANGE,
+            Const(b"}" + tail),  # the end of the payload
+        ]
+        return Program(steps, heads, tail=b"", partial=False)
+
+    return Template(
+        identity=(begin, to_commit, to_start, to_build, tail, heads), program=program, cluster_id=cluster_id
+    )
+
+
+def _is_schema(tail: bytes) -> bool:
+    try:
+        return bool(orjson.loads(b"{" + tail[1:]).keys() == {"schema"})
+    except orjson.JSONDecodeError:
+        return False

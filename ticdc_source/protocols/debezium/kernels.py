@@ -60,7 +60,6 @@ def _decimals_of_numbers(type_: ColumnType, _settings: Settings) -> Kernel:
 
 
 def _at_scale(text: str, scale: int) -> str:
-    """Write a decimal with so many digits of fraction; refuse one with more."""
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0").ljust(scale, "0")
     if len(fraction) > scale:
@@ -214,13 +213,12 @@ def _decoder(mode: str) -> Callable[[str], bytes]:
 
 
 _WIRES: Mapping[str, Wire] = {
-    _BASE64: strings.binary_wire(_decoder(_BASE64), strings.base64_array, PlainCast.BASE64),
+    _BASE64: strings.binary_wire(_decoder(_BASE64), PlainCast.BASE64),
     **{mode: strings.binary_wire(_decoder(mode)) for mode in _MODES if mode != _BASE64},
 }
 
 
 def binary_wire_of(mode: str | None, connect: str) -> Wire:
-    """Return how the binary values of a column are written."""
     return strings.BASE64_BINARY if connect == _BYTES else _WIRES.get(mode or _BASE64, _WIRES[_BASE64])
 
 

@@ -20,7 +20,7 @@ from ticdc_source.protocols.decoding import Decoder, ReadEvent
 from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed
 from ticdc_source.protocols.messages import parse_object
-from ticdc_source.protocols.templates import INSERT, General, KeepTemplate, Template, Templates
+from ticdc_source.protocols.templates import INSERT, General, Template, Templates
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import Column, Definitions, TableSchema, TypeVersions
 from ticdc_source.schema.table_name import TableName, Wants, every_table
@@ -113,11 +113,11 @@ class MySQLRows(Decoder):
         of_tables=True,
     )
 
-    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:  # noqa: ARG002
+    def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
         """Read the key, which all rows of a chunk have in common."""
         key = chunk.keys[0] if chunk.keys else None
         if key is None or chunk.keys.count(key) < len(chunk):
-            return self._split_each(chunk, wants)
+            return super().split(chunk, wants, learned)
         parsed = parsed_key(key)
         if not wants(parsed.table):
             return Split(others=len(chunk))
@@ -158,14 +158,12 @@ class MySQLRows(Decoder):
         return super().describe(events.picked(sorted(firsts.values())), ddl, declared, learned)
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Return the TSO as of which each row was read."""
         keys = events.event_keys
         if len(keys) and keys.count(keys[0]) == len(keys):
             return repeated(keys[0].tso, pa.int64(), len(keys))
         return pa.array([key.tso for key in keys], pa.int64())
 
     def origins(self, events: TableEvents) -> pa.StructArray:
-        """Say that each row is one of a snapshot."""
         return pa.repeat(pa.scalar({"snapshot": "true", "op": "r"}, ORIGIN), len(events))
 
     def _by_templates(self, events: TableEvents, learned: LearnedTable, general: General) -> Decoded:
@@ -177,13 +175,7 @@ class MySQLRows(Decoder):
                 templates.known.add(tso)
         return templates.decode(events, learned, self._wire_of, general, self.commit_versions(events))
 
-    def _reader(
-        self,
-        events: TableEvents,
-        parsed: Parsed,
-        learned: LearnedTable,
-        learn: KeepTemplate | None,  # noqa: ARG002 (columns tell the template)
-    ) -> ReadEvent:
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
         plan, images, keys = learned.plan, parsed.images, events.event_keys
         columns: tuple[Column, ...] = ()
         names: list[str] = []
@@ -213,7 +205,6 @@ class MySQLRows(Decoder):
 
 
 def _columns(table: TableName, tso: int, learned: LearnedTable) -> tuple[Column, ...]:
-    """Return the columns of a table as of a TSO."""
     defined = learned.definition(table, tso)
     if defined is None:
         msg = f"nobody has said what the columns of {table} were at TSO {tso}: load the source again"

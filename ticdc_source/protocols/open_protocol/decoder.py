@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -21,13 +23,107 @@ from ticdc_source.protocols.events import Split, TableEvents
 from ticdc_source.protocols.images import Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import check_claimed
 from ticdc_source.protocols.messages import JSONObject, exact, text, written_name
-from ticdc_source.protocols.open_protocol.release_bugs import Signature, restored_old_values, with_ticdc_flags
 from ticdc_source.protocols.open_protocol.split import VERSION, PlainKeys, events_of, split_frames
-from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, KeepTemplate, Template, Templates
+from ticdc_source.protocols.templates import DELETE, INSERT, UPDATE, General, Template, Templates
+from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.model import NO_FACTS, Column, ColumnFacts, ReadField
 from ticdc_source.schema.table_name import Wants, every_table
 from ticdc_source.schema.types import BINARY_OF, INTEGERS, MAY_BE_UNSIGNED, TEXTS, TYPES, ColumnType, type_of
 from ticdc_source.sources.chunk import Chunk
+
+# Of each column as a message has it: name, type code, flags, and whether it is marked as part of the handle key.
+Signature: TypeAlias = tuple[tuple[str, int, int, bool | None], ...]
+
+_TICDC_FLAGS = 0xFF
+# MySQL's flag → TiCDC's: primary key (`h` marks other handle keys), unsigned, binary.
+_TICDC_FLAG_OF = {2: 2 | 8, 32: 128, 128: 1}
+_NOT_NULL, _TICDC_NULLABLE = 1, 64
+
+
+# Bugs of TiCDC's releases, and what can be put right.
+#
+# Old values without names (docs/wire.md, item 35; all releases of the new architecture): with
+# only-output-updated-columns=true, `p` lacks `"name":{"t":3,"f":65,"v":7}` for a column whose new value is NULL.
+# It has the flat members `"t":3,"f":65,"v":7`, again for each such column, in table order (pingcap/ticdc
+# pkg/sink/codec/open/codec.go, writeColumnFieldValueIfUpdated). Type and flags show which of the columns of `u` that
+# are NULL they belong to.
+#
+# MySQL's flags (docs/wire.md, item 103): within such a `p`, v8.5.4 and v8.5.5 write the flags of pingcap/tidb
+# pkg/parser/mysql/type.go in place of TiCDC's own (pkg/sink/codec/open/message.go:138-199). Development builds between
+# the commits 5d77460e0 and 6e9a12223 do so everywhere. TiCDC's flags have eight bits; MySQL's, of a NOT NULL column
+# without a default and of an AUTO_INCREMENT column, have a higher bit: a message with such a column has MySQL's flags
+# throughout.
+
+
+class _Object(list[tuple[str, object]]):
+    """A JSON object as its members in order. A dict would keep the last of repeated members only."""
+
+
+def restored_old_values(value_frame: bytes) -> JSONObject | None:
+    """Return the members of `p` by column name; None if flat members fit the columns in more than one way.
+
+    Raises:
+        ValueError: the members of `p` are not what the bug writes.
+    """
+    event = loads(value_frame.decode(errors="surrogateescape"), object_pairs_hook=_Object)
+    members = dict(event)
+    named: JSONObject = {}
+    groups: list[JSONObject] = []
+    open_group: JSONObject | None = None
+    for name, value in members["p"]:
+        if isinstance(value, _Object):
+            named[name] = dict(value)
+            continue
+        if name == "t":
+            open_group = {}
+            groups.append(open_group)
+        if open_group is None or name not in ("t", "h", "f", "v") or name in open_group:
+            msg = f"a member {name!r} of 'p' that is no column"
+            raise ValueError(msg)
+        open_group[name] = value
+    cells = [(name, dict(cell)) for name, cell in members["u"]]
+    nulls = [(name, cell) for name, cell in cells if cell["v"] is None and name not in named]
+    matches = _matches(groups, nulls)
+    if not matches:
+        msg = "old values without column names that fit no column that became NULL"
+        raise ValueError(msg)
+    return {**named, **matches[0]} if len(matches) == 1 else None
+
+
+def _matches(groups: Sequence[JSONObject], nulls: Sequence[tuple[str, JSONObject]]) -> list[JSONObject]:
+    """Return the ways to assign groups to columns, both in table order; with two ways, the first of them twice."""
+    # ways[i][j]: the number of ways, two at most, in which the groups from i on fit the columns from j on.
+    ways = [[0] * (len(nulls) + 1) for _ in groups] + [[1] * (len(nulls) + 1)]
+    for i in range(len(groups) - 1, -1, -1):
+        for j in range(len(nulls) - 1, -1, -1):
+            here = ways[i + 1][j + 1] if _alike(groups[i], nulls[j][1]) else 0
+            ways[i][j] = min(2, ways[i][j + 1] + here)
+    if not ways[0][0]:
+        return []
+    assigned, i = {}, 0
+    for j, (name, cell) in enumerate(nulls):
+        if i < len(groups) and _alike(groups[i], cell) and ways[i + 1][j + 1]:
+            assigned[name] = groups[i]
+            i += 1
+    return [assigned] * ways[0][0]
+
+
+def _alike(group: JSONObject, cell: JSONObject) -> bool:
+    parts = ("t", "f", "h")
+    return exact([*map(cell.get, parts)]) == exact([*map(group.get, parts)])
+
+
+def with_ticdc_flags(columns: Signature) -> Signature:
+    """Return the columns of a message with TiCDC's flags, whichever flags the message has."""
+    if all(flags <= _TICDC_FLAGS for _, _, flags, _ in columns):
+        return columns
+    return tuple((name, code, _translated(flags), handle) for name, code, flags, handle in columns)
+
+
+def _translated(flags: int) -> int:
+    nullable = 0 if flags & _NOT_NULL else _TICDC_NULLABLE
+    return nullable | sum(ticdc for mysql, ticdc in _TICDC_FLAG_OF.items() if flags & mysql)
+
 
 _ESCAPE = re.compile(rb'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\"\'])|)')
 _LETTERS = {
@@ -115,11 +211,9 @@ class OpenProtocol(Decoder):
     )
 
     def claim_checks(self, key: bytes | None, value: bytes | None) -> int:  # noqa: ARG002 (the key has the addresses)
-        """Count the addresses in the key."""
         return key.count(_CLAIM_CHECK) if key else 0
 
     def split(self, chunk: Chunk, wants: Wants = every_table, learned: Learned | None = None) -> Split:
-        """Cut records into frames, parse key frames, and decompress value frames."""
         in_native = learned is not None and learned.native
         return split_frames(chunk, self.settings.compression, wants, in_native=in_native)
 
@@ -135,10 +229,8 @@ class OpenProtocol(Decoder):
             events, learned, self._wire_of, general, self.commit_versions(events), _whole_events(events)
         )
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images = learned.plan, parsed.images
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn = learned.plan, parsed.images, parsed.learn
         boundaries = plan.boundaries()
         indexes, key_frames = events.indexes, list(events.event_keys)
         parsed.commit_ts = [key_frame["ts"] for key_frame in key_frames]
@@ -298,7 +390,6 @@ _STEPS = (Branch([Way(b'{"u":{', [_ROW, _CHANGED]), Way(b'{"d":{', [DELETE, _ROW
 
 
 def _template_of(signature: Signature) -> Template | None:
-    """Return the template of events with these columns; None if TiCDC writes no such events."""
     if not signature or any(handle is False for _, _, _, handle in signature):
         return None
     heads = tuple(_head(*parts) for parts in signature)
@@ -306,6 +397,5 @@ def _template_of(signature: Signature) -> Template | None:
 
 
 def _head(name: str, code: int, flags: int, handle: bool | None) -> bytes:  # noqa: FBT001
-    """Return the bytes of a column before its value."""
     mark = b'"h":true,' if handle else b""
     return written_name(name) + b':{"t":%d,%b"f":%d,"v":' % (code, mark, flags)

@@ -74,11 +74,7 @@ _length_at = struct.Struct(">Q").unpack_from
 
 
 class PlainKeys(Sequence[JSONObject]):
-    """Key frames of which decoding needs the commit-ts only.
-
-    Args:
-        commit_ts: of each event.
-    """
+    """Key frames of which decoding needs the commit-ts only."""
 
     __slots__ = ("commit_ts",)
 
@@ -229,7 +225,6 @@ def _add_row(
 
 @lru_cache(maxsize=4096)
 def _table_of(rest: bytes) -> TableName | None:
-    """Return the table of a row's key frame; `rest` is what follows the commit-ts."""
     match = _REST.fullmatch(rest)
     try:
         return None if match is None else TableName(match[1].decode(), match[2].decode())

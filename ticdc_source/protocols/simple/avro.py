@@ -76,7 +76,6 @@ _SCHEMA = [
 
 @cache
 def _parsed_schema() -> tuple[ModuleType, object]:
-    """Return fastavro, and the schema for it."""
     fastavro = fastavro_module(DecodeError)
     return fastavro, fastavro.parse_schema(_SCHEMA)
 
@@ -96,11 +95,7 @@ def parse_avro(value: bytes) -> JSONObject:
 
 
 def message_of(value: bytes, parse: Parse = parse_exact) -> JSONObject:
-    """Parse a message in either encoding.
-
-    Raises:
-        DecodeError, ValueError: as `parse_avro` and `parse`.
-    """
+    """Parse a message in either encoding."""
     return parse_avro(value) if is_avro(value) else parse(value)
 
 

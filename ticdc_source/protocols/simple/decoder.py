@@ -6,12 +6,14 @@ the version of its table, which a DDL or a BOOTSTRAP message defines (`definitio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
+from ticdc_source.kernels.contract import Branch, Const, Image, Number, Program, Row, SetOperation, Slot, Step, Way
 from ticdc_source.kernels.wire import Cells
 from ticdc_source.protocols.base import LearnedTable, ProtocolFacts
 from ticdc_source.protocols.checksums import WARN_INSTEAD
@@ -20,7 +22,16 @@ from ticdc_source.protocols.decoding import ReadEvent, number_after
 from ticdc_source.protocols.events import Split, TableEvents, WatermarkEvent
 from ticdc_source.protocols.images import Images, Parsed, with_old_columns
 from ticdc_source.protocols.large_messages import Marks
-from ticdc_source.protocols.messages import MALFORMED, JSONObject, milliseconds, readable, table_name, text, tso
+from ticdc_source.protocols.messages import (
+    MALFORMED,
+    JSONObject,
+    milliseconds,
+    readable,
+    table_name,
+    text,
+    tso,
+    whole_number,
+)
 from ticdc_source.protocols.plan import Plan
 from ticdc_source.protocols.prefix_match import JSONDecoder, PrefixMatch, object_bytes, plain_bytes
 from ticdc_source.protocols.simple.avro import (
@@ -31,14 +42,13 @@ from ticdc_source.protocols.simple.avro import (
     row_as_json,
     table_of_row,
 )
-from ticdc_source.protocols.simple.definitions import definitions_of, table_of
 from ticdc_source.protocols.simple.kernels import KERNELS, LOCAL, wrong_checksum
-from ticdc_source.protocols.simple.template import template_of
-from ticdc_source.protocols.templates import KeepTemplate
+from ticdc_source.protocols.templates import BUILD_TS, COMMIT_TS, DELETE, INSERT, START_TS, UPDATE, Template, heads_of
 from ticdc_source.schema.ddl_event import DDLEvent, Moment
 from ticdc_source.schema.ddl_kinds import database_of
-from ticdc_source.schema.model import Column, TableSchema
+from ticdc_source.schema.model import Column, ColumnFacts, Definitions, Key, TableSchema, handle_key
 from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.types import BINARY_OF, MAY_BE_UNSIGNED, ColumnType, declared_type, parse_type
 from ticdc_source.sources.chunk import Chunk
 
 _OPERATIONS = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
@@ -57,8 +67,91 @@ _COMMIT_TS = (
 )
 
 
+# The `tableSchema` of a DDL or BOOTSTRAP message defines the columns of one version of a table. RENAME TABLE does not
+# change the version, so the key of a definition is the table's name and the version (docs/wire.md, items 44 and 115).
+_BINARY = "binary"  # a character set
+
+
+def table_of(schema: JSONObject) -> TableName:
+    """Return the table of a `tableSchema`. The JSON encoding calls the database `schema`, Avro `database`."""
+    return table_name(schema.get("schema", schema.get("database")), schema["table"])
+
+
+def definitions_of(events: Iterable[DDLEvent]) -> Definitions:
+    schemas = (schema for event in events for schema in event.table_changes or ())
+    return {(table_of(schema).folded, tso(schema["version"])): _defined_columns(schema) for schema in schemas}
+
+
+def _defined_columns(schema: JSONObject) -> tuple[Column, ...]:
+    keys = [
+        Key(
+            readable(index.get("name") or "").lower(),
+            tuple(text(name) for name in index.get("columns") or ()),
+            unique=bool(index.get("unique")),
+            primary=bool(index.get("primary")),
+        )
+        for index in schema.get("indexes") or ()
+    ]
+    columns = schema["columns"]
+    nullable = {text(column["name"]) for column in columns if column.get("nullable")}
+    names = {name.lower(): name for name in (text(column["name"]) for column in columns)}
+    keys = [key._replace(columns=tuple(names.get(name.lower(), "") for name in key.columns)) for key in keys]
+    without_doubt = [key for key in keys if not _may_be_invented(key, keys)]
+    handle, is_known = handle_key(keys, nullable), True
+    primary: frozenset[str] | None = frozenset(name for key in keys if key.primary for name in key.columns)
+    if len(without_doubt) < len(keys):
+        primary, is_known = None, handle == handle_key(without_doubt, nullable)
+    unique = frozenset(name for key in keys if key.unique and not key.primary for name in key.columns)
+    return tuple(
+        Column(
+            column["name"],
+            _type_of(column["dataType"]),
+            key=is_known and column["name"] in handle,
+            facts=ColumnFacts(
+                primary_key=None if primary is None else column["name"] in primary,
+                handle_key=column["name"] in handle if is_known else None,
+                unique_key=column["name"] in unique,
+                nullable=column["name"] in nullable,
+                default=_default(column.get("default")),
+            ),
+        )
+        for column in columns
+    )
+
+
+def _may_be_invented(key: Key, keys: Iterable[Key]) -> bool:
+    """Return whether TiCDC may have made up this primary key: it repeats a unique key (docs/wire.md, item 119).
+
+    A table with PRIMARY KEY and UNIQUE of the same columns looks the same. DDL in the topic, or `tableDDL`, tells.
+    """
+    return key.primary and any(one.unique and not one.primary and one.columns == key.columns for one in keys)
+
+
+def _default(value: object) -> str | None:
+    return None if value is None else readable(value) if isinstance(value, str) else readable(str(value))
+
+
+def _type_of(declared: JSONObject) -> ColumnType:
+    type_ = parse_type(text(declared["mysqlType"]))
+    if declared.get("charset") == _BINARY:
+        type_ = replace(type_, name=BINARY_OF.get(type_.name, type_.name))
+    # TiCDC also sets the flag on YEAR and BIT.
+    unsigned = type_.name in MAY_BE_UNSIGNED and declared.get("unsigned") is True
+    decimal = whole_number(declared.get("decimal"))
+    return declared_type(
+        replace(type_, unsigned=unsigned),
+        length=whole_number(declared.get("length")),
+        scale=decimal,
+        fraction=decimal,
+        labels=_labels(declared.get("elements")),
+    )
+
+
+def _labels(elements: object) -> tuple[str, ...] | None:
+    return tuple(text(label) for label in elements) if isinstance(elements, list) and elements else None
+
+
 def _recognizes(key: bytes | None, value: bytes | None) -> bool:  # noqa: ARG001 (the value is enough)
-    """Look at the first bytes, and for members that each message has."""
     plain = object_bytes(value, Compression())
     if not plain:
         return is_avro(plain_bytes(value, Compression()))
@@ -126,15 +219,12 @@ class Simple(JSONDecoder):
         ]
 
     def commit_versions(self, events: TableEvents) -> pa.Int64Array:
-        """Search near the start of each message."""
         if any(map(is_avro, events.payloads)):
             return pa.array(map(commit_ts_of_row, events.payloads), pa.int64())
         return number_after(events.payload_array(), _COMMIT_TS)
 
-    def _reader(
-        self, events: TableEvents, parsed: Parsed, learned: LearnedTable, learn: KeepTemplate | None
-    ) -> ReadEvent:
-        plan, images, table = learned.plan, parsed.images, events.table
+    def _reader(self, events: TableEvents, parsed: Parsed, learned: LearnedTable) -> ReadEvent:
+        plan, images, learn, table = learned.plan, parsed.images, parsed.learn, events.table
         decompressed = self.settings.compression.decompressed
         needs_types = bool(plan.fields) or plan.documents
         verifies = needs_types and self.settings.verify_checksum != "off"
@@ -217,7 +307,6 @@ def _undefined(table: TableName, version: int) -> DecodeError:
 
 
 def _with_zone(column: Column, cells: Cells) -> Column:
-    """Return a TIMESTAMP with what its cells say of its zone."""
     if column.type is None or column.type.name != "timestamp":
         return column
     return replace(column, is_local=any(isinstance(cell, dict) and cell.get("location") == LOCAL for cell in cells))
@@ -234,3 +323,67 @@ def _columns(definition: Sequence[Column] | None, row: JSONObject, version: int)
     defined = [column for column in named if column.name in row]
     names = {column.name for column in defined}
     return (*defined, *(Column(text(name), since=Moment(version)) for name in row if name not in names))
+
+
+# The template of a row message as TiCDC writes it (pingcap/ticdc pkg/sink/codec/simple/message.go). Within a version of
+# a table, only the type, numbers and values change. Go writes the columns in the order of their names.
+_MESSAGE = re.compile(
+    rb'(\{"version":1,"database":"[^"\\]*","table":"[^"\\]*",)((?:"tableID":[1-9]\d*,)?)"type":"(?:INSERT|UPDATE|DELETE)",'
+    rb'"commitTs":[1-9]\d*,((?:"startTs":[1-9]\d*,)?)"buildTs":[1-9]\d*,"schemaVersion":([1-9]\d*),'
+    rb'((?:"checksum":\{"version":\d+,"corrupted":false,"current":\d+,"previous":\d+\},)?)"(?:data|old)":\{'
+)
+_MOST_CRC = (1 << 32) - 1
+_MOST_ID = (1 << 53) - 1
+
+
+def _digits(most: int) -> Branch:
+    """Match a number that nobody needs; 0 is one, too."""
+    return Branch([Way(b"0", []), Way(b"", [Number(Slot.IGNORED, most)])])
+
+
+_CHECKSUM: tuple[Step, ...] = (
+    Const(b'"checksum":{"version":'),
+    _digits(_MOST_CRC),
+    Const(b',"corrupted":false,"current":'),
+    _digits(_MOST_CRC),
+    Const(b',"previous":'),
+    _digits(_MOST_CRC),
+    Const(b"},"),
+)
+
+
+def template_of(payload: bytes, names: Iterable[str]) -> Template | None:
+    match = _MESSAGE.match(payload)
+    if match is None:
+        return None
+    head, table_id, start_ts, version, checksum = match.groups()
+    has_id, has_start_ts, has_checksum = bool(table_id), bool(start_ts), bool(checksum)
+    heads = heads_of(names)
+
+    def program(_variants: Sequence[Sequence[bytes]]) -> Program:
+        number: list[Step] = [Const(b'"tableID":'), Number(Slot.IGNORED, _MOST_ID), Const(b",")] if has_id else []
+
+        def row(begin: bytes, operation: SetOperation, rest: Sequence[Step]) -> Way:
+            before: list[Step] = [
+                operation,
+                Const(b'","commitTs":'),
+                COMMIT_TS,
+                *((Const(b',"startTs":'), START_TS) if has_start_ts else ()),
+                Const(b',"buildTs":'),
+                BUILD_TS,
+                Const(b',"schemaVersion":' + version + b","),
+                *(_CHECKSUM if has_checksum else ()),
+            ]
+            return Way(begin, [*before, *rest])
+
+        main: list[Step] = [Row(Image.MAIN), Const(b"}}")]
+        both: list[Step] = [Row(Image.MAIN), Const(b'},"old":{'), Row(Image.PREIMAGE), Const(b"}}")]
+        ways = [
+            row(b"INSERT", INSERT, [Const(b'"data":{'), *main]),
+            row(b"UPDATE", UPDATE, [Const(b'"data":{'), *both]),
+            row(b"DELETE", DELETE, [Const(b'"old":{'), *main]),
+        ]
+        steps: list[Step] = [Const(head), *number, Const(b'"type":"'), Branch(ways)]
+        return Program(steps, heads, tail=b"", partial=False)
+
+    return Template(identity=(head, has_id, has_start_ts, version, has_checksum, heads), program=program)

@@ -49,12 +49,7 @@ def _instants(_type: ColumnType, settings: Settings) -> Kernel:
 
 
 def _parts(cells: Cells, settings: Settings) -> tuple[list[str | None], list[str | None]]:
-    """Return the zones and the texts of cells.
-
-    Raises:
-        TypeError: a cell is no object.
-        KeyError: it lacks a member.
-    """
+    """Return the zones and the texts of cells."""
     zones: list[str | None] = []
     texts: list[str | None] = []
     for cell in numbers.require(cells, dict):

@@ -82,10 +82,6 @@ class Client(Protocol):
     A method that takes a `Patience` asks as many servers, and as often, as it needs within that time, and tells it what
     failed. It raises KafkaUnavailableError if the time is over, and OptionError if the brokers refuse the login or a
     permission, or their certificate is not trusted.
-
-    Attributes:
-        servers: the bootstrap servers, for messages.
-        library: the name and version of the library.
     """
 
     servers: str
@@ -118,7 +114,6 @@ class Client(Protocol):
         Args:
             times: in milliseconds since the epoch, or `EARLIEST` or `LATEST`; with read_committed, `LATEST` is the last
                 stable offset.
-            patience: how long to wait.
 
         Raises:
             UnknownPartitionsError: some partitions do not exist.
@@ -154,9 +149,7 @@ class Client(Protocol):
         """
         ...
 
-    def brokers(self, patience: Patience) -> BrokerFacts:
-        """Look up the brokers, after the login."""
-        ...
+    def brokers(self, patience: Patience) -> BrokerFacts: ...
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group, without partitions of which it has none.
@@ -166,9 +159,7 @@ class Client(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Close the connections; safe to repeat."""
-        ...
+    def close(self) -> None: ...
 
 
 # Connects, or raises what every method of `Client` raises.
@@ -187,7 +178,6 @@ class RetryingClient:
     `patience`.
 
     Args:
-        connect: connects with a client library.
         reached: whether the brokers have already answered the driver of this stream.
         is_first: whether nobody has asked these brokers before: the driver is the first to do so.
     """
@@ -222,7 +212,6 @@ class RetryingClient:
         self._settings = replace(self._settings, max_partition_fetch_bytes=size, fetch_max_bytes=size)
 
     def close(self) -> None:
-        """Close the connections; the next request connects again."""
         client, self.client = self.client, None
         if client is not None:
             client.close()

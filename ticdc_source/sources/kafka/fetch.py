@@ -28,7 +28,7 @@ from ticdc_source.sources.kafka.client import (
     RetryingClient,
     UnknownPartitionsError,
 )
-from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.sources.kafka.kafka_python.connect import connect
 from ticdc_source.sources.kafka.lookup import LOOKS_UNTIL_GONE, LOOKS_UNTIL_RECREATED, SECOND_LOOK_SECONDS, report_loss
 from ticdc_source.sources.kafka.patience import Limit, Patience
 from ticdc_source.sources.record_source import Fetcher
@@ -52,9 +52,7 @@ _MAX_CHUNK_BYTES = 4 << 20
 class KafkaFetcher(Fetcher):
     """The `Fetcher` for Kafka; connects at the first range that is not empty."""
 
-    def __init__(
-        self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect_kafka_python
-    ) -> None:
+    def __init__(self, client: ClientSettings, settings: FetchSettings, *, connect: Connect = connect) -> None:
         # A worker of a stream has the patience of a stream from the beginning: the driver has reached the brokers.
         self._brokers = RetryingClient(client, connect, reached=client.broker_timeout_ms is not None)
         self._settings = settings
@@ -110,7 +108,6 @@ class _FetchSize:
 
     @property
     def is_other(self) -> bool:
-        """Whether another size is wanted than the connection has."""
         return self._wanted != self._connected
 
     def apply(self, brokers: RetryingClient) -> None:
@@ -155,7 +152,6 @@ class _RangeRead:
         self._progressed()  # now: brokers may have been away for longer than a record is waited for
 
     def _connect(self, patience: Patience | None = None) -> None:
-        """Begin to fetch at the position, as many bytes at a time as are wanted."""
         rest = self._range._replace(start=self._expected)
 
         def reader(client: Client, patience: Patience) -> tuple[Client, PartitionReader]:
@@ -178,7 +174,6 @@ class _RangeRead:
             self._start_waiting()
 
     def _progressed(self) -> None:
-        """Start the clocks anew: records have come."""
         self._asked_at = self._progress_at = time.monotonic()
         self._start_waiting()
 
@@ -323,7 +318,6 @@ class _RangeRead:
         return self._patience
 
     def _bounds(self, timeout_ms: float | None = None) -> tuple[int, int] | None:
-        """Return the partition's earliest and latest offset; None if there is no such partition."""
         topic_partition = self._topic_partition
         patience = self._current_patience()
         if timeout_ms is not None:
@@ -338,7 +332,6 @@ class _RangeRead:
         return earliest, latest
 
     def _unanswered(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
-        """Return the error of brokers that are away in the midst of the range."""
         patience = self._current_patience()
         patience.set_missing(None)  # what brokers answered before they went away
         self._is_answered = False

@@ -22,7 +22,7 @@ from ticdc_source.sources.kafka.client import (
     Topic,
     UnknownPartitionsError,
 )
-from ticdc_source.sources.kafka.kafka_python.connect import connect as connect_kafka_python
+from ticdc_source.sources.kafka.kafka_python.connect import connect
 from ticdc_source.sources.kafka.patience import Patience
 from ticdc_source.sources.record_source import report_loss as report
 from ticdc_source.sources.stream_offsets import Offsets
@@ -59,7 +59,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         OptionError: as `client_settings`.
     """
 
-    def __init__(self, options: Options, *, connect: Connect = connect_kafka_python) -> None:
+    def __init__(self, options: Options, *, connect: Connect = connect) -> None:
         self._options = options
         self._brokers = RetryingClient(client_settings(options, driver=True), connect, is_first=True)
         self._choice = topic_choice(options)
@@ -69,7 +69,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next look-up connects again."""
         self._brokers.close()
 
     def partitions(self, *, missing: bool = False, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
@@ -197,11 +196,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return ranges_between(starts, ends, time_hint(self._options))
 
     def starts(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offset where a new stream starts in each partition, within the offsets that exist.
-
-        Raises:
-            OptionError, DataLossError: as `resolve_ranges`.
-        """
+        """Return the offset where a new stream starts in each partition, within the offsets that exist."""
         topic_partitions = list(topic_partitions)
         if not topic_partitions:
             return {}
@@ -214,7 +209,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         starts: Mapping[TopicPartition, int | Moment],
         ends: Mapping[TopicPartition, int | Moment],
     ) -> tuple[Offsets, Offsets]:
-        """Return where a read starts and ends, within the offsets that exist."""
         # In this order: deletions and new records in between can only make the answers overlap more.
         earliest = self.earliest(topic_partitions)
         or_latest = self._options.starting_offsets_by_timestamp_strategy == "latest"
@@ -229,11 +223,7 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return clipped_starts, clipped_ends
 
     def everything(self) -> list[OffsetRange]:
-        """Return the range from the earliest to the latest offset of each partition, as a sample for a stream's schema.
-
-        Raises:
-            OptionError: as `partitions`.
-        """
+        """Return all that each partition has, as a sample for a stream's schema."""
         topic_partitions = self.partitions()
         earliest, latest = self.earliest(topic_partitions), self.latest(topic_partitions)
         return [OffsetRange(*each, min(earliest[each], latest[each]), latest[each]) for each in topic_partitions]
@@ -249,7 +239,6 @@ class KafkaCluster(AbstractContextManager["KafkaCluster"]):
         return self._look_up(lambda client, patience: client.brokers(patience))
 
     def committed(self, group: str, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offsets that a consumer group has committed, without partitions of which it has none."""
         return self._look_up(lambda client, _: client.committed(group, topic_partitions))
 
     def _at_times(self, asked: Mapping[TopicPartition, int | Moment], *, or_latest: bool) -> Offsets:
@@ -294,7 +283,6 @@ def _resolved(
 
 
 def _existing(client: Client, names: Sequence[str], patience: Patience, *, missing: bool) -> dict[str, Topic]:
-    """Return these topics, all of which must exist unless `missing` is on."""
     for is_second_look in (False, True):
         topics = client.topics(names, patience)
         absent = [name for name in names if name not in topics]

@@ -50,7 +50,6 @@ class Patience:
 
     Args:
         status: what is happening, for log lines, such as "no broker answers" or "a request is pending".
-        limit: how long to wait.
         clock: a monotonic clock, in seconds.
         began: when the wait began by that clock; now if None.
     """
@@ -89,7 +88,6 @@ class Patience:
 
     @property
     def left_ms(self) -> float:
-        """How many milliseconds are left, 0 if none are."""
         return max(0.0, self._deadline - self._clock()) * 1000
 
     @property
@@ -110,7 +108,6 @@ class Patience:
         return min(self.left_ms, max(0.0, self._progress.next_line - self._clock()) * 1000) + 1
 
     def failed(self, server: str, cause: Cause) -> None:
-        """Add a failure of a server, and log it if a line is due."""
         tries, _ = self._progress.failures.get(server, (0, cause))
         self._progress.failures[server] = tries + 1, cause
         self.log_if_due()
@@ -120,7 +117,6 @@ class Patience:
         self._progress.missing = text
 
     def log_if_due(self) -> None:
-        """Write a line to the log, if it is time for one."""
         now = self._clock()
         if now < self._progress.next_line:
             return
@@ -142,7 +138,6 @@ class Patience:
             _log.warning("Kafka at %s answers after %.0f s", self._servers, self._clock() - self._began)
 
     def failures_text(self) -> str:
-        """Return a text that lists what is missing, and which servers failed and why."""
         progress = self._progress
         causes = [
             f"{server}: {cause.text}" + (f" ({tries} tries)" if tries > 1 else "")

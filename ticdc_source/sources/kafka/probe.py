@@ -108,11 +108,7 @@ class Probe(AbstractContextManager["Probe"]):
         return self._exactly(size - 4)
 
     def _exactly(self, count: int) -> bytes:
-        """Return so many bytes, or what there is of a TLS alert, which is shorter.
-
-        Raises:
-            OSError: the connection ends before.
-        """
+        """Return so many bytes, or what there is of a TLS alert, which is shorter."""
         received = b""
         while len(received) < count:
             part = self._socket.recv(count - len(received))

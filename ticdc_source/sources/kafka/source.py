@@ -32,7 +32,6 @@ class KafkaSource(RecordSource):
 
     @property
     def _cluster(self) -> KafkaCluster:
-        """What asks the brokers; the options must name topics."""
         if self._made is None:
             self._made = KafkaCluster(self._options)
         return self._made

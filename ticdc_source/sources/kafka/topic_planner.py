@@ -65,7 +65,6 @@ class _TopicIds:
         self._accepted: dict[str, str] = {}  # the last accepted id of each topic, deleted topics included
 
     def learn(self, answer: Mapping[str, str], topics: Iterable[str]) -> None:
-        """Take the result of a look-up; `topics` are those that exist."""
         self.current = {}
         for topic in topics:
             topic_id = answer.get(topic)
@@ -109,7 +108,6 @@ class _LeaderEpochs:
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     def learn(self, answer: Mapping[TopicPartition, int], topic_partitions: Iterable[TopicPartition]) -> None:
-        """Remember the epochs that came with a look-up of ends, and forget what former leaders said."""
         before = self.current
         self.current = {tp: answer[tp] for tp in topic_partitions if tp in answer}
         self._ends = {key: end for key, end in self._ends.items() if self.current.get(key[0]) == before.get(key[0])}

@@ -122,7 +122,6 @@ def _checked(text: object, schema_id: SchemaId, where: str) -> str:
 
 
 def _from_urls(settings: RegistrySettings, schema_id: int) -> str:
-    """Ask the URLs, one after the other, for a schema."""
     if not settings.urls:
         msg = (
             f"The messages are Avro with schema ids, such as {schema_id}: set schema.registry.url to the registry of "

@@ -44,11 +44,9 @@ class Look:
         starts: by topic partition, the offset of the first file that is there: its number less 1; 0 for a schema file.
             The topic of a data directory is the pattern of the names of its files.
         ends: by topic partition, the end offset: the number of the last whole file; 1 for a schema file.
-        checkpoint: the checkpoint-ts; None if there is none yet.
         other: the path of one file that TiCDC does not write; None if there is none.
         unindexed: the pattern of one directory that has data files, and no index file names one; None if there is none.
         sizes: by pattern, the size in bytes of each data file that is there, by its number.
-        is_empty: whether there is no file of a changefeed.
     """
 
     starts: Offsets = field(default_factory=dict)
@@ -70,7 +68,6 @@ class Changefeed:
         self._emptied: dict[str, str] = {}  # by path of an index file: the name in it, while it has no data files
 
     def __str__(self) -> str:
-        """Return the location without what may be secret."""
         return str(self._folder)
 
     def look(self) -> Look:
@@ -119,7 +116,6 @@ class Changefeed:
         return self._last_look or self.look()
 
     def schema_files(self, place: DataDirectory, version: int) -> list[str]:
-        """Return the paths of the schema files that define a version of a data directory's table."""
         # With use-table-id-as-path, the owner begins with the id of the table, which is its folder.
         table = place.owner.partition("/")[0] if place.table is None else "/".join(place.table)
         paths = [file.path for below in ("meta", str(version)) for file in self._folder.files(f"{table}/{below}")]
@@ -204,7 +200,6 @@ class Changefeed:
         return look
 
     def why_empty(self, look: Look) -> str:
-        """Return the message about a folder that has no file of a changefeed."""
         others = f"It has other files, such as {look.other}. " if look.other else ""
         return (
             f"'path' {self} has no file of a changefeed. {others}Give the folder that the changefeed's sink-uri names: "
@@ -213,13 +208,11 @@ class Changefeed:
         )
 
     def warn_of_gaps(self, look: Look) -> None:
-        """Warn if there is no checkpoint-ts, and if a directory has data files and no index file that names one."""
         self.warn_of_no_checkpoint(look)
         if look.unindexed is not None:
             warn(f"{self.why_unindexed(look)}. They are not read")
 
     def warn_of_no_checkpoint(self, look: Look) -> None:
-        """Warn if there are data files and no checkpoint-ts."""
         if look.checkpoint is None and look.sizes:
             warn(
                 f"'path' {self} has no checkpoint-ts in the file {CHECKPOINT.topic}: nothing says up to which commit "
@@ -227,7 +220,6 @@ class Changefeed:
             )
 
     def why_unindexed(self, look: Look) -> str:
-        """Return the message about data files without an index file."""
         return (
             f"'path' {self}: the index file (such as meta/CDC.index) of {look.unindexed} (%d is the number) is missing "
             "or empty. Either TiCDC has not finished such files, or the folder was copied without index files"

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from ticdc_source.errors import DataLossError, warn
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
-from ticdc_source.options.topics import TopicPartition
 from ticdc_source.schema.tso import physical_ms
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher
@@ -61,12 +60,6 @@ class FileFetcher(Fetcher):
     @property
     def library(self) -> str:
         return "fsspec"
-
-    def close(self) -> None:
-        """Do nothing: a file is open only while it is read."""
-
-    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
-        """Do nothing: files have no topic ids. The planner reports a folder that another changefeed has taken over."""
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
         topic = offset_range.topic
@@ -133,7 +126,6 @@ class FileFetcher(Fetcher):
     def _chunks(
         self, path: str, number: int, first: int, messages: list[bytes] | Binaries, key: bytes | None
     ) -> Iterator[Chunk]:
-        """Yield messages in chunks of at most so many records and bytes, but one record each."""
         for start in range(0, len(messages), self._settings.max_records):
             after = min(start + self._settings.max_records, len(messages))
             yield from self._small(path, number, first + start, _part(messages, start, after), key)

@@ -103,7 +103,6 @@ class LineCutter:
         return _lines(data, end)
 
     def rest(self) -> list[bytes]:
-        """Return the last message, which may lack the terminator."""
         left, self._left = self._left, b""
         return [left] if left else []
 

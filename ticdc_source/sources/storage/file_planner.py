@@ -39,7 +39,6 @@ class FilePlanner:
     Attributes:
         begins_at_end: whether a new stream skips the files that exist.
         waits_for_data_file: whether to plan no file until there is a data file, whose name tells the protocol.
-        clock: a monotonic clock, in seconds.
     """
 
     changefeed: Changefeed
@@ -70,7 +69,6 @@ class FilePlanner:
         return initial_offset(self._start)
 
     def stop_at_latest(self) -> None:
-        """Fix the end of the stream at the files of the next look (Trigger.AvailableNow)."""
         self._stops_at_target = True
 
     def newest(self) -> OffsetJSON:
@@ -119,7 +117,6 @@ class FilePlanner:
         return self._current_look()
 
     def ranges(self, start: OffsetJSON, end: OffsetJSON) -> list[OffsetRange]:
-        """Return the files of wanted tables between two offsets, in order."""
         begins = start_offsets(start, end)
         ranges = []
         for place, last in sorted(offsets_of(end).items(), key=lambda item: in_order(item[0])):
@@ -133,11 +130,7 @@ class FilePlanner:
         """Return None: nothing tells how many rows a file has."""
 
     def _checked(self, begins: Offsets, look: Look) -> Offsets:
-        """Return where to begin in each directory; report files that are gone and were not read.
-
-        Raises:
-            DataLossError: there are such files, and `failOnDataLoss` is on.
-        """
+        """Return where to begin in each directory; report files that are gone and were not read."""
         is_new_look, self._last_checked = look is not self._last_checked, look
         kept: Offsets = {}
         for place, begin in begins.items():
@@ -309,5 +302,4 @@ def _size_of(topic: str, number: int, sizes: Mapping[str, Mapping[int, int]]) ->
 
 
 def in_order(files: OffsetRange | TopicPartition) -> tuple[int, int, str, str]:
-    """Return where files stand in the order in which TiCDC writes them."""
     return order_of(files.topic)

@@ -29,7 +29,6 @@ class Folder:
         self._opened: tuple[Any, str] | None = None  # Any: fsspec has no types
 
     def __str__(self) -> str:
-        """Return the location without what may be secret."""
         return redacted(self._location)
 
     def files(self, below: str = "") -> list[File]:

@@ -75,7 +75,6 @@ def parse_path(path: str) -> DataFile | IndexFile | None:
 
 
 def extension_of(path: str) -> str:
-    """Return the extension of a data file, with the dot."""
     return "." + path.rpartition(".")[2]
 
 

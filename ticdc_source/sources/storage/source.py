@@ -81,7 +81,6 @@ class FileSource(RecordSource):
         return ranges_of(look, self._tables)
 
     def ranges_to_infer_from(self, *, batch: bool) -> list[OffsetRange]:  # noqa: ARG002 (a batch reads all files)
-        """Return all schema files, and the first and last file of a table's newest directories."""
         changefeed = self._changefeed
         look = changefeed.look_of_batch(
             ". A stream with .schema(…), or with outputFormat=event or record, waits for files"
@@ -109,7 +108,6 @@ class FileSource(RecordSource):
         return [each for each in ranges if is_schema_file(each.topic)]
 
     def defining(self, around: OffsetRange, version: int) -> list[OffsetRange]:
-        """Return the schema files of a version of the table that a data file is of."""
         file = parse_path(around.topic)
         place = directory_of(file.pattern if isinstance(file, DataFile) else around.topic)
         paths = [] if place is None else self._changefeed.schema_files(place, version)
@@ -120,7 +118,6 @@ class FileSource(RecordSource):
         return {place: 0 for place in topic_partitions if is_schema_file(place.topic)}
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the number of the last finished file of each directory."""
         ends = self._changefeed.last_look().ends
         return {place: ends[place] for place in topic_partitions if place in ends}
 
@@ -129,7 +126,6 @@ class FileSource(RecordSource):
         return ()
 
     def resolved_end(self) -> int:
-        """Return the commit-ts after the checkpoint-ts."""
         checkpoint = self._changefeed.last_look().checkpoint
         if checkpoint is None:
             msg = (
@@ -140,7 +136,6 @@ class FileSource(RecordSource):
         return checkpoint + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-        """Pack files; none is cut."""
         return packed_files(ranges, self._changefeed.last_look().sizes, self._options.min_partitions)
 
     def fetcher(

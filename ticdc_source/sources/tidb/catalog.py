@@ -61,7 +61,6 @@ def _exact_names(selected: TableFilter) -> list[TableName]:
 
 
 def _kinds(session: Session, where: str) -> dict[TableName, str]:
-    """Return tables and views with their kinds."""
     rows = _asked(session, ("table_schema", "table_name", "table_type"), "information_schema.tables", where)
     return {TableName(str(row["table_schema"]), str(row["table_name"])): str(row["table_type"]) for row in rows}
 
@@ -119,7 +118,6 @@ def _asked(session: Session, names: Sequence[str], source: str, where: str) -> l
 
 
 def _unique_keys(indexes: Iterable[Row]) -> list[Key]:
-    """Return the unique keys, the oldest first."""
     keys: dict[str, list[str]] = {}
     for row in indexes:
         if not int(row["non_unique"] or 0):

@@ -91,7 +91,6 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def server(self) -> str:
-        """`host:port`."""
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def close(self) -> None:
@@ -219,7 +218,6 @@ class Session(AbstractContextManager["Session"]):
                 self.close()
 
     def _connected(self) -> Any:  # noqa: ANN401 (PyMySQL's, with its private names)
-        """Return the connection, which is at the moment that is read."""
         if self._connection is None:
             self._connection = self._login()
             try:
@@ -277,7 +275,6 @@ class Session(AbstractContextManager["Session"]):
         return f"SET tidb_snapshot = '{self._at or ''}'"
 
     def _explained(self, error: pymysql.MySQLError) -> TiCDCSourceError:
-        """Return what an error of PyMySQL means, and what to do about it."""
         code, text = error.args if len(error.args) == 2 else (0, str(error))  # noqa: PLR2004 (a number and a text)
         return self._refused(code, str(text))
 
@@ -318,11 +315,7 @@ class Session(AbstractContextManager["Session"]):
 
 
 def _ssl_settings(options: Options) -> dict[str, ssl.SSLContext | bool]:
-    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing.
-
-    Raises:
-        AccessRefusedError: the file of certificates cannot be read.
-    """
+    """Return what PyMySQL is told of TLS; with nothing, it uses TLS if the server has it, and verifies nothing."""
     mode = options.tidb_ssl_mode or ("preferred" if options.tidb_ssl_ca is None else "verify_identity")
     if mode == "disabled":
         return {"ssl_disabled": True}
@@ -359,11 +352,7 @@ def _connection_of(library: ModuleType) -> Callable[..., Any]:
 
 
 def _pymysql() -> ModuleType:
-    """Return the client library.
-
-    Raises:
-        AccessRefusedError: it is not installed, or is a release of which nobody knows whether it works.
-    """
+    """Return the client library."""
     try:
         pymysql = importlib.import_module("pymysql")  # an extra
     except ImportError:

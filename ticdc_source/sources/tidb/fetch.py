@@ -6,13 +6,13 @@ range, in the order of the key, from 0. The columns of a table are the record of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.topics import TopicPartition, parse_table
+from ticdc_source.options.topics import parse_table
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.record_source import Fetcher
@@ -39,7 +39,6 @@ class RowRange(OffsetRange):
 
 
 def definition_range(topic: str, tso: int) -> OffsetRange:
-    """Return the range of the record with a table's columns as of a TSO."""
     return OffsetRange(topic, DEFINITION, tso, tso + 1)
 
 
@@ -52,15 +51,10 @@ class SnapshotFetcher(Fetcher):
 
     @property
     def library(self) -> str:
-        """What reads; see `Fetcher.library`."""
         return "PyMySQL"
 
     def close(self) -> None:
-        """Close the session."""
         self._session.close()
-
-    def check_topics(self, planned: Mapping[TopicPartition, str]) -> None:
-        """Do nothing: rows as of a TSO do not change, and tables have no topic ids."""
 
     def fetch(self, offset_range: OffsetRange) -> Iterator[Chunk]:
         """Yield the rows of a range in the order of the key; see `Fetcher.fetch`.

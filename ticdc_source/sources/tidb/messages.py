@@ -26,7 +26,6 @@ class RowKey(NamedTuple):
 
 
 def key_of(table: TableName, tso: int) -> bytes:
-    """Return the key of a table's rows."""
     return json.dumps({"database": table.database, "table": table.table, "tso": tso}, ensure_ascii=False).encode()
 
 
@@ -67,7 +66,6 @@ class Definition:
     clustered: tuple[Column, ...] = ()
 
     def message(self) -> bytes:
-        """Return the record that says so."""
         columns = [
             {"name": column.name, "type": str(column.type), "facts": _stated(column.facts)} for column in self.columns
         ]

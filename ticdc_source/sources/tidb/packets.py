@@ -170,7 +170,6 @@ def row_blocks(receive: Callable[[], bytes], size: int, most: int, *, uses_nativ
 
 
 def _error_in(payload: bytes) -> ServerError:
-    """Return what an error packet says."""
     text = payload[3:]
     text = text[6:] if text.startswith(_STATE) else text
     return ServerError(int.from_bytes(payload[1:3], "little"), text.decode(errors="replace"))

@@ -26,8 +26,6 @@ class TableProgress:
 
     Attributes:
         after: the key of the first row that is not planned; None at the beginning and at the end.
-        ranges: how many ranges have been planned.
-        rows: how many rows they have.
         about: how many rows the table has, by TiDB's statistics; 0 without any.
     """
 
@@ -38,7 +36,6 @@ class TableProgress:
     about: int = 0
 
     def expected_ranges(self, size: int) -> int:
-        """Return about how many ranges there are."""
         return self.ranges if self.done else max(self.ranges + 1, -(-self.about // max(size, 1)))
 
     def as_json(self) -> dict[str, Any]:

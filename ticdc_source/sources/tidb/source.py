@@ -42,21 +42,17 @@ class SnapshotSource(RecordSource):
         self._tso: int | None = None if options.snapshot_at == "now" else options.snapshot_at
 
     def close(self) -> None:
-        """Close the session."""
         self._session.close()
 
     def described(self, ranges: Iterable[OffsetRange]) -> str:  # noqa: ARG002 (all are there)
-        """Return where TiDB is."""
         return f"'tidb.url' {self._session.server}"
 
     def check_protocol(self, protocol: str) -> None:
-        """Refuse every wire format: TiDB answers in its own."""
         if protocol != "auto":
             msg = f"protocol={protocol} is of messages, and snapshot=only reads rows of TiDB: leave 'protocol' out"
             raise OptionError(msg)
 
     def protocol(self, offsets_read: Iterable[TopicPartition] = ()) -> str:  # noqa: ARG002 (there is one)
-        """Return the format of TiDB's rows."""
         return self._formats.of_tables
 
     def batch_ranges(self) -> list[OffsetRange]:
@@ -129,7 +125,6 @@ class SnapshotSource(RecordSource):
         return ranges
 
     def _ranges_of(self, name: TableName, cuts: Iterable[Cut], first: int = 0) -> list[RowRange]:
-        """Return the ranges of a table's rows, numbered from the first on."""
         return [RowRange.of(name, number, cut.rows, self._moment(), cut.sql) for number, cut in enumerate(cuts, first)]
 
     def _stored(self, name: TableName) -> StoredRows:
@@ -167,27 +162,21 @@ class SnapshotSource(RecordSource):
         return [each for each in ranges if each.partition == DEFINITION]
 
     def with_ddl(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return those of columns."""
         return self.sampled(ranges)
 
     def defining(self, around: OffsetRange, version: int) -> list[OffsetRange]:
-        """Return the range of a table's columns as of a TSO."""
         return [definition_range(around.topic, version)]
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:  # noqa: ARG002 (none)
-        """Return nothing: there is nothing before a read."""
         return {}
 
     def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:  # noqa: ARG002 (none)
-        """Return nothing: tables have no end."""
         return {}
 
     def existing(self) -> Iterable[TopicPartition]:
-        """Return nothing: there is no log."""
         return ()
 
     def resolved_end(self) -> int:
-        """Return the commit-ts after the TSO."""
         return self._moment() + 1
 
     def pieces(self, ranges: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
@@ -203,7 +192,6 @@ class SnapshotSource(RecordSource):
         max_rows: int | None = None,  # noqa: ARG002 (no rows are sampled)
         driver: bool = True,  # noqa: ARG002 (both connect alike)
     ) -> Fetcher:
-        """Return a fetcher with a session of its own."""
         return SnapshotFetcher(self._options, settings)
 
     def stream(self, limits: StreamLimits, members: OffsetMembers | None = None) -> StreamPlanner:
@@ -211,7 +199,6 @@ class SnapshotSource(RecordSource):
         raise NotImplementedError
 
     def _moment(self) -> int:
-        """Return the TSO; that of now is asked for once."""
         if self._tso is None:
             self._tso = self._session.now()
         return self._tso

@@ -28,12 +28,10 @@ _HEX = re.compile(r"([0-9A-Fa-f]{2})*")
 
 
 def quoted_name(*names: str) -> str:
-    """Return a name, of several parts, as SQL."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 def text_literal(value: str) -> str:
-    """Return a text as SQL writes it."""
     escaped = value.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
 
@@ -160,7 +158,6 @@ class StoredRows:
         return after if before != after else [None] * len(after)
 
     def count(self, low: Bound | None, high: Bound | None) -> str:
-        """Return the question for the number of rows of a range."""
         return f"SELECT COUNT(*) FROM {self._source} WHERE {self._between(low, high)}"  # noqa: S608 (quoted)
 
     def bound(self, answer: Sequence[str | None]) -> Bound | None:

@@ -14,8 +14,15 @@ from ticdc_source.kernels.contract import RecordRun
 from ticdc_source.kernels.native import native
 from ticdc_source.sources.chunk import Chunk, FetchSettings
 from ticdc_source.sources.kafka.batches.decompress import Decompressed
-from ticdc_source.sources.kafka.batches.one_by_one import check_offset, cut_records, offset_of
-from ticdc_source.sources.kafka.batches.record_batches import LOG_APPEND_TIME, Fetched, RecordBatch, visible
+from ticdc_source.sources.kafka.batches.record_batches import (
+    LOG_APPEND_TIME,
+    Fetched,
+    RecordBatch,
+    check_offset,
+    cut_records,
+    offset_of,
+    visible,
+)
 
 if TYPE_CHECKING:
     from ticdc_source.kernels._native import CutRecords
@@ -67,11 +74,7 @@ def between(chunk: Chunk, start: int, end: int = 1 << 63) -> Chunk:
 
 
 class _Cutter:
-    """Fills chunks, one after the other.
-
-    Attributes:
-        chunk: the one that is being filled.
-    """
+    """Fills chunks, one after the other."""
 
     def __init__(self, fetched: Fetched, limits: FetchSettings) -> None:
         self._fetched = fetched
@@ -111,7 +114,6 @@ class _Cutter:
                 self.chunk.headers.append([])
 
     def cut(self, batch: RecordBatch) -> Iterator[Chunk]:
-        """Take the records of a batch, and yield the chunks that are full."""
         codec = batch.attributes & _CODEC
         data, at, end = self._fetched.data, batch.body, batch.end
         compressed = Decompressed(codec, memoryview(data)[at:end]) if codec else None
@@ -187,7 +189,6 @@ class _Cutter:
             raise DecodeError(msg)
 
     def _too_large(self, offset: int) -> Chunk:
-        """Return the chunk of a record that is larger than the limits allow."""
         limits = self._limits
         reason = (
             f"the record decompresses to more than {limits.max_record_bytes} bytes: set 'maxMessageBytes' higher to "

@@ -11,7 +11,6 @@ from functools import partial
 import pyarrow as pa
 
 from ticdc_source.errors import DecodeError
-from ticdc_source.sources.snappy import uncompressed_length
 
 # By the lowest three bits of a record batch's attributes; "lz4" is Arrow's name of the frame format.
 _CODECS = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
@@ -20,6 +19,7 @@ _SNAPPY = 2
 # snappy-java's stream: its mark, two version numbers of four bytes, then blocks with their lengths before them.
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_START, _BLOCK_LENGTH = 16, 4
+_MORE = 0x80  # a byte of a varint from here on is not its last
 _SNAPPY_RATIO = 32  # a snappy block grows to 64 bytes for each 3 at most: one that promises more is damaged
 
 
@@ -78,8 +78,17 @@ def _snappy_blocks(data: memoryview) -> Iterator[bytes]:
 
 
 def _snappy(block: bytes) -> bytes:
-    """Decompress one block, which begins with its decompressed size as a varint."""
-    size = uncompressed_length(block)
+    """Decompress one block.
+
+    It begins with its decompressed size as a varint (google/snappy, format_description.txt, section 1), which is
+    checked before memory is taken for it.
+    """
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _MORE:
+            break
     if size > _SNAPPY_RATIO * len(block):
         msg = f"{size} bytes cannot have become {len(block)}"
         raise ValueError(msg)

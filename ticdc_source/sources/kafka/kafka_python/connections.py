@@ -54,7 +54,6 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         self.cluster.config["allow_auto_create_topics"] = False
 
     def get_connection(self, node_id: library.NodeId, *args: object, **kwargs: object) -> library.Connection:
-        """Return a connection, and remember whether it fails."""
         is_new = node_id not in self._conns
         if not self.bootstrapped:  # a failure would start kafka-python's own bootstrap beside ours
             kwargs["refresh_metadata_on_err"] = False
@@ -66,7 +65,6 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         return connection
 
     def failed(self, node_id: library.NodeId) -> None:
-        """Remember that a node failed just now: others are tried before it."""
         self._failed_at[node_id] = time.monotonic()
 
     def answered(self, node_id: library.NodeId) -> None:
@@ -102,7 +100,6 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python
         return bool(connection is not None and connection.paused) or self.connection_delay(node_id) > 0
 
     def address(self, node_id: library.NodeId) -> str:
-        """Return host and port of a node, for messages."""
         node = self.cluster.broker_metadata(node_id)
         return str(node_id) if node is None else f"{node.host}:{node.port}"
 

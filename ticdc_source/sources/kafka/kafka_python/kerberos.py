@@ -135,7 +135,6 @@ def _is_unreachable(error: Exception) -> bool:
 
 
 def _failed(error: Exception) -> kafka.errors.KafkaError:
-    """Return kafka-python's error for one of Kerberos."""
     if _is_unreachable(error):
         return kafka.errors.KafkaConnectionError(f"Kerberos does not answer: {error}")
     return kafka.errors.SaslAuthenticationFailedError(f"Kerberos: {error}. {_ADVICE}")

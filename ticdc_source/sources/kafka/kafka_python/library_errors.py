@@ -108,7 +108,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _plain(error: BaseException) -> str:
-    """Return an error's text without kafka-python's repeated class names."""
     return re.sub(r"\bKafka(Connection|Timeout)?Error(: |$)", "", str(error)) or type(error).__name__
 
 

@@ -133,7 +133,6 @@ class NetworkClient:
         return committed
 
     def _of_group(self, group: str) -> library.Consumer:
-        """Return the consumer that commits and looks up a group's offsets."""
         if group not in self._groups:
             self._groups[group] = self._new_consumer(group)
         return self._groups[group]
@@ -164,11 +163,7 @@ class NetworkClient:
         return {name: _topic(entries[name]) for name in existing}
 
     def _metadata(self, names: Iterable[str] | None, patience: Patience) -> dict[str, library.TopicMetadata]:
-        """Look up topics, all of them with None; return the entries of the response by name.
-
-        Raises:
-            kafka.errors.KafkaError: another try would not help.
-        """
+        """Look up topics, all of them with None; return the entries of the response by name."""
         response = self._ask(_metadata_request(None if names is None else tuple(names)), patience)
         if names is not None:
             self._manager.call_soon(self._manager.cluster.update_metadata, response)
@@ -349,21 +344,13 @@ class NetworkClient:
             try_ms *= 2
 
     def _pause(self, patience: Patience) -> None:
-        """Wait a moment before the next try.
-
-        Raises:
-            KafkaUnavailableError: it would be in vain.
-        """
+        """Wait a moment before the next try."""
         patience.check()
         time.sleep(min(_PAUSE_SECONDS, patience.left_ms / 1000))
         patience.log_if_due()
 
     def _send(self, request: object, node: library.NodeId, patience: Patience) -> Any:
-        """Return a node's response to a request, whose attributes depend on the request: hence `Any`.
-
-        Raises:
-            kafka.errors.KafkaError: another try would not help.
-        """
+        """Return a node's response to a request, whose attributes depend on the request: hence `Any`."""
         sent: list[library.Future] = []
         began = time.monotonic()
 
@@ -407,7 +394,6 @@ class _NodeFailedError(Exception):
 
 
 def _metadata_request(names: Iterable[str] | None) -> Callable[[], MetadataRequest]:
-    """Return a function that makes requests for topics; for all of them with None."""
     topic_class = MetadataRequest.MetadataRequestTopic
     topics = None if names is None else [topic_class(name=name) for name in names]
     return lambda: MetadataRequest(topics=topics, allow_auto_topic_creation=False)
@@ -433,11 +419,7 @@ def _waits(topics: Mapping[str, library.TopicMetadata], name: str) -> bool:
 
 
 def _exists(name: str, topic: library.TopicMetadata | None) -> bool:
-    """Return whether a topic exists.
-
-    Raises:
-        kafka.errors.KafkaError: something else is wrong with it.
-    """
+    """Return whether a topic exists."""
     if topic is None:
         return False
     error = _error_of(topic)

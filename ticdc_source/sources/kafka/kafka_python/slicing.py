@@ -34,8 +34,6 @@ class SliceLimits:
     """What a consumer's polls return at the time.
 
     Attributes:
-        chunk: how large a chunk is.
-        end: the end offset of the range that is being read.
         highwater: returns the partition's high watermark as the last answer has it, None if it has none.
         batch_end: where the last record batch that was taken ends, -1 if the consumer has moved since.
     """
