@@ -29,7 +29,7 @@ class PipError(RuntimeError):
 def interpreter(pyspark: str, *extra: str) -> Path:
     """Return the Python of an environment with this PySpark, the dependencies of the project, and extra requirements.
 
-    It has what PySpark needs too, and no rich: commands print plain text there.
+    It has what PySpark needs too.
 
     The first call creates it. The project is not installed in it but found on PYTHONPATH, so that an environment stays
     valid when the code changes.
