@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _same_as(setting: Option) -> str | None:
     """Return kafka-python's name of a setting; None if it is Java's with underscores."""
     name, same = setting.names
-    return same if setting.effect == "used" and same.replace(".", "_") != name.replace(".", "_") else None
+    return same if not setting.refused and same.replace(".", "_") != name.replace(".", "_") else None
 
 
 def _show(options: list[Option], settings: list[Option]) -> None:
@@ -55,11 +55,7 @@ def _show(options: list[Option], settings: list[Option]) -> None:
         table = Table("property", "", title="Properties of the Kafka client")
         for setting in settings:
             same = _same_as(setting)
-            text = {
-                "used": f"the same as {same}" if same else "",
-                "none": "has no effect here",
-                "refused": f"refused: {setting.meaning}",
-            }[setting.effect]
+            text = f"refused: {setting.meaning}" if setting.refused else f"the same as {same}" if same else ""
             table.add_row((setting.name, "cyan"), text)
         screen.show(table)
 
@@ -82,4 +78,4 @@ def _as_json(option: Option) -> dict[str, object]:
 
 
 def _setting_as_json(setting: Option) -> dict[str, object]:
-    return {"name": setting.name, "same_as": _same_as(setting), "effect": setting.effect, "meaning": setting.meaning}
+    return {"name": setting.name, "same_as": _same_as(setting), "refused": setting.refused, "meaning": setting.meaning}

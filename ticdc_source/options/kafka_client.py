@@ -82,41 +82,6 @@ class ClientSettings:
     tls: TLSSettings | None = None
 
 
-# Java settings without effect on a reader that joins no group and names its partitions, or on Python's TLS.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "auto.commit.interval.ms",
-        "exclude.internal.topics",
-        "group.instance.id",
-        "group.protocol",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "security.providers",
-        "session.timeout.ms",
-        "ssl.enabled.protocols",
-        "ssl.keymanager.algorithm",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-    }
-)
-
 _BY_CLIENT_ID = ": a token is asked for with a client's id and secret"
 # Settings that would change which records are read, or how; with what to say behind "is not supported".
 _REFUSED = {
@@ -138,10 +103,12 @@ _REFUSED = {
 }
 
 
-def _not_passed_on(java: str, effect: Literal["none", "refused"], meaning: str = "") -> Option:
-    # Its value may be secret: nobody has looked at it.
-    name, field = f"kafka.{java}", java.replace(".", "_")
-    return Option(name=name, field=field, parse=str, scope=CLIENT, meaning=meaning, secret=True, effect=effect)
+def _refused(java: str, why: str) -> Option:
+    meaning = f"Kafka option '{java}' is not supported{why}"
+    field = java.replace(".", "_")
+    return Option(
+        name=f"kafka.{java}", field=field, parse=str, scope=CLIENT, meaning=meaning, secret=True, refused=True
+    )
 
 
 SETTINGS = (
@@ -149,11 +116,7 @@ SETTINGS = (
     *rows_of(SASLSettings, "sasl_"),
     *rows_of(LoginTimes, "sasl_login_"),
     *rows_of(TLSSettings, "ssl_"),
-    *(_not_passed_on(java, "none") for java in sorted(_WITHOUT_EFFECT)),
-    *(
-        _not_passed_on(java, "refused", f"Kafka option '{java}' is not supported{why}")
-        for java, why in _REFUSED.items()
-    ),
+    *(_refused(java, why) for java, why in _REFUSED.items()),
 )
 SETTINGS_BY_NAME = {name: row for row in SETTINGS for name in row.names}
 
@@ -175,9 +138,9 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
     given: dict[str, object] = {}
     for name, text in ((f"kafka.{name}", text) for name, text in options.kafka.items()):
         row = SETTINGS_BY_NAME.get(name)
-        if row is None or row.effect == "none":
+        if row is None:
             continue  # `options.names` reports it
-        if row.effect == "refused":
+        if row.refused:
             raise OptionError(row.meaning)
         if row.field in given:
             msg = f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them"

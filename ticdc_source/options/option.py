@@ -42,7 +42,7 @@ class Option:
         meaning: One line for the documentation; of a refused setting, why.
         only: The kind of read that has the option; None if both have it.
         secret: Error messages do not repeat the text that was given, and nothing shows it.
-        effect: A setting of the client may have none here, or be refused.
+        refused: A setting of the client that this package owns.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Option:
     meaning: str = ""
     only: OneKind | None = None
     secret: bool = False
-    effect: Literal["used", "none", "refused"] = "used"
+    refused: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
