@@ -209,12 +209,12 @@ def trust(certificates: Path) -> dict[str, str]:
 
 @pytest.mark.slow("a broker with TLS and logins")
 def test_a_certificate_of_another_name(secure: SecureKafka, certificates: Path, doctor: Callable[..., Done]) -> None:
-    """The names in the certificate are in the message."""
+    """The name that is not in the certificate is in the message."""
     servers, given = secure.sasl_ssl.replace("127.0.0.1", "localhost"), {**login(secure), **trust(certificates)}
 
     step, message, _ = failed(doctor(servers, "t", security_protocol="SASL_SSL", **given))
 
-    assert (step, message) == ("tls", "the broker's certificate is for 127.0.0.1, not for localhost")
+    assert (step, "the broker's certificate is not for localhost: " in message) == ("tls", True)
 
 
 @pytest.mark.slow("a broker with TLS and logins")

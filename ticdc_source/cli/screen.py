@@ -69,6 +69,9 @@ class Table:
         """Add a row; a cell is one line of text, or such a text and its style."""
         self._rows.append([(visible(text), style) for text, style in map(_with_style, cells)])
 
+    def __len__(self) -> int:
+        return len(self._rows) - 1
+
     def lines(self, width: int) -> Iterator[Line]:
         if self._title is not None:
             yield [(visible(self._title), "bold")]

@@ -193,8 +193,7 @@ def _reach(_: _Connection, server: str) -> Outcome:
 
 def _shake_hands(connection: _Connection, server: str) -> Outcome:
     host, port = _address(server)
-    context = connection.context
-    if context is None:
+    if connection.context is None:
         with probe(host, port) as plain:
             spoken = plain.spoken()
         if spoken is Spoken.TLS or (spoken is Spoken.NOTHING and speaks_tls(host, port)):
@@ -205,7 +204,7 @@ def _shake_hands(connection: _Connection, server: str) -> Outcome:
         with connection.to(server) as made:
             return _judged(made, connection.now())
     except ssl.SSLCertVerificationError as error:
-        return _untrusted(error, context, host, port)
+        return _untrusted(error, host)
     except OSError as error:
         with probe(host, port) as plain:
             if plain.spoken() is Spoken.KAFKA:
@@ -227,21 +226,12 @@ def _judged(made: Probe, now: float) -> Outcome:
     return Outcome("ok", text)
 
 
-def _untrusted(error: ssl.SSLCertVerificationError, context: ssl.SSLContext, host: str, port: int) -> Outcome:
+def _untrusted(error: ssl.SSLCertVerificationError, host: str) -> Outcome:
     """Say why a certificate is not trusted: its name, or who signed it."""
     if error.verify_code not in _IS_OF_ANOTHER_NAME:
         mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it (PEM)"
         return Outcome("failed", f"the broker's certificate is not trusted: {error.verify_message}", mend)
-    checks, context.check_hostname = context.check_hostname, False
-    names: list[str] = []
-    try:
-        with probe(host, port) as plain, plain.with_tls(context, host) as made:
-            names = _names_in_certificate(made)
-    except OSError:
-        pass  # the reason is known already
-    finally:
-        context.check_hostname = checks
-    text = f"the broker's certificate is for {', '.join(names) or 'another name'}, not for {host}"
+    text = f"the broker's certificate is not for {host}: {error.verify_message}"
     mend = "name the broker in kafka.bootstrap.servers as its certificate does; or, if the network is safe, set "
     return Outcome("failed", text, mend + "kafka.ssl.endpoint.identification.algorithm to nothing")
 
