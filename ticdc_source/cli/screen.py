@@ -53,7 +53,6 @@ class LogFormat(logging.Formatter):
     """Formats log lines in printable characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; that of an error has several."""
         return visible(super().format(record), keep="\n")
 
 
@@ -66,7 +65,6 @@ class Table:
         self._rows = [[(column, "dim") for column in map(visible, columns)]]
 
     def add_row(self, *cells: Part) -> None:
-        """Add a row; a cell is one line of text, or such a text and its style."""
         self._rows.append([(visible(text), style) for text, style in map(_with_style, cells)])
 
     def __len__(self) -> int:
@@ -109,7 +107,6 @@ def _columns_of(text: str) -> int:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of a text, broken at blanks, and within words that are longer than a line."""
     text = text.rstrip()
     if _columns_of(text) <= width:
         return [text]
@@ -140,7 +137,6 @@ class Screen:
         self.print(text, end="")
 
     def show(self, *blocks: Table | Line) -> None:
-        """Print tables and lines."""
         width = shutil.get_terminal_size().columns if self._width is None else self._width
         for block in blocks:
             for line in block.lines(width) if isinstance(block, Table) else [block]:
@@ -165,7 +161,6 @@ def output() -> Screen:
 
 
 def errors() -> Screen:
-    """Return the screen of errors, warnings and progress."""
     return Screen(sys.stderr)
 
 

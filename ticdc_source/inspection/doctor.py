@@ -80,7 +80,6 @@ class _Doctor:
         self._blocked = ""  # by the step that failed
 
     def _step(self, name: str, subject: str, work: Callable[[], Outcome]) -> None:
-        """Take a step. If it fails, those after it are skipped."""
         began = time.monotonic()
         try:
             outcome = Outcome("skipped", f"because the step {self._blocked} failed") if self._blocked else work()
@@ -94,7 +93,6 @@ class _Doctor:
             self._blocked = name
 
     def look_at_connection(self) -> None:
-        """Take the steps from the options to the first record."""
         connection: list[_Connection] = []
 
         def parse() -> Outcome:
@@ -128,7 +126,6 @@ class _Doctor:
         self._blocked = "" if "" in blocked else blocked[0]
 
     def look_at_environment(self, *, in_worker: bool) -> None:
-        """Look at what is installed here; see `diagnose`."""
         native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
         for name, subject, look in environment.steps(native_code, in_worker=in_worker):
             self._step(name, subject, look)
@@ -158,7 +155,6 @@ class _Connection(AbstractContextManager["_Connection"]):
         self.cluster.close()
 
     def to(self, server: str) -> Probe:
-        """Connect to a server, with TLS if the options have it."""
         host, port = _address(server)
         plain = probe(host, port)
         if self.context is None:
@@ -227,7 +223,6 @@ def _judged(made: Probe, now: float) -> Outcome:
 
 
 def _untrusted(error: ssl.SSLCertVerificationError, host: str) -> Outcome:
-    """Say why a certificate is not trusted: its name, or who signed it."""
     if error.verify_code not in _IS_OF_ANOTHER_NAME:
         mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it (PEM)"
         return Outcome("failed", f"the broker's certificate is not trusted: {error.verify_message}", mend)

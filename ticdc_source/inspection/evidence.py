@@ -99,7 +99,6 @@ class Evidence:
         self._codecs.update(codec_of(text) for text in texts if text)
 
     def add_events(self, events: TableEvents, decoded: Decoded) -> None:
-        """Look at the row messages of a table, and at what they were decoded to."""
         self.rows += len(events) - len(decoded.failures)
         self.placed += decoded.placed.true_count
         self._claimed += decoded.claimed
@@ -131,7 +130,6 @@ class Evidence:
         return max(0, self.updates - self._claimed - self._key_only)
 
     def settings(self, watermarks: int) -> Iterator[ChangefeedSetting]:
-        """Yield the settings that the messages prove, of which so many are watermarks."""
         if self.facts.shows_extension is not None and (watermarks or self._extended or self._plain):
             extended = self._extended + watermarks  # they need it too
             value = _value({"true": extended, "false": self._plain})

@@ -167,7 +167,6 @@ class _Topic:
         return False
 
     def add(self, chunk: Chunk) -> None:
-        """Split a chunk by protocol, and look at its events."""
         self._partitions[chunk.partition].scanned += len(chunk)
         if chunk.failure is not None:
             self._add_bad("", chunk.failure, str(chunk.address(0)))

@@ -105,7 +105,6 @@ class Scope(NamedTuple):
         only: OneKind | None = None,
         secret: bool = False,
     ) -> Value | None:
-        """Declare a field that is None unless the option is given."""
         row = Option(name=name, parse=parse, scope=self, meaning=meaning, only=only, secret=secret)
         return dataclasses.field(default=None, metadata={"option": row})
 
@@ -140,7 +139,6 @@ def rows_of(table: type, prefix: str = "") -> tuple[Option, ...]:
 
 
 def made(table: type[Value], given: Mapping[str, object], prefix: str = "") -> Value:
-    """Make a dataclass of those parsed settings that are its own."""
     make: Callable[..., Value] = table
     fields = (row.field for row in rows_of(table, prefix))
     return make(**{field.removeprefix(prefix): given[field] for field in fields if field in given})

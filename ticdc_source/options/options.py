@@ -65,7 +65,6 @@ class Options(OptionTable):
         return options
 
     def __repr__(self) -> str:
-        """Return the names that were given, without values: some may be secrets."""
         return f"Options({', '.join(sorted(self.given))})"
 
     @property
@@ -84,7 +83,6 @@ class Options(OptionTable):
         return self.snapshot == "initial"
 
     def is_given(self, name: str) -> bool:
-        """Return whether the option was given, in any case."""
         return name.lower() in self.given
 
 
@@ -93,7 +91,6 @@ OPTIONS = rows_of(OptionTable)
 
 
 def _check_output(options: Options, given: Iterable[Option]) -> None:
-    """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
     for row in given:
         outputs = row.scope.outputs
         if options.output_format not in outputs:
@@ -113,7 +110,6 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
 
 
 def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
-    """Refuse options of topics and files beside `snapshot=only`."""
     refused = [*(f"kafka.{name}" for name in options.kafka)]
     refused += [row.name for row in given if "snapshot" not in row.scope.uses]
     if refused:
@@ -129,7 +125,6 @@ def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
 
 
 def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
-    """Refuse what contradicts a stream that begins with a snapshot."""
     reasons = {
         "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
         "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave 'snapshot.at' out",
@@ -167,7 +162,6 @@ def _check_tidb(options: Options, given: Iterable[Option]) -> None:
 
 
 def _check_files(options: Options, given: Iterable[Option]) -> None:
-    """Refuse options of topics beside `path`."""
     bounds = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
     refused = [
         *(f"kafka.{name}" for name in options.kafka),
@@ -183,7 +177,6 @@ def _check_files(options: Options, given: Iterable[Option]) -> None:
 
 
 def _check_kafka(options: Options, given: Iterable[Option]) -> None:
-    """Refuse a read of topics without brokers or topics, and options of files."""
     if not options.kafka.get("bootstrap.servers", "").strip():
         msg = (
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "

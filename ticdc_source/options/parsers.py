@@ -56,7 +56,6 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the text, for the code that sends it."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +65,6 @@ class Secret:
         return hash(self._value)
 
     def __repr__(self) -> str:
-        """Hide the text; `str` and formats use this method too."""
         return "Secret(***)"
 
 
@@ -85,7 +83,6 @@ class ParseError(ValueError):
         self.meant = meant
 
     def __str__(self) -> str:
-        """Return what was expected, and what was probably meant."""
         return self.expected + self._hint()
 
     def of(self, option: str, text: str | None) -> str:
@@ -124,7 +121,6 @@ def boolean(value: str) -> bool:
 
 
 def one_of(*choices: Word) -> Callable[[str], Word]:
-    """Return a parser of one of these words, in any case."""
     by_lower = {choice.lower(): choice for choice in choices}
 
     def parse(value: str) -> Word:
@@ -139,7 +135,6 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
 
 
 def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
-    """Return a parser of a list of these words, separated by commas."""
     parse_word = one_of(*choices)
 
     def parse(value: str) -> frozenset[Word]:
@@ -160,8 +155,6 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
 
 
 def whole_number(minimum: int, maximum: int = LARGEST_LONG) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `minimum` to `maximum`."""
-
     def parse(value: str) -> int:
         is_number = _INTEGER.fullmatch(value.strip()) is not None
         _refuse_if(not is_number or int(value) < minimum, f"expected a whole number, at least {minimum}")
@@ -172,7 +165,6 @@ def whole_number(minimum: int, maximum: int = LARGEST_LONG) -> Callable[[str], i
 
 
 def resolved_or_number(value: str) -> int | Literal["resolved"]:
-    """Parse `resolved`, or a positive whole number."""
     if value.strip().lower() == "resolved":
         return "resolved"
     _refuse_if(not _INTEGER.fullmatch(value.strip()), "expected a whole number, or 'resolved'")
@@ -289,7 +281,6 @@ def names(value: str) -> tuple[str, ...]:
 
 
 def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
-    """Parse a list of `database.table`; return pairs, in which `*` stands for any text."""
     patterns = []
     for item in split_names(value):
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
@@ -302,7 +293,6 @@ def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def time_zone(value: str) -> str:
-    """Check the name of a time zone, or an offset such as +08:00; return it."""
     zone = value.strip()
     if zone == "UTC" or _FIXED_OFFSET.match(zone):  # UTC needs no time-zone data, which slim images lack
         return zone
@@ -351,7 +341,6 @@ def escaped(value: str) -> str:
 
 
 def delimiter(value: str) -> str:
-    """Return a text that is not empty, as `escaped` does."""
     _refuse_if(not value, "expected a text that is not empty")
     return escaped(value)
 
@@ -384,12 +373,10 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
 
 
 def times(value: str) -> PartitionNumbers:
-    """Parse JSON with a time for each partition, in milliseconds since the epoch."""
     return _partition_numbers(value, 0, "0", _TIMES_EXAMPLE)
 
 
 def partition_lists(value: str) -> PartitionLists:
-    """Parse JSON with a list of partitions for each topic."""
     by_topic: dict[str, list[int]] = {}
     for topic, partitions in _json_object(value, _ASSIGN_EXAMPLE).items():
         if not isinstance(partitions, list) or not all(
@@ -440,7 +427,6 @@ def _unexpected_json(example: str) -> ParseError:
 
 
 def int32(minimum: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that Java's `int` holds."""
     return whole_number(minimum, LARGEST_INT)
 
 
@@ -522,7 +508,6 @@ def user_info(value: str) -> Secret:
 
 
 def secret(value: str) -> Secret:
-    """Parse a secret without the blanks around it."""
     return Secret(value.strip())
 
 
@@ -534,6 +519,5 @@ def host_check(value: str) -> bool:
 
 
 def broker_version(value: str) -> tuple[int, ...]:
-    """Parse a version of Kafka such as 3.9."""
     _refuse_if(re.fullmatch(r"\d+(\.\d+){1,2}", value.strip()) is None, "expected a broker version such as 3.9")
     return tuple(int(part) for part in value.strip().split("."))

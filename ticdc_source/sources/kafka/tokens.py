@@ -314,7 +314,6 @@ def _request(login: EndpointLogin) -> urllib.request.Request:
 
 
 def _basic(pair: Sequence[str]) -> str:
-    """Return a client's id and secret as a header has them."""
     return base64.b64encode(":".join(pair).encode()).decode()
 
 
@@ -352,7 +351,6 @@ def _number(value: object) -> float:
 
 
 def _read(login: EndpointLogin) -> Token:
-    """Read a token from a file that somebody else renews."""
     path = Path(unquote(urlsplit(login.endpoint).path))
     try:
         value = path.read_text(encoding="ascii").strip()
