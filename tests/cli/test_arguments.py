@@ -76,7 +76,6 @@ TAKEN = {
 
 @functools.cache
 def arguments_of(command: str) -> dict[str, argparse.Action]:
-    """Return the arguments of a command that take a value, by name."""
     (commands,) = (each for each in parser()._actions if isinstance(each.choices, dict))
     assert isinstance(commands.choices, dict)
     return {
@@ -115,7 +114,6 @@ def call(ticdc_source: Command, command: str, name: str, value: str) -> Done:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return lines as a terminal has them."""
     return re.split(r"[\n\r]+", text.strip())
 
 

@@ -31,7 +31,6 @@ AFTER = ("login", "version", "advertised", "topic", "read", "messages", "clock")
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with certificates."""
     if which("openssl") is None:
         pytest.skip("openssl is not installed")
     return certificates_in(tmp_path_factory.mktemp("certificates"))
@@ -67,7 +66,6 @@ def doctor(ticdc_source: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 def results(done: Done) -> dict[str, str]:
-    """Return the result of each step on the network."""
     return {check["step"]: check["result"] for check in done.json["checks"] if check["step"] in (*NETWORK, *AFTER)}
 
 
@@ -82,7 +80,6 @@ def failed(done: Done) -> tuple[str, str, str]:
 
 
 def login(kafka: SecureKafka, password: str | None = None) -> dict[str, str]:
-    """Options of a login by SCRAM."""
     return {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": kafka.jaas(password)}
 
 
@@ -203,7 +200,6 @@ def test_tls_and_logins_that_are_wrong(
 
 
 def trust(certificates: Path) -> dict[str, str]:
-    """Options that trust the authority of the broker's certificate."""
     return {"ssl_truststore_type": "PEM", "ssl_truststore_location": str(certificates / "ca.pem")}
 
 

@@ -108,11 +108,9 @@ class _Reader:
         self.given: dict[str, str] = {}
 
     def format(self, _name: str) -> "_Reader":
-        """Take the format."""
         return self
 
     def option(self, name: str, value: str) -> "_Reader":
-        """Take an option."""
         self.given[name] = value
         return self
 

@@ -67,7 +67,6 @@ def chunks_of(lines: Iterable[Line]) -> list[Chunk]:
 
 
 def inspected(chunks: list[Chunk], partitions: int = 1, options: Mapping[str, str] | None = None) -> Inspection:
-    """Inspect records in memory."""
     sizes = {chunk.partition: len(chunk) for chunk in chunks}
     reports = [PartitionReport(partition=each, start=0, end=sizes.get(each, 0)) for each in range(partitions)]
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **(options or {})}
@@ -75,18 +74,15 @@ def inspected(chunks: list[Chunk], partitions: int = 1, options: Mapping[str, st
 
 
 def of_messages(*messages: Message, **options: str) -> Inspection:
-    """Inspect messages of one partition."""
     lines = [Line(0, key, value, {}) for key, value in messages]
     return inspected(chunks_of(lines), options=options)
 
 
 def codes(report: Mapping[str, Any]) -> set[str]:
-    """Return the codes of the findings of a report."""
     return {finding["code"] for finding in report["findings"]}
 
 
 def events_of(whole: Scenario) -> list[dict[str, Any]]:
-    """Return the true events of a scenario, in order."""
     return [event for line in whole.records for event in line.truth.get("events", [line.truth])]
 
 

@@ -11,12 +11,10 @@ from ticdc_source.inspection.report import Inspection
 
 
 def settings_of(report: Inspection) -> dict[str, str]:
-    """Return the settings of the only protocol."""
     return {each.name: each.value for each in report.topics[0].protocols[0].settings}
 
 
 def official(kind: str, after: dict[str, str], old: dict[str, str] | None, number: int) -> Message:
-    """Return a message of official Canal."""
     moment = (TSO >> 18) + number
     message = {
         "data": [after], "database": "test", "es": moment, "gtid": "", "id": number + 1, "isDdl": False,
@@ -27,7 +25,6 @@ def official(kind: str, after: dict[str, str], old: dict[str, str] | None, numbe
 
 
 def native(op: str, key: int, number: int) -> Message:
-    """Return a message of native Debezium."""
     source = {"connector": "mysql", "ts_ms": (TSO >> 18) + number, "db": "test", "table": "t", "pos": number}
     before = None if op == "c" else {"id": key, "v": number - 1}
     payload = {"before": before, "after": {"id": key, "v": number}, "source": source, "op": op, "ts_ms": TSO >> 18}

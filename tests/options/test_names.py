@@ -58,7 +58,6 @@ OTHER_JAVA = """
 
 
 def shown(given: dict[str, str]) -> list[str]:
-    """Return the warnings about the names of options."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_unknown(Options.of({**REQUIRED, **given}))

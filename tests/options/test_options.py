@@ -18,18 +18,15 @@ ATTRIBUTES = {option.name: option.field for option in OPTIONS}
 
 
 def parsed(given: Mapping[str, str]) -> Options:
-    """Parse options together with the required ones."""
     return Options.of({**REQUIRED, **given})
 
 
 def value(name: str, text: str) -> object:
-    """Parse the value of one option."""
     found: object = getattr(parsed({name: text}), ATTRIBUTES[name])
     return found
 
 
 def refusal(name: str, text: str) -> str:
-    """Return the message with which a value is refused."""
     with pytest.raises(OptionError) as caught:
         parsed({name: text})
     return str(caught.value)

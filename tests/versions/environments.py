@@ -75,7 +75,6 @@ def listed(name: str) -> list[str]:
 
 
 def extras() -> dict[str, list[str]]:
-    """Return the requirements of each extra in pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     section = re.search(r"^\[project\.optional-dependencies\]\n(.*?)(?=^\[\w)", text, re.MULTILINE | re.DOTALL)
     names = re.findall(r"^([\w-]+) = \[", section[1], re.MULTILINE) if section else []
