@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.logins import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
+from ticdc_source.options.logins import Login, LoginTimes, SASLSettings, TLSSettings, login_of
 from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
@@ -73,7 +73,7 @@ class ClientSettings:
     send_buffer_bytes: int | None = setting("send.buffer.bytes", parsers.buffer_bytes)
     receive_message_max_bytes: int | None = setting(None, parsers.int32(1))
     api_version: tuple[int, ...] | None = setting(None, parsers.broker_version)
-    proxy_url: Secret | None = setting(None, proxy_url, secret=True)
+    proxy_url: Secret | None = setting(None, parsers.proxy_url, secret=True)
     security_protocol: SecurityProtocol = setting(
         "security.protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
     )

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
@@ -34,26 +33,6 @@ _TOKEN = re.compile(
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
-
-_PROXIES = ("socks5", "socks5h", "http")  # of kafka-python
-
-
-def proxy_url(text: str) -> Secret:
-    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed.
-
-    Raises:
-        ValueError: it is not the URL of a proxy.
-    """
-    try:
-        parsed = urlsplit(text.strip())
-        complete = parsed.scheme in _PROXIES and bool(parsed.hostname) and parsed.port is not None
-    except ValueError:
-        complete = False
-    if not complete:
-        msg = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
-        raise ValueError(msg)
-    return Secret(text.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

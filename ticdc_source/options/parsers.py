@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -40,6 +40,7 @@ _TIDB_PORT = 4000
 _FIRST_TSO = tso.of_ms(1_420_070_400_000)  # 2015, when TiDB began
 _MILLISECONDS = range(10**12, 10**14)
 _HTTP = ("http", "https")
+_PROXIES = ("socks5", "socks5h", "http")  # of kafka-python
 _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -471,23 +472,30 @@ def _server(address: str) -> str:
     return f"{host}:{port}"
 
 
-def _parts_of(url: str) -> SplitResult:
-    """Split a URL; one of HTTP that is malformed has no parts."""
+def _url(text: str, schemes: Collection[str]) -> SplitResult | None:
+    """Split a URL with one of these schemes and a host; None if it is none, or malformed."""
     try:
-        parts = urlsplit(url)
-        is_whole = parts.scheme not in _HTTP or (bool(parts.hostname) and (parts.port or 1) > 0)
+        parts = urlsplit(text)
+        is_whole = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_whole = False
-    return parts if is_whole else urlsplit("")
+        return None
+    return parts if is_whole else None
+
+
+def proxy_url(value: str) -> Secret:
+    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed."""
+    parts = _url(value.strip(), _PROXIES)
+    expected = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
+    _refuse_if(parts is None or parts.port is None, expected)
+    return Secret(value.strip())
 
 
 def token_endpoint(value: str) -> str:
     """Parse the URL of a token endpoint, or of a file that holds a token; errors repeat no part of it."""
     url = value.strip()
-    parts = _parts_of(url)
-    is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
+    parts = _url(url, _HTTP)
     _refuse_if(
-        not (is_file or parts.scheme in _HTTP) or parts.username is not None,
+        (parts is None or parts.username is not None) and not re.match(r"file:(//)?/(?!/)", url),
         "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token",
     )
     return url
@@ -496,7 +504,7 @@ def token_endpoint(value: str) -> str:
 def registry_urls(value: str) -> tuple[str, ...]:
     """Parse the URLs of a schema registry, comma-separated; errors repeat no part of them: they may hold a password."""
     urls = tuple(url.strip().rstrip("/") for url in value.split(",") if url.strip())
-    are_known = all(_parts_of(url).scheme in _HTTP and "?" not in url and "#" not in url for url in urls)
+    are_known = all(_url(url, _HTTP) is not None and "?" not in url and "#" not in url for url in urls)
     _refuse_if(not urls or not are_known, "expected URLs such as http://registry:8081")
     return urls
 
