@@ -6,7 +6,7 @@ for the extensions of OAUTHBEARER; Kafka's `JaasConfig`, whose syntax is that of
 holds a part of a text that may be secret.
 """
 
-# ruff: noqa: RUF009 (`setting` returns a dataclass field; its default is made once, and never changed)
+# ruff: noqa: RUF009 (`option` returns a dataclass field; its default is made once, and never changed)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
-from ticdc_source.options.option import made, rows_of, setting
+from ticdc_source.options.option import CLIENT, made, rows_of
 from ticdc_source.options.parsers import Secret
 
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
@@ -42,10 +42,12 @@ class LoginTimes:
     A name here and `sasl_login_` before it is the name of a setting. Kafka has no limit for requests unless one is set.
     """
 
-    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.int32(1), default=10_000)
-    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.int32(1), default=10_000)
-    retry_backoff_ms: int = setting("sasl.login.retry.backoff.ms", parsers.whole_number(0), default=100)
-    retry_backoff_max_ms: int = setting("sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default=10_000)
+    connect_timeout_ms: int = CLIENT.option("kafka.sasl.login.connect.timeout.ms", parsers.int32(1), default="10000")
+    read_timeout_ms: int = CLIENT.option("kafka.sasl.login.read.timeout.ms", parsers.int32(1), default="10000")
+    retry_backoff_ms: int = CLIENT.option("kafka.sasl.login.retry.backoff.ms", parsers.whole_number(0), default="100")
+    retry_backoff_max_ms: int = CLIENT.option(
+        "kafka.sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default="10000"
+    )
 
 
 _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")
@@ -59,20 +61,22 @@ class TLSSettings:
         OptionError: A key or its certificate is missing, or is given twice.
     """
 
-    truststore_type: StoreType | None = setting("ssl.truststore.type", _STORE_TYPE)
-    cafile: str | None = setting("ssl.truststore.location", parsers.stripped)
-    truststore_password: Secret | None = setting("ssl.truststore.password", Secret, secret=True)
-    truststore_pem: str | None = setting("ssl.truststore.certificates", parsers.stripped)
-    keystore_type: StoreType | None = setting("ssl.keystore.type", _STORE_TYPE)
-    certfile: str | None = setting("ssl.keystore.location", parsers.stripped)
-    keystore_password: Secret | None = setting("ssl.keystore.password", Secret, secret=True)
-    keystore_key_pem: Secret | None = setting("ssl.keystore.key", Secret, secret=True)
-    keystore_chain_pem: str | None = setting("ssl.keystore.certificate.chain", parsers.stripped)
-    password: Secret | None = setting("ssl.key.password", Secret, secret=True)
-    check_hostname: bool = setting("ssl.endpoint.identification.algorithm", parsers.host_check, default=True)
-    keyfile: str | None = setting(None, parsers.stripped)
-    crlfile: str | None = setting(None, parsers.stripped)
-    ciphers: str | None = setting(None, parsers.stripped)
+    truststore_type: StoreType | None = CLIENT.optional("kafka.ssl.truststore.type", _STORE_TYPE)
+    cafile: str | None = CLIENT.optional("kafka.ssl.truststore.location", parsers.stripped)
+    truststore_password: Secret | None = CLIENT.optional("kafka.ssl.truststore.password", Secret, secret=True)
+    truststore_pem: str | None = CLIENT.optional("kafka.ssl.truststore.certificates", parsers.stripped)
+    keystore_type: StoreType | None = CLIENT.optional("kafka.ssl.keystore.type", _STORE_TYPE)
+    certfile: str | None = CLIENT.optional("kafka.ssl.keystore.location", parsers.stripped)
+    keystore_password: Secret | None = CLIENT.optional("kafka.ssl.keystore.password", Secret, secret=True)
+    keystore_key_pem: Secret | None = CLIENT.optional("kafka.ssl.keystore.key", Secret, secret=True)
+    keystore_chain_pem: str | None = CLIENT.optional("kafka.ssl.keystore.certificate.chain", parsers.stripped)
+    password: Secret | None = CLIENT.optional("kafka.ssl.key.password", Secret, secret=True)
+    check_hostname: bool = CLIENT.option(
+        "kafka.ssl.endpoint.identification.algorithm", parsers.host_check, default="https"
+    )
+    keyfile: str | None = CLIENT.optional("kafka.ssl_keyfile", parsers.stripped)
+    crlfile: str | None = CLIENT.optional("kafka.ssl_crlfile", parsers.stripped)
+    ciphers: str | None = CLIENT.optional("kafka.ssl_ciphers", parsers.stripped)
 
     def __post_init__(self) -> None:
         for store, file, texts in (
@@ -91,24 +95,34 @@ class TLSSettings:
 class SASLSettings:
     """The settings of a login as the user typed them; `login_of` makes a login of them."""
 
-    mechanism: str | None = setting("sasl.mechanism", parsers.upper_case)
-    jaas_config: Secret | None = setting("sasl.jaas.config", Secret, secret=True)
-    plain_username: str | None = setting(None, parsers.stripped)
-    plain_password: Secret | None = setting(None, Secret, secret=True)
-    login_callback_handler_class: str | None = setting("sasl.login.callback.handler.class", parsers.stripped)
-    client_callback_handler_class: str | None = setting("sasl.client.callback.handler.class", parsers.stripped)
-    oauthbearer_token_endpoint_url: str | None = setting("sasl.oauthbearer.token.endpoint.url", parsers.token_endpoint)
-    oauthbearer_client_credentials_client_id: str | None = setting(
-        "sasl.oauthbearer.client.credentials.client.id", parsers.stripped
+    mechanism: str | None = CLIENT.optional("kafka.sasl.mechanism", parsers.upper_case)
+    jaas_config: Secret | None = CLIENT.optional("kafka.sasl.jaas.config", Secret, secret=True)
+    plain_username: str | None = CLIENT.optional("kafka.sasl_plain_username", parsers.stripped)
+    plain_password: Secret | None = CLIENT.optional("kafka.sasl_plain_password", Secret, secret=True)
+    login_callback_handler_class: str | None = CLIENT.optional(
+        "kafka.sasl.login.callback.handler.class", parsers.stripped
     )
-    oauthbearer_client_credentials_client_secret: Secret | None = setting(
-        "sasl.oauthbearer.client.credentials.client.secret", Secret, secret=True
+    client_callback_handler_class: str | None = CLIENT.optional(
+        "kafka.sasl.client.callback.handler.class", parsers.stripped
     )
-    oauthbearer_scope: str | None = setting("sasl.oauthbearer.scope", parsers.stripped)
-    oauthbearer_header_urlencode: bool = setting("sasl.oauthbearer.header.urlencode", parsers.boolean, default=False)
-    oauthbearer_jwt_retriever_class: str | None = setting("sasl.oauthbearer.jwt.retriever.class", parsers.stripped)
-    kerberos_service_name: str | None = setting("sasl.kerberos.service.name", parsers.stripped)
-    kerberos_domain_name: str | None = setting(None, parsers.stripped)
+    oauthbearer_token_endpoint_url: str | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.token.endpoint.url", parsers.token_endpoint
+    )
+    oauthbearer_client_credentials_client_id: str | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.client.credentials.client.id", parsers.stripped
+    )
+    oauthbearer_client_credentials_client_secret: Secret | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.client.credentials.client.secret", Secret, secret=True
+    )
+    oauthbearer_scope: str | None = CLIENT.optional("kafka.sasl.oauthbearer.scope", parsers.stripped)
+    oauthbearer_header_urlencode: bool = CLIENT.option(
+        "kafka.sasl.oauthbearer.header.urlencode", parsers.boolean, default="false"
+    )
+    oauthbearer_jwt_retriever_class: str | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.jwt.retriever.class", parsers.stripped
+    )
+    kerberos_service_name: str | None = CLIENT.optional("kafka.sasl.kerberos.service.name", parsers.stripped)
+    kerberos_domain_name: str | None = CLIENT.optional("kafka.sasl_kerberos_domain_name", parsers.stripped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
