@@ -61,10 +61,7 @@ def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable
             return parse(text)
         except ParseError as error:
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-            got = "" if secret or error.part is not None else f", got '{shown}'"
-            meant = f"; did you mean {error.meant}?" if error.meant else ""
-            msg = f"{error.expected}{got}{meant}"
-            raise argparse.ArgumentTypeError(msg) from None
+            raise argparse.ArgumentTypeError(error.sentence(None if secret or error.part else shown)) from None
 
     return parsed
 

@@ -88,8 +88,11 @@ class ParseError(ValueError):
 
     def of(self, option: str, text: str | None) -> str:
         """Return the sentence for the user; the text that was given is None if it may be secret."""
+        return f"Option '{option}': {self.sentence(text)}"
+
+    def sentence(self, text: str | None) -> str:
         got = "" if text is None or text == self.part else f", got '{text}'"
-        return f"Option '{option}': {self.expected}{got}{self._hint()}"
+        return self.expected + got + self._hint()
 
     def _hint(self) -> str:
         return "" if self.meant is None else f"; did you mean {self.meant}?"
@@ -247,19 +250,22 @@ def size_bytes(value: str) -> int:
 # Names
 
 
-def split_names(value: str, separators: str = ",") -> list[str]:
+def split_names(value: str, separators: str = ",", *, keep_brackets: bool = False) -> list[str]:
     """Split a list of names; a name in backticks may contain separators, and a doubled backtick stands for one.
 
-    Returned names keep their backticks and lose the blanks around them. Empty names are dropped.
+    With `keep_brackets`, separators in brackets do not count either. Returned names keep their backticks and lose the
+    blanks around them. Empty names are dropped.
 
     Raises:
         ParseError: A backtick is not closed.
     """
-    items, start, quoted = [], 0, False
+    items, start, quoted, depth = [], 0, False, 0
     for index, char in enumerate(value):
         if char == "`":
             quoted = not quoted
-        elif char in separators and not quoted:
+        elif char in "()" and keep_brackets and not quoted:
+            depth += 1 if char == "(" else -1
+        elif char in separators and not quoted and not depth:
             items.append(value[start:index])
             start = index + 1
     if quoted:
