@@ -123,13 +123,17 @@ class RenewedToken:
         patience = patience.apart(_NO_TOKEN)
         while not self._is_valid:
             pause_s = 0.0
-            if not self._has_asked(patience.pause_ms / 1000):
-                patience.set_missing(f"{self._source} has not answered")
+            has_answered = self._has_asked(patience.pause_ms / 1000)
+            patience.set_missing(None if has_answered else f"{self._source} has not answered")
+            failure = self._failure
+            if not has_answered:
                 patience.log_if_due()
-            elif isinstance(self._failure, OptionError):
-                raise self._failure
-            elif self._failure is not None:
-                patience.failed(self._source, self._failure)
+            elif failure is None:  # there is a token, if only for a moment
+                break
+            elif isinstance(failure, OptionError):
+                raise failure
+            else:
+                patience.failed(self._source, failure)
                 pause_s = min(max(0.0, self._ask_at - time.monotonic()), patience.left_ms / 1000)
             try:
                 patience.check()
