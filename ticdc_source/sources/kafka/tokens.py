@@ -221,7 +221,7 @@ class RenewedToken:
             self._failure, self._pause_ms = None, float(self._times.retry_backoff_ms)
 
     def _not_renewed(self, failure: Cause | OptionError) -> None:
-        if self._failure is None and self._is_valid:
+        if self._failure is None and self._held is not _NONE:
             _log.warning("The login's token is not renewed, and will be tried again: %s", _text(failure))
         self._failure = failure
         self._ask_at = time.monotonic() + self._pause_ms / 1000
