@@ -92,7 +92,6 @@ OUTSIDERS: dict[str, frozenset[str]] = {
             *(f"{COPY}.{each}" for each in ("syncs", "audits", "targets", "common")),
         }
     ),
-    "rich": frozenset({"cli.screen"}),
     "tomli": frozenset({f"{COPY}.syncs.sync_toml"}),
 }
 CLI = frozenset({"cli", "inspection"})

@@ -30,12 +30,10 @@ KEY = {"type": "int32", "optional": False, "field": "id"}
 
 
 def insert(value: Any, mysql_type: str) -> Message:
-    """Return a canal-json insert with a column x."""
     return canal("INSERT", [{"id": "1", "x": value}], None, {**ID, "x": mysql_type}, {"id": 4, "x": 12})
 
 
 def text_field(tidb_type: str | None = None) -> dict[str, Any]:
-    """Return the schema of a debezium string column x."""
     return {"type": "string", "optional": True, "field": "x", **({"tidb_type": tidb_type} if tidb_type else {})}
 
 

@@ -37,7 +37,6 @@ SUFFIXES = (".py", ".md", ".case")
 
 
 def read(path: Path) -> str:
-    """Read a text."""
     return path.read_text(encoding="utf-8")
 
 

@@ -39,24 +39,20 @@ OF_EXAMPLES = {"yaml": ".yml", "jinja": ".sql"}
 
 
 def texts_of_examples(suffix: str) -> list[str]:
-    """Return the text of each example with this suffix."""
     places = (ROOT / "examples", ROOT / "lakehouse/examples")
     return [path.read_text(encoding="utf-8") for place in places for path in sorted(place.rglob(f"*{suffix}"))]
 
 
 def ids(path: Path) -> str:
-    """Return the path below the root."""
     return str(path.relative_to(ROOT))
 
 
 def example(path: Path, language: str) -> str:
-    """Return the first block of a page in a language."""
     return next(block.text for block in blocks(path) if block.language == language)
 
 
 @pytest.fixture(scope="module")
 def shop(broker: Kafka) -> str:
-    """A topic with the demo's messages."""
     name = f"tidb-shop-{uuid.uuid4().hex[:12]}"
     create_topic(broker.bootstrap_servers, name, 3)
     messages = read_messages("canal-json")
@@ -199,7 +195,6 @@ def test_the_picture_of_inspect_is_what_it_prints(broker: Kafka, shop: str) -> N
 
 
 def words(svg: str) -> list[str]:
-    """Return the words that a picture shows."""
     return html.unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))).split()
 
 

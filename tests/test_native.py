@@ -38,13 +38,11 @@ for _ in range(2):
 
 @pytest.fixture
 def nothing_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process has no native path."""
     monkeypatch.setattr(native, "native", None)
     monkeypatch.setattr(native, "_missing", "not today")
 
 
 def counted(native_code: str) -> Counters:
-    """Read rows, and return what was counted."""
     orders = [(key, value) for _, key, value in read_messages("canal-json") if value and b'"table":"orders"' in value]
     captured = Captured.of(*orders[1 : _MESSAGES + 1])  # behind its CREATE TABLE
     options = make_options(nativeCode=native_code)
@@ -95,7 +93,6 @@ def test_all_is_counted_by_the_path_that_read_it() -> None:
 
 @pytest.fixture
 def built_from(native_path: ModuleType, tmp_path: Path) -> Path:
-    """A copy of the files that the module was built from."""
     for name in native_path.CONTRACT:
         copy = tmp_path / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +137,6 @@ def _stated(node: ast.ClassDef | ast.FunctionDef) -> object:
 
 
 def _built(part: object) -> object:
-    """Return the same of what the module has."""
     if not isinstance(part, type):
         assert callable(part)
         return [name for name in inspect.signature(part).parameters if name != "self"]

@@ -45,14 +45,12 @@ print(json.dumps(counts))
 
 
 def without_cargo() -> dict[str, str]:
-    """Return this environment, with no cargo to find."""
     kept = {name: text for name, text in os.environ.items() if name not in {"CARGO", "CARGO_HOME"}}
     folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "cargo").exists()]
     return {**kept, "PATH": os.pathsep.join(folders)}
 
 
 def run(command: list[str], variables: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program."""
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
@@ -71,7 +69,6 @@ def wheel_of(folder: Path, variables: dict[str, str], source: Path = ROOT) -> tu
 
 
 def packages_of(venv: Path) -> Path:
-    """Return where packages of an environment are."""
     return Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
 
 
@@ -90,7 +87,6 @@ def install(python: Path, wheel: Path, *options: str) -> None:
 
 
 def in_the_clone() -> set[str]:
-    """Return the files of the package that git has."""
     done = run(["git", "ls-files", "ticdc_source", "pyspark_ticdc"], dict(os.environ), ROOT)
     return set(done.stdout.split())
 
@@ -181,7 +177,7 @@ def test_the_variable_decides(tmp_path: Path) -> None:
 
 @pytest.mark.versions
 def test_an_installed_wheel_brings_few_packages(broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    """What a wheel asks for are at most five packages, and `inspect` needs no more; neither PySpark nor rich."""
+    """What a wheel asks for are at most five packages, and `inspect` needs no more; not even PySpark."""
     wheel, _ = wheel_of(tmp_path, {**os.environ, "TICDC_BUILD_NATIVE": "0"})
     venv, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -193,7 +189,7 @@ def test_an_installed_wheel_brings_few_packages(broker: Kafka, topic: Callable[.
     alone = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "TICDC"))}
     inspect = ["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name]
 
-    done = run([str(venv / "bin" / "ticdc-source"), *inspect], {**alone, "FORCE_COLOR": "1"}, elsewhere)
+    done = run([str(venv / "bin" / "ticdc-source"), *inspect], alone, elsewhere)
 
     brought = {each.name for each in distributions(path=[str(needs)])}
     assert {"crc32c", "kafka-python", "orjson", "pyarrow"} <= brought
@@ -249,7 +245,6 @@ def test_an_installed_wheel_works_away_from_the_sources(
 
 
 def sdist_of(folder: Path) -> Path:
-    """Build the sdist of this clone."""
     python = environment("build", listed("requires"))
     done = run([str(python), "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)], dict(os.environ), ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

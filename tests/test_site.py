@@ -53,7 +53,6 @@ def test_the_index_has_every_page() -> None:
 
 
 def named_by(index: Path) -> set[Path]:
-    """Return the pages to which an index links."""
     links = re.findall(r"\]\(([\w/.-]+)", index.read_text(encoding="utf-8"))
     return {(index.parent / link).resolve() for link in links}
 

@@ -54,7 +54,6 @@ def test_sparks_processes_show_no_line_and_each_query_its_warnings() -> None:
 
 
 def failing() -> None:
-    """Fail as the package does: several frames deep, with a cause."""
     try:
         int("x")
     except ValueError as error:
@@ -62,7 +61,6 @@ def failing() -> None:
 
 
 def printed(error: BaseException) -> list[str]:
-    """Return what Python prints."""
     return "".join(traceback.format_exception(error)).splitlines()
 
 

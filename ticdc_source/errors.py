@@ -82,14 +82,12 @@ class Address:
     database: str | None = None
 
     def completed_by(self, other: Address) -> Address:
-        """Return this address with the parts that only `other` knows."""
         return Address(**(asdict(other) | self._known()))
 
     def _known(self) -> dict[str, str | int]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        """Return the known parts as `topic=… partition=… offset=… table=… column=…`, or with `database=…`."""
         return " ".join(f"{name}={value}" for name, value in self._known().items())
 
 
@@ -128,12 +126,10 @@ class DecodeError(TiCDCSourceError):
         self.address = address
 
     def __str__(self) -> str:
-        """Return `reason (address)`."""
         where = str(self.address)
         return f"{self.reason} ({where})" if where else self.reason
 
     def at(self, address: Address, /) -> DecodeError:
-        """Return the same error with the parts that only `address` knows filled in."""
         return type(self)(self.reason, self.address.completed_by(address))
 
 

@@ -21,12 +21,10 @@ class Done(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The JSON that it has written."""
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[Any]:
-        """The JSON of each line that it has written."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -37,7 +35,6 @@ class Command:
         self._capsys, self._main = capsys, main
 
     def __call__(self, *arguments: object) -> Done:
-        """Run a command with its arguments."""
         self._capsys.readouterr()
         try:
             code = self._main([str(argument) for argument in arguments])
@@ -48,7 +45,6 @@ class Command:
 
 @contextmanager
 def put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put back what commands change of warnings and logs."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.setenv("COLUMNS", "160")
     root = logging.getLogger()

@@ -78,7 +78,6 @@ TAKEN = {
 
 @functools.cache
 def arguments_of(command: str) -> dict[str, argparse.Action]:
-    """Return the arguments of a command that take a value, by name."""
     (commands,) = (each for each in parser()._actions if isinstance(each.choices, dict))
     assert isinstance(commands.choices, dict)
     return {
@@ -117,7 +116,6 @@ def call(ticdc_source: Command, command: str, name: str, value: str) -> Done:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return lines as a terminal has them."""
     return re.split(r"[\n\r]+", text.strip())
 
 
@@ -176,13 +174,14 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
         assert arguments[0].removesuffix(SECRET).removesuffix("=") in done.err
 
 
+TOO_MANY = "there is a word that belongs to no argument; a value with blanks needs quotes"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("lag", "orders", "--topic", "t"), "a word too many after lag; see ticdc-source lag --help"),
-        (("options", "kafka", "more"), "a word too many after options …; see ticdc-source options --help"),
-        (("tail", "--topic", "t", SECRET), "a word too many after --topic …; see ticdc-source tail --help"),
-        (("tail", "--topic=t", SECRET), "a word too many after --topic; see ticdc-source tail --help"),
+        (("lag", SECRET, "--topic", "t"), f"{TOO_MANY}; see ticdc-source lag --help"),
+        (("options", "kafka", SECRET), f"{TOO_MANY}; see ticdc-source options --help"),
         (
             ("lag", "--topic", "t", f"kafka.sasl.jaas.config={SECRET}"),
             (
@@ -203,8 +202,8 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_by_its_place(arguments: tuple[str, ...], message: str, ticdc_source: Command) -> None:
-    """A word that may be a password is named by its place, with the help of the command that does not take it."""
+def test_what_is_wrong_is_named(arguments: tuple[str, ...], message: str, ticdc_source: Command) -> None:
+    """A word that may be a password is not repeated; the error names the help of the command that does not take it."""
     done = ticdc_source(*arguments, *([] if arguments[0] == "options" else ["--bootstrap-servers", SERVERS]))
 
     assert (done.code, done.out, done.err.strip()) == (2, "", f"error: {message}")
@@ -242,9 +241,9 @@ def test_properties_may_come_from_a_pipe(ticdc_source: Command, tmp_path: Path) 
     """A process can write the properties, as a vault of secrets does."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    thread = threading.Thread(target=pipe.write_text, args=("ssl.protocl=1\nclient.id=me\n",))
+    thread = threading.Thread(target=pipe.write_text, args=("ssl.ciphrs=1\nclient.id=me\n",))
     thread.start()
     done = call(ticdc_source, "lag", "--properties", str(pipe))
     thread.join()
 
-    assert (done.code, "did you mean 'kafka.ssl.protocol'" in done.err) == (2, True), done.err
+    assert (done.code, "did you mean 'kafka.ssl_ciphers'" in done.err) == (2, True), done.err

@@ -30,25 +30,21 @@ NOW = (TSO >> 18) / 1000
 
 
 def row(seconds: float) -> Message:
-    """A row that was committed so many seconds after TSO."""
     commit_ts = TSO + int(seconds * SECOND)
     return canal("INSERT", [{"id": "1"}], None, {"id": "int"}, es=commit_ts >> 18, _tidb={"commitTs": commit_ts})
 
 
 def mark(seconds: float) -> Message:
-    """A watermark of so many seconds after TSO."""
     return canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO + int(seconds * SECOND)})
 
 
 def look(servers: str, topic: str, now: float, reader: Reader | None = None) -> LagReport:
-    """Look once, at a given time."""
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     with LagWatch(given, reader, now=lambda: NOW + now) as watch:
         return watch.look()
 
 
 def write(servers: str, topic: str, *messages: Message, partition: int = 0) -> None:
-    """Append messages to a topic."""
     produce(servers, topic, [(partition, *message, [], None) for message in messages])
 
 

@@ -12,17 +12,15 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.cli.test_hostile_names import OURS
 from ticdc_source.cli.screen import LogFormat, Screen, Table, errors, literal, output, print_json, visible
 
 # Commands of terminals, marks that turn the order of text, what is in no Unicode text, and other ends of lines.
 HOSTILE = "\x00\x07\x08\t\x0b\x1b\x7f\x80\x85\x9b\x9d\u061c\u200b\u200e\u2028\u202e\u2066\ufeff\udcff\U000e0001"
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Colours, and a cursor that goes up, hides, and rewrites a line.
-OF_RICH = re.compile(r"\x1b\[([0-9;]*m|\?25[lh]|2K|[0-9]*A)|\r")
 
 
 def texts(seed: int, count: int = 300) -> list[str]:
-    """Return texts of hostile and ordinary characters, and of those that mean something to rich and to Python."""
+    """Return texts of hostile and ordinary characters, and of those that mean something to Python."""
     generator = random.Random(seed)
     alphabet = f"{HOSTILE}\n\rab`\"'\\\\[[]]/:é例😀"
     return ["".join(generator.choices(alphabet, k=generator.randrange(1, 12))) for _ in range(count)]
@@ -66,46 +64,26 @@ def _table(text: str) -> Table:
     return table
 
 
-def _bars(screen: Screen, text: str) -> None:
-    bars = screen.bars("rows")
-    if bars is not None:
-        bars.show(text, 1, 2)
-        bars.close()
-
-
-def _wait(screen: Screen, text: str) -> None:
-    with screen.waiting(text) as waiting:
-        waiting(text)
-
-
-def _change(screen: Screen, text: str) -> None:
-    with screen.in_place() as show:
-        show([text], _table(text))
-
-
 PRINTED: dict[str, Callable[[Screen, str], object]] = {
     "a text": lambda screen, text: screen.print((visible(text), "bold")),
     "a text that is not escaped": lambda screen, text: screen.print(text, (text, "bold red")),
     "a table": lambda screen, text: screen.show(_table(text)),
-    "bars": _bars,
-    "a spinner": _wait,
-    "what changes": _change,
+    "what changes": lambda screen, text: screen.show_alone([text], _table(text)),
 }
 
 
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
 @pytest.mark.parametrize("printed", PRINTED)
 def test_screens_print_no_command(printed: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is printed on a screen, the only commands to the terminal are rich's own."""
-    monkeypatch.setenv("TERM", "xterm-256color")
+    """Whatever is printed on a screen, the only commands to the terminal are our own."""
     monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
     for name, made in (("stdout", output), ("stderr", errors)):
         monkeypatch.setattr(sys, name, file := io.StringIO())
         for text in texts(1, 20):
             PRINTED[printed](made(), text)
         shown = file.getvalue()
-        assert ("\x1b[" in shown) == is_terminal
-        assert OF_RICH.sub("", shown).replace("\n", "").isprintable()
+        assert ("\x1b[" in shown) == (is_terminal)
+        assert OURS.sub("", shown).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -24,7 +24,6 @@ SECOND = 1000 << 18
 
 
 def change(kind: str, seconds: int, data: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> Message:
-    """A change of test.t, committed so many seconds after TSO."""
     commit_ts = TSO + seconds * SECOND
     olds = None if old is None else [old]
     return canal(kind, [data], olds, TYPES, CODES, es=commit_ts >> 18, _tidb={"commitTs": commit_ts}, **more)
@@ -32,7 +31,6 @@ def change(kind: str, seconds: int, data: dict[str, Any], old: dict[str, Any] | 
 
 @pytest.fixture
 def feed(broker: Kafka, topic: Callable[..., str]) -> str:
-    """A topic with an event of each kind, in two partitions."""
     name = topic(2)
     ddl = canal(
         "CREATE", isDdl=True, sql="create table t (id bigint primary key,\n v text)", _tidb={"commitTs": TSO - SECOND}
@@ -137,7 +135,6 @@ def test_tables_given_twice(tail: Callable[..., Done]) -> None:
 
 @pytest.fixture
 def quiet(broker: Kafka, topic: Callable[..., str]) -> str:
-    """A topic whose last 20 rows are of other tables than its first."""
     name = topic()
     tables = ["refunds", *["orders"] * 20]
     rows = [change("INSERT", number, {"id": "1", "v": "a"}, table=table) for number, table in enumerate(tables)]
@@ -214,7 +211,6 @@ class _LineReader:
         self._thread.start()
 
     def line(self, seconds: float) -> str:
-        """Return the line if it has come, else an empty text."""
         self._thread.join(seconds)
         return self._lines[0] if self._lines else ""
 

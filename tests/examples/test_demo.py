@@ -23,7 +23,6 @@ SECONDS = 300  # 45 on two idle cores
 
 
 def start(broker: Kafka, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    """Start the demo."""
     return subprocess.Popen(
         [sys.executable, "-m", "examples.demo", *arguments],
         cwd=ROOT,
@@ -35,7 +34,6 @@ def start(broker: Kafka, folder: Path, *arguments: str) -> "subprocess.Popen[str
 
 
 def topics(broker: Kafka) -> set[str]:
-    """Return the names of the demo's topics."""
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
         return {name for name in admin.list_topics() if name.startswith("ticdc-demo-")}
 

@@ -17,13 +17,11 @@ from examples.demo.compare import WHOLE_ROW, Difference, compare
 
 @pytest.fixture(scope="module")
 def streams() -> dict[str, list[Message]]:
-    """The bundled messages."""
     return {protocol: read_messages(protocol) for protocol in PROTOCOLS}
 
 
 @pytest.fixture(scope="module")
 def truths() -> dict[str, TableTruth]:
-    """The final rows in SQL."""
     return read_truth()
 
 
@@ -54,7 +52,6 @@ def test_the_truth_is_what_the_messages_come_to(
 
 
 def as_canal_writes(cell: Any) -> str | None:
-    """Return a value of the truth as canal-json writes it."""
     if isinstance(cell, dict):
         return bytes.fromhex(cell["hex"]).decode("latin-1") if "hex" in cell else str(cell["number"])
     assert cell is None or isinstance(cell, str)
@@ -123,7 +120,6 @@ SCHEMA = pa.schema([
 
 
 def found(*rows: dict[str, Any]) -> pa.Table:
-    """Return rows as Spark returns them."""
     return pa.Table.from_pylist(list(rows), SCHEMA)
 
 

@@ -59,7 +59,6 @@ def feed(broker: Kafka, topic: Callable[..., str]) -> Callable[[str], Feed]:
 
 
 def run(script: str, feed: Feed, folder: Path) -> str:
-    """Run an example as a user does, and return its output."""
     (folder / "here").mkdir(exist_ok=True)
     given = {"bootstrap": feed.bootstrap, "topic": feed.topic, "table": TABLE}
     given |= {"output": str(folder / "output"), "checkpoint": str(folder / "checkpoint")}

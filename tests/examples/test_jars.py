@@ -9,7 +9,6 @@ from examples.local_kafka import KafkaSetupError, jars
 
 @pytest.fixture(autouse=True)
 def nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program on the path, and a cache without jars."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TICDC_KAFKA_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -180,12 +180,10 @@ def test_times_depend_on_one_another() -> None:
 
 
 def jaas(module: str = "scram.ScramLoginModule", rest: str = f'username="me" password="{SECRET}";') -> str:
-    """Return a JAAS text in the form of Kafka's documentation."""
     return f"org.apache.kafka.common.security.{module} required {rest}"
 
 
 def sasl(mechanism: str, text: str, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
-    """Return the options of a SASL login."""
     return {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": text}
 
 

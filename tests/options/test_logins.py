@@ -28,7 +28,6 @@ def config(mechanism: str, jaas: str | None = None, protocol: str = "SASL_SSL", 
 
 
 def oauth(jaas: str | None, **more: str) -> ClientSettings:
-    """Return the settings of OAUTHBEARER."""
     return config("OAUTHBEARER", jaas, **{"sasl_oauthbearer_token_endpoint_url": ENDPOINT, **more})
 
 

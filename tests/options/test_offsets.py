@@ -67,32 +67,23 @@ def test_min_partitions_is_about_reached(seed: int) -> None:
     assert abs(len(split_ranges(ranges, min_partitions)) - min_partitions) <= len(ranges)
 
 
-def test_one_small_and_one_big_range_as_in_spark() -> None:
-    """The proportions leave out small ranges (Spark's KafkaOffsetRangeCalculatorSuite)."""
-    ranges = [OffsetRange("t", 1, 0, 1), OffsetRange("t", 2, 0, 100)]
-    assert split_ranges(ranges, 3) == [
-        OffsetRange("t", 1, 0, 1),
-        OffsetRange("t", 2, 0, 50),
-        OffsetRange("t", 2, 50, 100),
-    ]
+@pytest.mark.parametrize(
+    ("sizes", "min_partitions", "max_records", "expected"),
+    [
+        ([1, 100], 3, None, [1, 50, 50]),  # the proportions leave out small ranges (KafkaOffsetRangeCalculatorSuite)
+        ([100], 3, 20, [20] * 5),  # there are enough pieces already
+        ([100], 4, 50, [25] * 4),  # too few after `max_records`
+        ([0], 4, 10, []),
+        ([], 4, 10, []),
+    ],
+)
+def test_pieces_are_those_of_spark(
+    sizes: list[int], min_partitions: int, max_records: int | None, expected: list[int]
+) -> None:
+    """`max_records` comes first, then `min_partitions` if there are too few; empty ranges are dropped."""
+    ranges = [OffsetRange("t", partition, 0, size) for partition, size in enumerate(sizes)]
 
-
-def test_max_records_comes_first_and_min_partitions_does_not_undo_it() -> None:
-    """Pieces are not split again if there are enough of them."""
-    pieces = split_ranges([OffsetRange("t", 0, 0, 100)], 3, 20)
-    assert [piece.size for piece in pieces] == [20, 20, 20, 20, 20]
-
-
-def test_max_records_then_min_partitions() -> None:
-    """Pieces are split again if there are too few of them after `max_records`."""
-    pieces = split_ranges([OffsetRange("t", 0, 0, 100)], 4, 50)
-    assert [piece.size for piece in pieces] == [25, 25, 25, 25]
-
-
-def test_nothing_to_split() -> None:
-    """Empty ranges are dropped, even if all of them are empty."""
-    assert split_ranges([OffsetRange("t", 0, 7, 7)], 4, 10) == []
-    assert split_ranges([], 4, 10) == []
+    assert [piece.size for piece in split_ranges(ranges, min_partitions, max_records)] == expected
 
 
 @each_seed(100)

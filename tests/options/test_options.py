@@ -18,18 +18,10 @@ ATTRIBUTES = {option.name: option.field for option in OPTIONS}
 
 
 def parsed(given: Mapping[str, str]) -> Options:
-    """Parse options together with the required ones."""
     return Options.of({**REQUIRED, **given})
 
 
-def value(name: str, text: str) -> object:
-    """Parse the value of one option."""
-    found: object = getattr(parsed({name: text}), ATTRIBUTES[name])
-    return found
-
-
 def refusal(name: str, text: str) -> str:
-    """Return the message with which a value is refused."""
     with pytest.raises(OptionError) as caught:
         parsed({name: text})
     return str(caught.value)
@@ -73,33 +65,50 @@ def test_names_are_compared_without_case() -> None:
     assert options.kafka["client.id"] == "me"
 
 
-@pytest.mark.parametrize("text", ["yes", "1", "on", "ture", "", "t"])
-def test_booleans_are_true_or_false(text: str) -> None:
-    """Anything else is refused: a misspelt `true` must not turn off a check."""
-    assert refusal("failOnDataLoss", text) == f"Option 'failOnDataLoss': expected true or false, got '{text}'"
-
-
 @pytest.mark.parametrize(
-    ("text", "milliseconds"),
-    [("250", 250), ("250ms", 250), ("30s", 30_000), ("2 m", 120_000), ("2min", 120_000), ("1H", 3_600_000),
-     ("1d", 86_400_000), ("0", 0)],
-)  # fmt: skip
-def test_durations_have_units(text: str, milliseconds: int) -> None:
-    """A duration without a unit is in milliseconds."""
-    assert value("fetchOffset.retryIntervalMs", text) == milliseconds
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("10b", 10), ("512k", 512 << 10), ("32 MB", 32 << 20), ("1g", 1 << 30), ("2KB", 2048)]
+    ("name", "text", "expected"),
+    [
+        *(
+            ("fetchOffset.retryIntervalMs", text, milliseconds)
+            for text, milliseconds in (
+                *(("250", 250), ("250ms", 250), ("30s", 30_000), ("2 m", 120_000), ("2min", 120_000)),
+                *(("1H", 3_600_000), ("1d", 86_400_000), ("0", 0)),
+            )
+        ),
+        *(
+            ("maxBytesPerBatch", text, size)
+            for text, size in (
+                *(("1", 1), ("10b", 10), ("512k", 512 << 10), ("32 MB", 32 << 20), ("1g", 1 << 30), ("2KB", 2048)),
+            )
+        ),
+        ("tables", "shop.orders", (("shop", "orders"),)),
+        ("tables", " shop . orders , crm.* ", (("shop", "orders"), ("crm", "*"))),
+        ("tables", "`a.b`.`c,d`", (("a.b", "c,d"),)),
+        ("tables", "`my shop`.`order items`", (("my shop", "order items"),)),
+        ("tables", "`tick``s`.t", (("tick`s", "t"),)),
+        ("tables", "日本.注文", (("日本", "注文"),)),
+        ("columns", "id, `a,b`,`tick``s`", ("id", "a,b", "tick`s")),
+        ("mode", " permissive ", "PERMISSIVE"),
+        ("protocol", " Canal-JSON ", "canal-json"),
+        ("operations", "Delete, INSERT", frozenset({"insert", "delete"})),
+        ("startingOffsets", "Earliest", "earliest"),
+        ("startingOffsets", '{"$ids": {"t": "a"}, "$init": {"t": {"0": 1}}, "t": {"0": 12}}', {"t": {0: 12}}),
+        ("endingOffsets", '{"t":{"0":-1}}', {"t": {0: -1}}),
+    ],
 )
-def test_sizes_have_units(text: str, size: int) -> None:
-    """A size without a unit is in bytes; k, m and g are powers of 1024."""
-    assert value("maxBytesPerBatch", text) == size
+def test_a_value_is_what_the_text_says(name: str, text: str, expected: object) -> None:
+    """Units, words in any case, names in backticks, offsets as a word or as JSON."""
+    assert getattr(parsed({name: text}), ATTRIBUTES[name]) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
+        # A misspelt `true` must not turn off a check.
+        *(
+            ("failOnDataLoss", text, f"expected true or false, got '{text}'")
+            for text in ("yes", "1", "on", "ture", "", "t")
+        ),
         ("inferSchema.timeoutMs", "2 weeks", "expected a duration such as 500ms, 30s or 15m, got '2 weeks'"),
         ("inferSchema.timeoutMs", "-1", "expected a duration"),
         ("maxBytesPerBatch", "0", "expected a size such as 512k, 32m or 1g, got '0'"),
@@ -150,59 +159,23 @@ def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, expe
     assert expected in message
 
 
+SERVERS = {"kafka.bootstrap.servers": "b:9092"}
+
+
 @pytest.mark.parametrize(
-    ("text", "patterns"),
+    ("given", "message"),
     [
-        ("shop.orders", (("shop", "orders"),)),
-        (" shop . orders , crm.* ", (("shop", "orders"), ("crm", "*"))),
-        ("`a.b`.`c,d`", (("a.b", "c,d"),)),
-        ("`my shop`.`order items`", (("my shop", "order items"),)),
-        ("`tick``s`.t", (("tick`s", "t"),)),
-        ("日本.注文", (("日本", "注文"),)),
+        # Spark loses the options of CREATE TABLE, so the message suggests a temporary view.
+        ({"subscribe": "t"}, r"'kafka\.bootstrap\.servers' must be specified.*TEMPORARY VIEW"),
+        ({"subscribe": "t", "kafka.bootstrap.servers": " "}, "TEMPORARY VIEW"),
+        (SERVERS, "One of the following options must be specified"),
+        ({**REQUIRED, "assign": '{"t":[0]}'}, r"Only one of .* Given: subscribe, assign\."),
     ],
 )
-def test_tables_are_databases_and_names(text: str, patterns: tuple[tuple[str, str], ...]) -> None:
-    """Inside backticks, dots, commas, blanks and doubled backticks are part of the name."""
-    assert value("tables", text) == patterns
-
-
-def test_columns_are_names() -> None:
-    """A column name in backticks may contain a comma."""
-    assert value("columns", "id, `a,b`,`tick``s`") == ("id", "a,b", "tick`s")
-
-
-def test_choices_are_read_without_case() -> None:
-    """Words get their documented case, however users write them."""
-    assert value("mode", " permissive ") == "PERMISSIVE"
-    assert value("protocol", " Canal-JSON ") == "canal-json"
-    assert value("operations", "Delete, INSERT") == frozenset({"insert", "delete"})
-
-
-def test_offsets_are_a_word_or_json() -> None:
-    """Offsets are `earliest`, `latest`, or JSON by partition, as in Spark."""
-    assert value("startingOffsets", "Earliest") == "earliest"
-    assert value("startingOffsets", '{"$ids": {"t": "a"}, "$init": {"t": {"0": 1}}, "t": {"0": 12}}') == {"t": {0: 12}}
-    assert value("endingOffsets", '{"t":{"0":-1}}') == {"t": {0: -1}}
-
-
-def test_a_missing_broker_is_an_error_with_advice() -> None:
-    """Spark loses the options of CREATE TABLE, so the message suggests a temporary view."""
-    with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers' must be specified.*TEMPORARY VIEW"):
-        Options.of({"subscribe": "t"})
-    with pytest.raises(OptionError, match="TEMPORARY VIEW"):
-        Options.of({**REQUIRED, "kafka.bootstrap.servers": " "})
-
-
-def test_topics_must_be_chosen() -> None:
-    """Without any of the three options there is nothing to read."""
-    with pytest.raises(OptionError, match="One of the following options must be specified"):
-        Options.of({"kafka.bootstrap.servers": "b:9092"})
-
-
-def test_topics_must_be_chosen_once() -> None:
-    """Two of the three options are a contradiction, and the message names both."""
-    with pytest.raises(OptionError, match=r"Only one of .* Given: subscribe, assign\."):
-        parsed({"assign": '{"t":[0]}'})
+def test_brokers_and_topics_are_given_once(given: Mapping[str, str], message: str) -> None:
+    """Without them there is nothing to read, and two choices of topics are a contradiction."""
+    with pytest.raises(OptionError, match=message):
+        Options.of(given)
 
 
 SECRET = "hunter2-s3cret"

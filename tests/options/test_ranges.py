@@ -58,12 +58,37 @@ def test_defaults_differ_between_batch_and_streaming(streaming: bool, start: int
         ({"startingOffsets": {"t": {"0": 3, "1": -1}}}, "startingOffsets for t-1 can't be latest for batch"),
         ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
         ({"endingOffsets": {"t": {"0": -2}}}, "ending offset for t-0 can't be earliest for batch queries"),
+        ({"startingOffsets": {"t": {"0": -3}}}, "-3 for t-0 is below"),
+        ({"endingOffsets": {"t": {"0": -3}}}, "-3 for t-0 is below"),
+        ({"startingOffsetsByTimestamp": {"t": {"0": -1}}}, "-1 for t-0 is below"),
+        # Every given option is checked, even if another one has precedence.
+        (
+            {"startingOffsets": {"t": 3}, "startingTimestamp": "7"},
+            r"'startingOffsets': Expected e\.g\. .*\{\"t\": 3\}'",
+        ),
+        (
+            {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 4}}},
+            "specified start offset 5 is greater than the end offset 4 for topic t",
+        ),
+        (
+            {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"1": 9}}},
+            r"should have the same topic-partitions.*\[t-0\].*\[t-1\]",
+        ),
+        ({"assign": {"t": [0, 1]}, "startingOffsets": {"t": {"0": 5}}}, r"Specified: \[t-0\] Assigned: \[t-0, t-1\]"),
     ],
 )
 def test_batch_reads_refuse_what_spark_refuses(given: dict[str, Any], message: str) -> None:
-    """A batch read cannot start at the latest or end at the earliest."""
+    """What needs no look-up is refused without a broker, in Spark's words."""
     with pytest.raises(OptionError, match=message):
         validate(options(**given), streaming=False)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-2, 4), (5, -1)])
+def test_only_offsets_are_compared(start: int, end: int) -> None:
+    """-2 and -1 stand for the earliest and the latest offset."""
+    given = {"startingOffsets": {"t": {"0": start}}, "endingOffsets": {"t": {"0": end}}}
+
+    validate(options(**given), streaming=False)
 
 
 @pytest.mark.parametrize("given", [{"startingOffsets": "latest"}, {"startingOffsets": {"t": {"0": -1}}}, {}])
@@ -85,37 +110,6 @@ def test_json_of_another_form_is_refused(option: str, value: object) -> None:
         validate(options(**{option: value}), streaming=False)
 
 
-@pytest.mark.parametrize(
-    ("option", "number"), [("startingOffsets", -3), ("endingOffsets", -3), ("startingOffsetsByTimestamp", -1)]
-)
-def test_numbers_below_sparks_own_are_refused(option: str, number: int) -> None:
-    """An offset below -2 and a time before the epoch have no meaning."""
-    with pytest.raises(OptionError, match=f"{number} for t-0 is below"):
-        validate(options(**{option: {"t": {"0": number}}}), streaming=False)
-
-
-def test_json_of_another_form_is_refused_even_if_it_is_not_used() -> None:
-    """Every given option is checked, even if another one has precedence; the error repeats the text."""
-    with pytest.raises(OptionError, match=r"'startingOffsets': Expected e\.g\. .*, got '\{\"t\": 3\}'"):
-        options(startingOffsets={"t": 3}, startingTimestamp="7")
-
-
-def test_a_start_greater_than_its_end_is_refused_without_a_broker() -> None:
-    """Two offsets in the wrong order need no look-up."""
-    given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"0": 4}}}
-    with pytest.raises(OptionError, match="specified start offset 5 is greater than the end offset 4 for topic t"):
-        validate(options(**given), streaming=False)
-    validate(options(startingOffsets={"t": {"0": -2}}, endingOffsets={"t": {"0": 4}}), streaming=False)
-    validate(options(startingOffsets={"t": {"0": 5}}, endingOffsets={"t": {"0": -1}}), streaming=False)
-
-
-def test_start_and_end_name_the_same_partitions() -> None:
-    """Different partitions at the start and at the end need no look-up."""
-    given = {"startingOffsets": {"t": {"0": 5}}, "endingOffsets": {"t": {"1": 9}}}
-    with pytest.raises(OptionError, match=r"should have the same topic-partitions.*\[t-0\].*\[t-1\]"):
-        validate(options(**given), streaming=False)
-
-
 def test_json_must_name_exactly_the_partitions_there_are() -> None:
     """A missing or extra partition is an error with both lists, for offsets and for times."""
     for offsets in ({T0: 5}, {T0: 5, T1: 6, TopicPartition("u", 0): 7}):
@@ -123,12 +117,6 @@ def test_json_must_name_exactly_the_partitions_there_are() -> None:
             by_partition(offsets, [T1, T0], "start")
         with pytest.raises(OptionError, match=r"timestamp based end offsets don't match.*Assigned: \[t-0, t-1\]"):
             by_partition({key: Moment(time) for key, time in offsets.items()}, [T1, T0], "end")
-
-
-def test_assigned_partitions_are_compared_without_a_broker() -> None:
-    """With `assign`, the options name all partitions."""
-    with pytest.raises(OptionError, match=r"Specified: \[t-0\] Assigned: \[t-0, t-1\]"):
-        validate(options(assign={"t": [0, 1]}, startingOffsets={"t": {"0": 5}}), streaming=False)
 
 
 def test_each_spec_by_partition() -> None:

@@ -16,12 +16,10 @@ from ticdc_source.options.topics import (
 
 
 def choice(**given: str) -> TopicChoice:
-    """Return what the options choose."""
     return topic_choice(Options.of({"kafka.bootstrap.servers": "b:9092", **given}))
 
 
 def pattern(text: str) -> SubscribePattern:
-    """Return the chosen pattern."""
     chosen = choice(subscribePattern=text)
     assert isinstance(chosen, SubscribePattern)
     return chosen

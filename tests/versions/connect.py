@@ -30,7 +30,6 @@ ORDER = ("_sequence.offset", "_sequence.rank")
 
 
 def tables_of(spark: SparkSession, folder: Path) -> int:
-    """A batch of records is split into tables with SyncState."""
     captured = load("canal-json.tidb-extension.types")
     frame = records(spark, captured, folder / "tables")
     state = ticdc_source.SyncState(str(folder / "sync"), partitions=len(captured.partitions))
@@ -61,7 +60,6 @@ def source(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
 
 
 def doctor(options: dict[str, str]) -> str:
-    """The server's workers take the steps of a read."""
     ((executor, diagnosis),) = diagnose_executors(options).items()
     equal([check for check in diagnosis.checks if check.result == "failed"], [])
     return executor
@@ -80,7 +78,6 @@ def targets(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
 
 
 def main() -> None:
-    """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions.connect")
     parser.add_argument("bootstrap", help="a broker's address")
     parser.add_argument("folder", type=Path, help="where to put what Spark writes")

@@ -25,7 +25,6 @@ SCENARIOS = ("open-protocol.default", "canal-json.tidb-extension", "debezium.def
 
 
 def equal(found: object, expected: object) -> None:
-    """Raise an error that shows both if they differ."""
     if found != expected:
         message = f"found {found!r}, expected {expected!r}"
         raise AssertionError(message)
@@ -91,7 +90,6 @@ def stream(spark: SparkSession, folder: Path) -> int:
 
 
 def records(spark: SparkSession, captured: Captured, folder: Path) -> DataFrame:
-    """Write a capture as a bronze table and read it."""
     folder.mkdir()
     pq.write_table(pa.Table.from_batches([rows_of(captured)]), folder / "records.parquet")
     return spark.read.parquet(str(folder))
@@ -109,7 +107,6 @@ def without_the_source() -> bool:
 
 
 def main() -> None:
-    """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions.decoding")
     parser.add_argument("folder", type=Path, help="where to put what Spark writes")
     arguments = parser.parse_args()

@@ -29,7 +29,7 @@ class PipError(RuntimeError):
 def interpreter(pyspark: str, *extra: str) -> Path:
     """Return the Python of an environment with this PySpark, the dependencies of the project, and extra requirements.
 
-    It has what PySpark needs too, and no rich: commands print plain text there.
+    It has what PySpark needs too.
 
     The first call creates it. The project is not installed in it but found on PYTHONPATH, so that an environment stays
     valid when the code changes.
@@ -75,7 +75,6 @@ def listed(name: str) -> list[str]:
 
 
 def extras() -> dict[str, list[str]]:
-    """Return the requirements of each extra in pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     section = re.search(r"^\[project\.optional-dependencies\]\n(.*?)(?=^\[\w)", text, re.MULTILINE | re.DOTALL)
     names = re.findall(r"^([\w-]+) = \[", section[1], re.MULTILINE) if section else []

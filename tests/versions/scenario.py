@@ -175,12 +175,10 @@ FAILURE = "as a crash would"
 
 
 def fail(_frame: DataFrame, _number: int) -> None:
-    """Fail."""
     raise RuntimeError(FAILURE)
 
 
 def inserted(number: int) -> Message:
-    """Make an insert of test.t."""
     return canal("INSERT", [{"id": str(number), "name": f"n{number}"}], None, TYPES, _tidb={"commitTs": TSO + number})
 
 
@@ -197,7 +195,6 @@ def move_end(checkpoint: Path, topic: str, old: int, new: int) -> None:
 
 
 def equal(found: object, expected: object) -> None:
-    """Raise AssertionError unless both are equal."""
     if found != expected:
         message = f"found {found!r}, expected {expected!r}"
         raise AssertionError(message)
@@ -215,7 +212,6 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
-    """Run a local session in which the source is registered."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("versions")
     for name, value in {
@@ -238,7 +234,6 @@ def session(folder: Path) -> Iterator[SparkSession]:
 
 
 def main() -> None:
-    """Run everything and print a report."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions.scenario")
     parser.add_argument("bootstrap", help="a broker's address")
     parser.add_argument("folder", type=Path, help="where to put what Spark writes")

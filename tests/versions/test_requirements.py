@@ -105,5 +105,4 @@ def test_the_lowest_versions_pass_the_tests(tmp_path: Path, pyspark: str) -> Non
 
 
 def run_here(command: list[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program in the clone."""
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)

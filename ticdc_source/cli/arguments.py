@@ -61,10 +61,7 @@ def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable
             return parse(text)
         except ParseError as error:
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-            got = "" if secret or error.part is not None else f", got '{shown}'"
-            meant = f"; did you mean {error.meant}?" if error.meant else ""
-            msg = f"{error.expected}{got}{meant}"
-            raise argparse.ArgumentTypeError(msg) from None
+            raise argparse.ArgumentTypeError(error.sentence(None if secret or error.part else shown)) from None
 
     return parsed
 
@@ -102,8 +99,6 @@ def file_path(text: str) -> Path:
 
 
 def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
-    """Return a parser of a number of seconds from `minimum` to `maximum`; it may have a fraction."""
-
     def parse(text: str) -> float:
         if not _DECIMAL.fullmatch(text.strip()) or not minimum <= float(text) <= maximum:
             msg = f"expected seconds, from {minimum:g} to {maximum:.0f}"
@@ -241,7 +236,6 @@ def _full(name: str) -> str:
 
 
 def _has_effect(name: str, command: str) -> bool:
-    """Return whether an option has an effect in a command, after a warning if it has none."""
     says = _ARGUMENTS.get(name.lower())
     if says is None and (command not in _SELECTIVE or applies_to(_SELECTIVE[command], name)):
         return True

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from ticdc_source.cli.arguments import add_connection, options_of
-from ticdc_source.cli.screen import Screen, errors, output, print_json, visible
+from ticdc_source.cli.screen import Screen, output, print_json, visible
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.doctor import diagnose
 from ticdc_source.inspection.report import Check, Diagnosis
@@ -41,14 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(report)
         return _code([diagnosis, *executors.values()])
     screen = output()
-    with errors().waiting("looking") as waiting:
-
-        def show(check: Check) -> None:
-            _show(check, screen)
-            waiting(f"after {check.step}")
-
-        diagnosis = diagnose(given, show)
-    diagnoses = [diagnosis]
+    diagnoses = [diagnose(given, lambda check: _show(check, screen))]
     if arguments.spark:
         for executor, its in _executors(given).items():
             screen.print((f"\nExecutor {visible(executor)}", "bold"))

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
-from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_bar, visible
+from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_line, visible
 from ticdc_source.errors import counted
 from ticdc_source.inspection.inspect import inspect
 from ticdc_source.inspection.report import (
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Inspect topics; return 1 if there is something that a person should know."""
     given = options_of(arguments)
-    with progress_bar() as bar:
-        inspection = inspect(given, bar, max_records=arguments.max_records, timeout=arguments.timeout)
+    with progress_line() as progress:
+        inspection = inspect(given, progress, max_records=arguments.max_records, timeout=arguments.timeout)
     inspection.options = without_secrets(given_by_user(given))
     if arguments.json:
         print_json(inspection.as_json())

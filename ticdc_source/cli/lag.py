@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
 from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
@@ -66,14 +65,17 @@ def run(arguments: argparse.Namespace) -> int:
     reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
     interval = _INTERVAL_S if arguments.interval is None else arguments.interval
+    show = output().show_alone if arguments.watch else output().show
     with LagWatch(options_of(arguments), reader) as watch:
         code = 0
-        with _screen(arguments) as show:
-            for report in _looks(watch, looks, interval):
-                show(report)
-                late = report.late_s
-                is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
-                code = 1 if is_late or report.no_position is not None or report.other_protocol is not None else 0
+        for report in _looks(watch, looks, interval):
+            if arguments.json:
+                print_json(report.as_json(), indent=None)
+            else:
+                show(*_shown(report))
+            late = report.late_s
+            is_late = arguments.max_lag is not None and (late is None or late > arguments.max_lag)
+            code = 1 if is_late or report.no_position is not None or report.other_protocol is not None else 0
     return code
 
 
@@ -90,19 +92,6 @@ def _looks(watch: LagWatch, count: int | None, interval: float) -> Iterator[LagR
         if count is not None and done >= count:
             return
         time.sleep(interval)
-
-
-@contextmanager
-def _screen(arguments: argparse.Namespace) -> Iterator[Callable[[LagReport], object]]:
-    """Yield what shows a look: on a terminal in the place of the one before, else one below the other."""
-    screen = output()
-    if arguments.json:
-        yield lambda report: print_json(report.as_json(), indent=None)
-    elif arguments.watch:
-        with screen.in_place() as show:
-            yield lambda report: show(*_shown(report))
-    else:
-        yield lambda report: screen.show(*_shown(report))
 
 
 def _shown(report: LagReport) -> Iterator[Table | Line]:

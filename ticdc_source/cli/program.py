@@ -83,12 +83,11 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
 
 def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments, or end with an error. Values of unknown ones may be secret: it does not repeat them."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    parsed, unknown = parser.parse_known_args(given)
+    parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         # Behind one hyphen there may be a letter with its value: -pVALUE.
         names = [_name_of(each) for each in unknown if each[:1] == "-"]
-        parsed.refuse(f"unknown argument {names[0]}" if names else _too_many(unknown[0], given, parsed.command))
+        parsed.refuse(f"unknown argument {names[0]}" if names else _too_many(unknown[0]))
     return parsed
 
 
@@ -96,15 +95,12 @@ def _name_of(argument: str) -> str:
     return argument.partition("=")[0] if argument.startswith("--") else argument[:2]
 
 
-def _too_many(word: str, given: Sequence[str], command: str) -> str:
-    """Return what to say of a word that no argument takes, which may be a password: its place, and never the word."""
+def _too_many(word: str) -> str:
+    """Return what to say of a word that no argument takes, and which may be a password."""
     name, equals, _ = word.partition("=")
     if equals and is_option(name):
         return f"{name}=… is an option of the source, which needs --conf before it"
-    before = given[: len(given) - 1 - list(reversed(given)).index(word)]
-    named = [each for each in before if each[:1] == "-" or each == command]
-    after = _name_of(named[-1]) if named[-1][:1] == "-" else named[-1]
-    return f"a word too many after {after}{'' if named[-1] == before[-1] else ' …'}"
+    return "there is a word that belongs to no argument; a value with blanks needs quotes"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -1,6 +1,4 @@
-"""What commands have in common on a terminal: lines, tables, times, progress, JSON. Only this module imports rich.
-
-rich is optional: it colours lines and draws progress bars, and the text is the same without it.
+"""What commands have in common on a terminal: lines, tables, times, progress, JSON.
 
 Names, values and statements come from whoever writes to a database or a topic. A terminal takes some characters for
 commands (ESC, U+009B), and shows text in another order after others (U+202E). So everything that a command prints goes
@@ -11,37 +9,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
-
-try:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-except ModuleNotFoundError:  # without the extra `cli`
-    _HAS_RICH = False
-else:
-    _HAS_RICH = True
 
 Part = str | tuple[str, str]
 Line = Sequence[Part]
 
 _WIDTH = 160  # of tables that go into a file or a pipe
 _GAP = "  "  # between columns
+# What ECMA-48 calls the styles that commands use.
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36, "bright_black": 90}
+_HOME, _LINE_START = "\x1b[H\x1b[J", "\r\x1b[K"  # what is behind is erased
 _MOST_WRAPPED = 4096  # letters at once: textwrap takes the square of a word's length
 
 
@@ -69,7 +53,6 @@ class LogFormat(logging.Formatter):
     """Formats log lines in printable characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; that of an error has several."""
         return visible(super().format(record), keep="\n")
 
 
@@ -82,8 +65,10 @@ class Table:
         self._rows = [[(column, "dim") for column in map(visible, columns)]]
 
     def add_row(self, *cells: Part) -> None:
-        """Add a row; a cell is one line of text, or such a text and its style."""
         self._rows.append([(visible(text), style) for text, style in map(_with_style, cells)])
+
+    def __len__(self) -> int:
+        return len(self._rows) - 1
 
     def lines(self, width: int) -> Iterator[Line]:
         if self._title is not None:
@@ -122,7 +107,6 @@ def _columns_of(text: str) -> int:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of a text, broken at blanks, and within words that are longer than a line."""
     text = text.rstrip()
     if _columns_of(text) <= width:
         return [text]
@@ -133,104 +117,43 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 class Screen:
-    """Prints lines and tables: in colours on a terminal, if rich is installed."""
+    """Prints lines and tables; in colours on a terminal, unless NO_COLOR is set."""
 
     def __init__(self, stream: TextIO, width: int | None = None, *, is_terminal: bool | None = None) -> None:
         self._stream = stream
         self._width = width
-        console = Console(file=stream, width=width, force_terminal=is_terminal) if _HAS_RICH else None
-        self._console = console if console is not None and console.is_terminal else None
+        forced = bool(os.environ.get("FORCE_COLOR"))
+        self.is_terminal = stream.isatty() or forced if is_terminal is None else is_terminal
+        self._is_coloured = self.is_terminal and not os.environ.get("NO_COLOR")
 
     def print(self, *parts: Part, end: str = "\n") -> None:
         """Print a line of texts, and of texts with a style such as `bold red`."""
-        self._write(parts, end)
+        self._stream.write("".join(map(self._coloured, parts)) + end)
         self._stream.flush()
+
+    def print_over(self, text: str) -> None:
+        """Print a text in the place of the line that the cursor is on, and stay there."""
+        self._stream.write(_LINE_START)
+        self.print(text, end="")
 
     def show(self, *blocks: Table | Line) -> None:
-        """Print tables and lines."""
-        for line in self._lines(blocks):
-            self._write(line, "\n")
-        self._stream.flush()
-
-    def _lines(self, blocks: Iterable[Table | Line]) -> Iterator[Line]:
         width = shutil.get_terminal_size().columns if self._width is None else self._width
         for block in blocks:
-            if isinstance(block, Table):
-                yield from block.lines(width)
-            else:
-                yield block
+            for line in block.lines(width) if isinstance(block, Table) else [block]:
+                self.print(*line)
 
-    def _write(self, line: Line, end: str) -> None:
-        parts = _printable(line)
-        if self._console is None:
-            self._stream.write("".join(text for text, _ in parts) + end)
-            return
-        with self._console.capture() as captured:
-            self._console.print(Text.assemble(*parts), soft_wrap=True, end="")
-        self._stream.write(captured.get() + end)
+    def show_alone(self, *blocks: Table | Line) -> None:
+        """Print tables and lines; on a terminal in the place of all that is on it."""
+        if self.is_terminal:
+            self._stream.write(_HOME)
+        self.show(*blocks)
 
-    @contextmanager
-    def in_place(self) -> Iterator[Callable[..., None]]:
-        """Yield a `show`. On a terminal, if rich is installed, blocks take the place of those before."""
-        if self._console is None:
-            yield self.show
-            return
-        with Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
-
-            def show(*blocks: Table | Line) -> None:
-                lines = [Text.assemble(*_printable(line)) for line in self._lines(blocks)]
-                live.update(Text("\n").join(lines), refresh=True)
-
-            yield show
-
-    @contextmanager
-    def waiting(self, doing: str) -> Iterator[Callable[[str], None]]:
-        """Show a spinner on a terminal while the block runs, if rich is installed; yield what changes its text."""
-        if self._console is None:
-            yield lambda _doing: None
-            return
-        with self._console.status(Text(visible(doing))) as status:
-            yield lambda doing: status.update(Text(visible(doing)))
-
-    def bars(self, unit: str, *, transient: bool = False) -> Bars | None:
-        """Return bars of what is counted in a unit; None where lines have no colours either."""
-        return None if self._console is None else Bars(self._console, unit, transient=transient)
-
-
-def _printable(line: Line) -> list[tuple[str, str]]:
-    return [(visible(text, keep="\n"), style) for text, style in map(_with_style, line)]
-
-
-class Bars:
-    """A bar for each of several things on a terminal."""
-
-    def __init__(self, console: Console, unit: str, *, transient: bool) -> None:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-        time = TimeElapsedColumn() if transient else TimeRemainingColumn()
-        self._progress = Progress(*columns, time, console=console, transient=transient, redirect_stdout=False)
-        self._tasks: dict[str, TaskID] = {}
-        self._ended: set[str] = set()
-        self._progress.start()
-
-    @property
-    def all_ended(self) -> bool:
-        return self._ended >= self._tasks.keys()
-
-    def show(self, name: str, done: int, total: int | None, doing: str | None = None) -> None:
-        """Show how far one is; `doing` stands in the place of its name."""
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task("", total=total)
-        text = visible(name if doing is None else doing)
-        self._progress.update(self._tasks[name], description=text, completed=done, total=total)
-
-    def end(self, name: str) -> None:
-        """Stop the clock of one."""
-        self._progress.stop_task(self._tasks[name])
-        self._ended.add(name)
-
-    def close(self) -> None:
-        """End: the bars stay as they are, or go away."""
-        self._progress.stop()
+    def _coloured(self, part: Part) -> str:
+        text, style = _with_style(part)
+        text = visible(text, keep="\n")
+        if not self._is_coloured or not style:
+            return text
+        return f"\x1b[{';'.join(str(_STYLES[each]) for each in style.split())}m{text}\x1b[0m"
 
 
 def output() -> Screen:
@@ -238,7 +161,6 @@ def output() -> Screen:
 
 
 def errors() -> Screen:
-    """Return the screen of errors, warnings and progress."""
     return Screen(sys.stderr)
 
 
@@ -254,18 +176,17 @@ def moment(iso: str | None) -> str:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar on a terminal, while the block runs; nothing elsewhere.
+def progress_line() -> Iterator[Callable[[str, int, int], None]]:
+    """Show on a terminal, while the block runs, how far it is; nothing elsewhere.
 
     Yields:
         a function that takes what is done in one word, the number of records so far, and of all.
     """
-    bars = errors().bars("records", transient=True)
-    if bars is None:
+    screen = errors()
+    if not screen.is_terminal:
         yield lambda _doing, _done, _total: None
         return
     try:
-        bars.show("records", 0, None, "connect")
-        yield lambda doing, done, total: bars.show("records", done, total, doing)
+        yield lambda doing, done, total: screen.print_over(f"{doing}: {done:,} of {total:,} records")
     finally:
-        bars.close()
+        screen.print_over("")

@@ -36,6 +36,7 @@ from ticdc_source.sources.kafka.probe import Probe, Spoken, probe, speaks_tls
 from ticdc_source.sources.tls import tls_context
 
 OnCheck = Callable[[Check], object]
+_Take = Callable[[str, str, Callable[[], Outcome], str], str]
 _DAY_S = 86_400
 _EXPIRES_SOON_S = 30 * _DAY_S
 _CLOCK_S = 2.0  # by which a record's timestamp may be ahead of this clock
@@ -63,76 +64,53 @@ def diagnose(
 
     In a worker of Spark, Java and its Python need not be looked for. `now` is in seconds since the epoch.
     """
-    doctor = _Doctor(given, on_check, now)
-    doctor.look_at_connection()
-    doctor.look_at_environment(in_worker=in_worker)
-    return doctor.diagnosis
+    diagnosis = Diagnosis()
 
-
-class _Doctor:
-    """Takes the steps, and remembers which failed."""
-
-    def __init__(self, given: Mapping[str, str], on_check: OnCheck, now: Callable[[], float]) -> None:
-        self.diagnosis = Diagnosis()
-        self._given = given
-        self._on_check = on_check
-        self._now = now
-        self._blocked = ""  # by the step that failed
-
-    def _step(self, name: str, subject: str, work: Callable[[], Outcome]) -> None:
-        """Take a step. If it fails, those after it are skipped."""
+    def take(name: str, subject: str, work: Callable[[], Outcome], blocked: str) -> str:
+        """Take a step, which is skipped if one has failed; return which one has failed, this one or that."""
         began = time.monotonic()
         try:
-            outcome = Outcome("skipped", f"because the step {self._blocked} failed") if self._blocked else work()
+            outcome = Outcome("skipped", f"because the step {blocked} failed") if blocked else work()
         except TiCDCSourceError as error:
             outcome = Outcome("failed", str(error))
         took = round(time.monotonic() - began, 3)
-        check = Check(step=name, subject=subject, **outcome._asdict(), seconds=took)
-        self.diagnosis.checks.append(check)
-        self._on_check(check)
-        if outcome.result == "failed":
-            self._blocked = name
+        diagnosis.checks.append(Check(step=name, subject=subject, **outcome._asdict(), seconds=took))
+        on_check(diagnosis.checks[-1])
+        return name if outcome.result == "failed" else blocked
 
-    def look_at_connection(self) -> None:
-        """Take the steps from the options to the first record."""
-        connection: list[_Connection] = []
+    _look_at_connection(given, take, now)
+    native_code = next((text for name, text in given.items() if name.lower() == "nativecode"), "auto")
+    for name, subject, look in environment.steps(native_code, in_worker=in_worker):
+        take(name, subject, look, "")
+    return diagnosis
 
-        def parse() -> Outcome:
-            connection.append(_Connection(self._given, self._now))
-            return Outcome(
-                "ok", f"{counted(len(self._given), 'option')}, kafka.security.protocol={connection[0].protocol}"
-            )
 
-        self._step("options", "", parse)
-        if not connection:
-            for name in (*_NETWORK, *_AFTER_NETWORK):
-                self._step(name, "", partial(Outcome, "skipped", ""))
-        else:
-            self._look_at_servers(connection[0])
-            with connection[0]:
-                for name, look in _AFTER_NETWORK.items():
-                    self._step(name, "", partial(look, connection[0]))
-        self._blocked = ""
+def _look_at_connection(given: Mapping[str, str], take: _Take, now: Callable[[], float]) -> None:
+    """Take the steps from the options to the first record. One bootstrap server that answers is enough to go on."""
+    connection: _Connection | None = None
 
-    def _look_at_servers(self, connection: _Connection) -> None:
-        """Look at each bootstrap server. One that answers is enough to go on."""
-        if not connection.servers:
-            self._step("network", "", lambda: Outcome("ok", "not looked at: kafka.proxy_url stands between"))
-            return
-        blocked = []
+    def parse() -> Outcome:
+        nonlocal connection
+        connection = _Connection(given, now)
+        return Outcome("ok", f"{counted(len(given), 'option')}, kafka.security.protocol={connection.protocol}")
+
+    blocked = take("options", "", parse, "")
+    if connection is None:
+        for name in (*_NETWORK, *_AFTER_NETWORK):
+            take(name, "", partial(Outcome, "skipped", ""), blocked)
+        return
+    with connection:
+        failed = []
         for server in connection.servers:
+            blocked = ""
             for name, look in _NETWORK.items():
-                self._step(name, server, partial(look, connection, server))
-            blocked.append(self._blocked)
-            self._blocked = ""
-        self._blocked = "" if "" in blocked else blocked[0]
-
-    def look_at_environment(self, *, in_worker: bool) -> None:
-        """Look at what is installed here; see `diagnose`."""
-        native_code = next((text for name, text in self._given.items() if name.lower() == "nativecode"), "auto")
-        for name, subject, look in environment.steps(native_code, in_worker=in_worker):
-            self._step(name, subject, look)
-            self._blocked = ""
+                blocked = take(name, server, partial(look, connection, server), blocked)
+            failed.append(blocked)
+        if not failed:
+            take("network", "", lambda: Outcome("ok", "not looked at: kafka.proxy_url stands between"), "")
+        blocked = "" if "" in failed or not failed else failed[0]
+        for name, then in _AFTER_NETWORK.items():
+            blocked = take(name, "", partial(then, connection), blocked)
 
 
 class _Connection(AbstractContextManager["_Connection"]):
@@ -158,7 +136,6 @@ class _Connection(AbstractContextManager["_Connection"]):
         self.cluster.close()
 
     def to(self, server: str) -> Probe:
-        """Connect to a server, with TLS if the options have it."""
         host, port = _address(server)
         plain = probe(host, port)
         if self.context is None:
@@ -193,8 +170,7 @@ def _reach(_: _Connection, server: str) -> Outcome:
 
 def _shake_hands(connection: _Connection, server: str) -> Outcome:
     host, port = _address(server)
-    context = connection.context
-    if context is None:
+    if connection.context is None:
         with probe(host, port) as plain:
             spoken = plain.spoken()
         if spoken is Spoken.TLS or (spoken is Spoken.NOTHING and speaks_tls(host, port)):
@@ -205,7 +181,7 @@ def _shake_hands(connection: _Connection, server: str) -> Outcome:
         with connection.to(server) as made:
             return _judged(made, connection.now())
     except ssl.SSLCertVerificationError as error:
-        return _untrusted(error, context, host, port)
+        return _untrusted(error, host)
     except OSError as error:
         with probe(host, port) as plain:
             if plain.spoken() is Spoken.KAFKA:
@@ -227,21 +203,11 @@ def _judged(made: Probe, now: float) -> Outcome:
     return Outcome("ok", text)
 
 
-def _untrusted(error: ssl.SSLCertVerificationError, context: ssl.SSLContext, host: str, port: int) -> Outcome:
-    """Say why a certificate is not trusted: its name, or who signed it."""
+def _untrusted(error: ssl.SSLCertVerificationError, host: str) -> Outcome:
     if error.verify_code not in _IS_OF_ANOTHER_NAME:
         mend = "set kafka.ssl.truststore.location to the certificates of the authority that signed it (PEM)"
         return Outcome("failed", f"the broker's certificate is not trusted: {error.verify_message}", mend)
-    checks, context.check_hostname = context.check_hostname, False
-    names: list[str] = []
-    try:
-        with probe(host, port) as plain, plain.with_tls(context, host) as made:
-            names = _names_in_certificate(made)
-    except OSError:
-        pass  # the reason is known already
-    finally:
-        context.check_hostname = checks
-    text = f"the broker's certificate is for {', '.join(names) or 'another name'}, not for {host}"
+    text = f"the broker's certificate is not for {host}: {error.verify_message}"
     mend = "name the broker in kafka.bootstrap.servers as its certificate does; or, if the network is safe, set "
     return Outcome("failed", text, mend + "kafka.ssl.endpoint.identification.algorithm to nothing")
 

@@ -125,10 +125,10 @@ def check_java() -> Outcome:
         )
         return Outcome("failed", f"Spark needs Java, and {where}", mend)
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+        out, err = _run(java, "-version")
     except (OSError, subprocess.TimeoutExpired) as error:
         return Outcome("failed", f"{java} does not run: {error}", mend)
-    said = (done.stderr + done.stdout).strip()
+    said = (err + out).strip()
     version = _JAVA_VERSION.search(said)
     if version is None:
         return Outcome(
@@ -152,19 +152,11 @@ def _worker(named: str, wanted: str, bad: str) -> Outcome:
     python = shutil.which(wanted)
     if python is None:
         return Outcome(bad, f"{named} {wanted} is not there", mend)
-    with tempfile.TemporaryDirectory() as elsewhere:  # not where a clone would be found
-        try:
-            done = subprocess.run(
-                [str(Path(python).absolute()), "-c", _WORKER],
-                cwd=elsewhere,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return Outcome(bad, f"{named} {python} does not run: {error}", mend)
-    said = done.stdout.split()
+    try:
+        out, err = _run(str(Path(python).absolute()), "-c", _WORKER)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Outcome(bad, f"{named} {python} does not run: {error}", mend)
+    said = out.split()
     own_version = ".".join(platform.python_version_tuple()[:2])
     if not said:
         return Outcome(bad, f"{named} {python} is no Python", mend)
@@ -172,7 +164,14 @@ def _worker(named: str, wanted: str, bad: str) -> Outcome:
         mend = "set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to the same version of Python"
         return Outcome(bad, f"{named} {python} is Python {said[0]}, and this one is {own_version}", mend)
     if len(said) == 1:
-        reason = (done.stderr.strip().splitlines() or ["it ended"])[-1]
+        reason = (err.strip().splitlines() or ["it ended"])[-1]
         return Outcome(bad, f"{named} {python} cannot import ticdc_source: {reason}", mend)
     same = "this Python" if Path(python).samefile(sys.executable) else f"Python {said[0]}"
     return Outcome("ok", f"{named} {python} ({same}) has ticdc-source {said[1]}")
+
+
+def _run(*command: str) -> tuple[str, str]:
+    """Run a program; return what it wrote to standard output and to standard error."""
+    with tempfile.TemporaryDirectory() as elsewhere:  # not where a clone would be found
+        done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    return done.stdout, done.stderr

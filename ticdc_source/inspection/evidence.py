@@ -1,13 +1,9 @@
-"""What messages show of a changefeed, beside what they say: settings, the time zone of its server, its dispatcher.
+"""What messages show of a changefeed, beside what they say: settings, and the time zone of its server.
 
 A setting is shown only if messages prove it, and only if a finding or the options of a read depend on it.
 
 The messages do not name the zone (docs/wire.md, item 21). But a column that holds the time of the change, such as
 `updated_at`, lies just before the commit time in the right zone, and whole quarters of an hour beside it in another.
-
-The dispatcher shows in what the rows of one partition have in common. Sources: pingcap/tiflow
-cdc/sink/dmlsink/mq/dispatcher/partition: `ts` is the commit-ts modulo the number of partitions, `table` a hash of the
-table's name, `index-value` a hash of the handle key.
 """
 
 from __future__ import annotations
@@ -16,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -36,31 +31,12 @@ _LEAST_PART = 0.5  # of the rows
 # UTC offsets of time zones, in quarters of an hour. Others are times that are planned: an expiry in 15 minutes.
 _OFFSETS = frozenset((*range(-48, 57, 4), -38, -14, -10, 14, 18, 22, 23, 26, 35, 38, 42, 51, 55))
 
-# Time zones to name, those of the most people first. Others have the same offset.
-_ZONES = (
-    "Asia/Shanghai", "Asia/Kolkata", "Asia/Tokyo", "Asia/Jakarta", "Asia/Dubai", "Europe/London", "Europe/Berlin",
-    "Europe/Moscow", "America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles",
-    "America/Sao_Paulo", "Australia/Sydney",
-)  # fmt: skip
 
+def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> str | None:
+    """Return the UTC offset in which the values of a column lie beside the commit times; None if most do in none.
 
-class Shift(NamedTuple):
-    """By how much a column is shifted.
-
-    Attributes:
-        zones: names of time zones that have this offset at the time of the rows.
-        seconds: the shift against the time zone of the read; 0 if that is right.
-    """
-
-    offset: str
-    zones: tuple[str, ...]
-    seconds: int
-
-
-def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | None:
-    """Return by how much the values of a column are beside the commit times; None if most are not, or not clearly.
-
-    The values were read in `time_zone`; `commit_ms` is the commit time of each, in milliseconds since the epoch.
+    The values were read in `time_zone`, for whose own offset it returns an empty text; `commit_ms` is the commit time
+    of each, in milliseconds since the epoch.
     """
     pairs = [
         (value / 1e6, commit / 1e3)
@@ -79,101 +55,20 @@ def shift_of(values: pa.Array, commit_ms: pa.Array, time_zone: str) -> Shift | N
     quarter, rows = quarters.most_common(1)[0]
     if rows < _LEAST_PART * len(pairs) or len(commits[quarter]) < _LEAST:
         return None
+    if not quarter:
+        return ""
     moment = datetime.fromtimestamp(max(commits[quarter]), timezone.utc)
     offset = _offset_of(time_zone, moment) + timedelta(seconds=quarter * _QUARTER_S)
-    if quarter and offset / timedelta(seconds=_QUARTER_S) not in _OFFSETS:
+    if offset / timedelta(seconds=_QUARTER_S) not in _OFFSETS:
         return None
-    return Shift(_text(offset), tuple(_names(offset, moment)), quarter * _QUARTER_S)
+    return str(timezone(offset)).removeprefix("UTC") or "UTC"
 
 
 def _offset_of(time_zone: str, moment: datetime) -> timedelta:
-    if time_zone[:1] in "+-":
-        sign = -1 if time_zone[0] == "-" else 1
-        hours, _, minutes = time_zone[1:].partition(":")
-        return sign * timedelta(hours=int(hours), minutes=int(minutes or 0))
     if time_zone == "UTC":
         return timedelta()
-    return moment.astimezone(ZoneInfo(time_zone)).utcoffset() or timedelta()
-
-
-def _names(offset: timedelta, moment: datetime) -> Iterator[str]:
-    if not offset:
-        yield "UTC"
-    for name in _ZONES:
-        try:
-            zone = ZoneInfo(name)
-        except ZoneInfoNotFoundError:  # slim images lack time-zone data
-            return
-        if moment.astimezone(zone).utcoffset() == offset:
-            yield name
-
-
-def _text(offset: timedelta) -> str:
-    minutes = round(offset / timedelta(minutes=1))
-    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
-
-
-_DISPATCHER = "dispatcher-partition"
-# Columns beside those of a table, by names that no table of MySQL has: they end in a space.
-PARTITION, COMMIT_TS = "partition ", "commit_ts "
-# So many rows that could have been elsewhere are no accident.
-_LEAST_ROWS, _LEAST_KEYS, _LEAST_REPEATED = 8, 8, 3
-_HASHED = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_decimal, pa.types.is_date)
-
-
-@dataclass(slots=True)
-class Dispatched:
-    """Counts in which partitions rows are, over all tables of a topic."""
-
-    partitions: int
-    _rows: int = 0
-    _by_ts: int = 0
-    _used: set[int] = field(default_factory=set)
-    _tables: int = 0
-    _one_partition: int = 0
-    _chances: int = 0  # for a second partition: the distinct keys of each table but one
-    _keyed: int = 0
-    _repeated: int = 0
-    _scattered: int = 0
-
-    def add(self, rows: pa.Table) -> None:
-        """Add the rows of a table: the partition, the commit-ts and the columns of the handle key of each."""
-        if not rows.num_rows:
-            return
-        partitions, commit_ts = rows[PARTITION].to_pylist(), rows[COMMIT_TS].to_pylist()
-        self._rows += len(partitions)
-        self._used.update(partitions)
-        self._by_ts += sum(
-            ts is not None and ts % self.partitions == partition
-            for partition, ts in zip(partitions, commit_ts, strict=True)
-        )
-        self._tables += 1
-        alone = len(set(partitions)) == 1
-        self._one_partition += alone
-        names = [name for name in rows.column_names if name not in (PARTITION, COMMIT_TS)]
-        if not names or not all(any(is_type(rows[name].type) for is_type in _HASHED) for name in names):
-            return
-        by_key = rows.group_by(names).aggregate([(PARTITION, "count_distinct"), (COMMIT_TS, "count_distinct")])
-        self._chances += len(by_key) - 1
-        self._keyed += not alone
-        self._repeated += sum(count > 1 for count in by_key[f"{COMMIT_TS}_count_distinct"].to_pylist())
-        self._scattered += sum(count > 1 for count in by_key[f"{PARTITION}_count_distinct"].to_pylist())
-
-    def settings(self) -> list[ChangefeedSetting]:
-        if self.partitions < 2 or self._rows < _LEAST_ROWS:  # noqa: PLR2004 (one partition says nothing)
-            return []
-        if self._by_ts == self._rows and len(self._used) > 1:
-            because = f"the partition of each of {self._rows:,} rows is its commit-ts modulo {self.partitions}"
-            return [ChangefeedSetting(_DISPATCHER, "ts", because)]
-        if self._one_partition == self._tables:
-            if self._chances < _LEAST_KEYS:
-                return []
-            because = f"tables whose rows are all in one partition: {self._tables:,}, all of them"
-            return [ChangefeedSetting(_DISPATCHER, "table", because)]
-        if self._keyed and not self._scattered and self._repeated >= _LEAST_REPEATED:
-            because = f"rows that changed more than once, each in one partition: {self._repeated:,}"
-            return [ChangefeedSetting(_DISPATCHER, "index-value", because)]
-        return []
+    zone = datetime.strptime(time_zone, "%z").tzinfo if time_zone[0] in "+-" else ZoneInfo(time_zone)
+    return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 _NEARLY_ALL = 0.95  # of the values: some bytes look compressed and are not
@@ -185,7 +80,6 @@ class Evidence:
 
     Attributes:
         placed: how many of them have no commit-ts of their own (`Decoded.placed`).
-        rewritten: the number of rows that were inserted again, and not deleted in between.
     """
 
     facts: ProtocolFacts
@@ -194,7 +88,6 @@ class Evidence:
     placed: int = 0
     updates: int = 0
     old_rows: int = 0
-    rewritten: int = 0
     _extended: int = 0
     _plain: int = 0
     _claimed: int = 0
@@ -206,7 +99,6 @@ class Evidence:
         self._codecs.update(codec_of(text) for text in texts if text)
 
     def add_events(self, events: TableEvents, decoded: Decoded) -> None:
-        """Look at the row messages of a table, and at what they were decoded to."""
         self.rows += len(events) - len(decoded.failures)
         self.placed += decoded.placed.true_count
         self._claimed += decoded.claimed
@@ -235,10 +127,9 @@ class Evidence:
         """Return how many updates lack their old rows; 0 if one has it, or if large messages may be the reason."""
         if self.old_rows or self.facts.old_rows_need is None:
             return 0
-        return max(0, self.updates + self.rewritten - self._claimed - self._key_only)
+        return max(0, self.updates - self._claimed - self._key_only)
 
     def settings(self, watermarks: int) -> Iterator[ChangefeedSetting]:
-        """Yield the settings that the messages prove, of which so many are watermarks."""
         if self.facts.shows_extension is not None and (watermarks or self._extended or self._plain):
             extended = self._extended + watermarks  # they need it too
             value = _value({"true": extended, "false": self._plain})

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ticdc_source.inspection.evidence import Dispatched, Evidence
+from ticdc_source.inspection.evidence import Evidence
 from ticdc_source.inspection.report import (
     BadRecords,
     DDLReport,
@@ -167,7 +167,6 @@ class _Topic:
         return False
 
     def add(self, chunk: Chunk) -> None:
-        """Split a chunk by protocol, and look at its events."""
         self._partitions[chunk.partition].scanned += len(chunk)
         if chunk.failure is not None:
             self._add_bad("", chunk.failure, str(chunk.address(0)))
@@ -267,7 +266,7 @@ class _Topic:
 
     def _finish_protocol(self, protocol: str, messages: _Messages) -> list[Finding]:
         report, sample, evidence = messages.report, messages.sample, messages.evidence
-        dispatched, is_in_zone = Dispatched(len(self._report.partitions)), False
+        is_in_zone = False
         findings: list[Finding] = []
         in_texts = {} if sample.decoder.facts.types_in_ddl else ddl_types_of_tables(sample.ddl, whole=sample.whole)
         for table, parts in sorted(_by_table(sample).items(), key=lambda item: str(item[0])):
@@ -277,12 +276,11 @@ class _Topic:
             is_in_zone |= inspected.is_in_zone
             for corrupt in inspected.failed:
                 self._add_bad(protocol, corrupt.error.reason, str(corrupt.error.address))
-            dispatched.add(inspected.rows)
-            for number, (first, last) in inspected.commit_range_of_partitions().items():
+            for number, (first, last) in inspected.commits.items():
                 _widen(self._partitions[number], first, last)
         report.by_ticdc = evidence.by_ticdc(report.watermarks)
         if report.by_ticdc:
-            report.settings = [*evidence.settings(report.watermarks), *dispatched.settings()]
+            report.settings = list(evidence.settings(report.watermarks))
         report.no_commit_ts, report.no_old_rows = evidence.no_commit_ts(), evidence.no_old_rows()
         report.ddl = _history(messages)
         report.bad = [bad for (name, _), bad in self._bad.items() if name == protocol]

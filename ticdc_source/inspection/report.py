@@ -298,7 +298,7 @@ def _of_protocol(topic: str, messages: ProtocolReport) -> Iterator[Finding]:
     need = PROTOCOLS[messages.protocol].facts.old_rows_need
     if messages.no_old_rows and messages.by_ticdc:
         message = (
-            f"The changefeed of {topic} sends no old rows: updates have no update_preimage, or look like inserts. "
+            f"The changefeed of {topic} sends no old rows: updates have no update_preimage. "
             f"TiCDC sends them with {need}"
         )
         yield Finding(code="no-old-rows", message=message, topic=topic)

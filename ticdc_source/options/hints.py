@@ -41,7 +41,6 @@ _TYPES: dict[str, pa.DataType] = {
 }
 _DECIMAL = re.compile(r"^(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
 _COMMENT = re.compile(r"""\s+comment\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.IGNORECASE)
-_BACKTICKED = re.compile(r"`[^`]*`")
 _HINT = re.compile(r"^(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::|\s)\s*(.+?)(?:\s+not\s+null)?$", re.IGNORECASE | re.DOTALL)
 
 
@@ -79,7 +78,7 @@ def parse_hints(text: str) -> dict[str, pa.DataType]:
     """
     hints: dict[str, pa.DataType] = {}
     try:
-        items = _join_brackets(split_names(_COMMENT.sub("", text)))
+        items = split_names(_COMMENT.sub("", text), keep_brackets=True)
     except ValueError as error:
         msg = f"Option 'schemaHints': {error}"
         raise OptionError(msg) from None
@@ -120,17 +119,3 @@ def string_hint(column: str, *, user_schema: bool = False) -> str:
     if user_schema:
         return f"{hint} in .schema(…) reads its text"
     return f'schemaHints="{hint}" reads its text'
-
-
-def _join_brackets(parts: list[str]) -> list[str]:
-    """Join parts that were split at a comma inside brackets."""
-    items: list[str] = []
-    depth = 0
-    for part in parts:
-        if depth:
-            items[-1] += f",{part}"
-        else:
-            items.append(part)
-        bare = _BACKTICKED.sub("", part)
-        depth += bare.count("(") - bare.count(")")
-    return items

@@ -3,18 +3,18 @@
 The settings can be pickled, and print without secrets.
 """
 
-# ruff: noqa: RUF009 (`setting` returns a dataclass field; its default is made once, and never changed)
+# ruff: noqa: RUF009 (`option` returns a dataclass field; its default is made once, and never changed)
 
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from ticdc_source.errors import OptionError, warn
 from ticdc_source.options import parsers
-from ticdc_source.options.logins import Login, LoginTimes, SASLSettings, TLSSettings, login_of, proxy_url
-from ticdc_source.options.option import CLIENT, Option, made, rows_of, setting
+from ticdc_source.options.logins import Login, LoginTimes, SASLSettings, TLSSettings, login_of
+from ticdc_source.options.option import CLIENT, Option, made, rows_of
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 
@@ -34,88 +34,60 @@ class ClientSettings:
         tls: None without TLS.
     """
 
-    bootstrap_servers: tuple[str, ...] = setting("bootstrap.servers", parsers.servers, default=())
-    client_id: str = setting("client.id", parsers.stripped, default="ticdc-source")
-    client_rack: str | None = setting("client.rack", parsers.stripped)
-    client_dns_lookup: str | None = setting(
-        "client.dns.lookup", parsers.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
+    bootstrap_servers: tuple[str, ...] = field(
+        default=(), metadata={"option": Option(name="kafka.bootstrap.servers", parse=parsers.servers, scope=CLIENT)}
     )
-    group_id: str | None = setting("group.id", parsers.stripped)
-    isolation_level: Literal["read_uncommitted", "read_committed"] = setting(
-        "isolation.level", parsers.one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
+    client_id: str = CLIENT.option("kafka.client.id", parsers.stripped, default="ticdc-source")
+    client_rack: str | None = CLIENT.optional("kafka.client.rack", parsers.stripped)
+    client_dns_lookup: str | None = CLIENT.optional(
+        "kafka.client.dns.lookup", parsers.one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
     )
-    check_crcs: bool = setting("check.crcs", parsers.boolean, default=True)
-    fetch_min_bytes: int | None = setting("fetch.min.bytes", parsers.int32(0))
-    fetch_max_wait_ms: int = setting("fetch.max.wait.ms", parsers.int32(0), default=500)
-    fetch_max_bytes: int | None = setting("fetch.max.bytes", parsers.int32(1))
+    group_id: str | None = CLIENT.optional("kafka.group.id", parsers.stripped)
+    isolation_level: Literal["read_uncommitted", "read_committed"] = CLIENT.option(
+        "kafka.isolation.level", parsers.one_of("read_uncommitted", "read_committed"), default="read_uncommitted"
+    )
+    check_crcs: bool = CLIENT.option("kafka.check.crcs", parsers.boolean, default="true")
+    fetch_min_bytes: int | None = CLIENT.optional("kafka.fetch.min.bytes", parsers.int32(0))
+    fetch_max_wait_ms: int = CLIENT.option("kafka.fetch.max.wait.ms", parsers.int32(0), default="500")
+    fetch_max_bytes: int | None = CLIENT.optional("kafka.fetch.max.bytes", parsers.int32(1))
     # A client reads one partition at a time. A response is a few chunks, and the client fetches the next one meanwhile.
     # Each response costs kafka-python about a millisecond, whatever its size; 4 MiB take 25 MiB more memory of a
     # worker than 2 or 3.
-    max_partition_fetch_bytes: int = setting("max.partition.fetch.bytes", parsers.int32(1), default=3 << 20)
-    max_poll_records: int | None = setting("max.poll.records", parsers.int32(1))
-    request_timeout_ms: int = setting("request.timeout.ms", parsers.int32(1), default=30_000)
-    default_api_timeout_ms: int = setting("default.api.timeout.ms", parsers.int32(1), default=30_000)
-    bootstrap_timeout_ms: int = setting("bootstrap.timeout.ms", parsers.int32(1), default=30_000)
-    socket_connection_setup_timeout_ms: int | None = setting(
-        "socket.connection.setup.timeout.ms", parsers.whole_number(1)
+    max_partition_fetch_bytes: int = CLIENT.option(
+        "kafka.max.partition.fetch.bytes", parsers.int32(1), default="3145728"
     )
-    socket_connection_setup_timeout_max_ms: int | None = setting(
-        "socket.connection.setup.timeout.max.ms", parsers.whole_number(1)
+    max_poll_records: int | None = CLIENT.optional("kafka.max.poll.records", parsers.int32(1))
+    request_timeout_ms: int = CLIENT.option("kafka.request.timeout.ms", parsers.int32(1), default="30000")
+    default_api_timeout_ms: int = CLIENT.option("kafka.default.api.timeout.ms", parsers.int32(1), default="30000")
+    bootstrap_timeout_ms: int = CLIENT.option("kafka.bootstrap.timeout.ms", parsers.int32(1), default="30000")
+    socket_connection_setup_timeout_ms: int | None = CLIENT.optional(
+        "kafka.socket.connection.setup.timeout.ms", parsers.whole_number(1)
     )
-    retry_backoff_ms: int | None = setting("retry.backoff.ms", parsers.whole_number(0))
-    reconnect_backoff_ms: int | None = setting("reconnect.backoff.ms", parsers.whole_number(0))
-    reconnect_backoff_max_ms: int = setting(  # find a restarted broker again soon
-        "reconnect.backoff.max.ms", parsers.whole_number(0), default=1_000
+    socket_connection_setup_timeout_max_ms: int | None = CLIENT.optional(
+        "kafka.socket.connection.setup.timeout.max.ms", parsers.whole_number(1)
     )
-    connections_max_idle_ms: int = setting("connections.max.idle.ms", parsers.whole_number(1), default=9 * 60_000)
-    metadata_max_age_ms: int | None = setting("metadata.max.age.ms", parsers.whole_number(1))
-    receive_buffer_bytes: int | None = setting("receive.buffer.bytes", parsers.buffer_bytes)
-    send_buffer_bytes: int | None = setting("send.buffer.bytes", parsers.buffer_bytes)
-    receive_message_max_bytes: int | None = setting(None, parsers.int32(1))
-    api_version: tuple[int, ...] | None = setting(None, parsers.broker_version)
-    proxy_url: Secret | None = setting(None, proxy_url, secret=True)
-    security_protocol: SecurityProtocol = setting(
-        "security.protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
+    retry_backoff_ms: int | None = CLIENT.optional("kafka.retry.backoff.ms", parsers.whole_number(0))
+    reconnect_backoff_ms: int | None = CLIENT.optional("kafka.reconnect.backoff.ms", parsers.whole_number(0))
+    # find a restarted broker again soon
+    reconnect_backoff_max_ms: int = CLIENT.option(
+        "kafka.reconnect.backoff.max.ms", parsers.whole_number(0), default="1000"
+    )
+    connections_max_idle_ms: int = CLIENT.option(
+        "kafka.connections.max.idle.ms", parsers.whole_number(1), default="540000"
+    )
+    metadata_max_age_ms: int | None = CLIENT.optional("kafka.metadata.max.age.ms", parsers.whole_number(1))
+    receive_buffer_bytes: int | None = CLIENT.optional("kafka.receive.buffer.bytes", parsers.buffer_bytes)
+    send_buffer_bytes: int | None = CLIENT.optional("kafka.send.buffer.bytes", parsers.buffer_bytes)
+    receive_message_max_bytes: int | None = CLIENT.optional("kafka.receive_message_max_bytes", parsers.int32(1))
+    api_version: tuple[int, ...] | None = CLIENT.optional("kafka.api_version", parsers.broker_version)
+    proxy_url: Secret | None = CLIENT.optional("kafka.proxy_url", parsers.proxy_url, secret=True)
+    security_protocol: SecurityProtocol = CLIENT.option(
+        "kafka.security.protocol", parsers.one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), default="PLAINTEXT"
     )
     broker_timeout_ms: int | None = None
     login: Login | None = None
     tls: TLSSettings | None = None
 
-
-# Java settings without effect on a reader that joins no group and names its partitions, or on Python's TLS.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "auto.commit.interval.ms",
-        "exclude.internal.topics",
-        "group.instance.id",
-        "group.protocol",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "security.providers",
-        "session.timeout.ms",
-        "ssl.enabled.protocols",
-        "ssl.keymanager.algorithm",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-    }
-)
 
 _BY_CLIENT_ID = ": a token is asked for with a client's id and secret"
 # Settings that would change which records are read, or how; with what to say behind "is not supported".
@@ -138,10 +110,12 @@ _REFUSED = {
 }
 
 
-def _not_passed_on(java: str, effect: Literal["none", "refused"], meaning: str = "") -> Option:
-    # Its value may be secret: nobody has looked at it.
-    name, field = f"kafka.{java}", java.replace(".", "_")
-    return Option(name=name, field=field, parse=str, scope=CLIENT, meaning=meaning, secret=True, effect=effect)
+def _refused(java: str, why: str) -> Option:
+    meaning = f"Kafka option '{java}' is not supported{why}"
+    field = java.replace(".", "_")
+    return Option(
+        name=f"kafka.{java}", field=field, parse=str, scope=CLIENT, meaning=meaning, secret=True, refused=True
+    )
 
 
 SETTINGS = (
@@ -149,11 +123,7 @@ SETTINGS = (
     *rows_of(SASLSettings, "sasl_"),
     *rows_of(LoginTimes, "sasl_login_"),
     *rows_of(TLSSettings, "ssl_"),
-    *(_not_passed_on(java, "none") for java in sorted(_WITHOUT_EFFECT)),
-    *(
-        _not_passed_on(java, "refused", f"Kafka option '{java}' is not supported{why}")
-        for java, why in _REFUSED.items()
-    ),
+    *(_refused(java, why) for java, why in _REFUSED.items()),
 )
 SETTINGS_BY_NAME = {name: row for row in SETTINGS for name in row.names}
 
@@ -175,9 +145,9 @@ def client_settings(options: Options, *, driver: bool) -> ClientSettings:
     given: dict[str, object] = {}
     for name, text in ((f"kafka.{name}", text) for name, text in options.kafka.items()):
         row = SETTINGS_BY_NAME.get(name)
-        if row is None or row.effect == "none":
+        if row is None:
             continue  # `options.names` reports it
-        if row.effect == "refused":
+        if row.refused:
             raise OptionError(row.meaning)
         if row.field in given:
             msg = f"Options '{row.names[0]}' and '{row.names[1]}' are the same: give one of them"

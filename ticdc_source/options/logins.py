@@ -6,19 +6,18 @@ for the extensions of OAUTHBEARER; Kafka's `JaasConfig`, whose syntax is that of
 holds a part of a text that may be secret.
 """
 
-# ruff: noqa: RUF009 (`setting` returns a dataclass field; its default is made once, and never changed)
+# ruff: noqa: RUF009 (`option` returns a dataclass field; its default is made once, and never changed)
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
+from typing import ClassVar, Literal, TypeAlias
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options import parsers
-from ticdc_source.options.option import made, rows_of, setting
+from ticdc_source.options.option import CLIENT, made, rows_of
 from ticdc_source.options.parsers import Secret
 
 StoreType: TypeAlias = Literal["JKS", "PKCS12", "PEM"]
@@ -36,33 +35,6 @@ _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-class _LoginModule(NamedTuple):
-    """A login module of Java: its class without the package, which platforms rename, and its entries."""
-
-    name: str
-    entries: Mapping[str, str]
-
-
-_PROXIES = ("socks5", "socks5h", "http")  # of kafka-python
-
-
-def proxy_url(text: str) -> Secret:
-    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed.
-
-    Raises:
-        ValueError: it is not the URL of a proxy.
-    """
-    try:
-        parsed = urlsplit(text.strip())
-        complete = parsed.scheme in _PROXIES and bool(parsed.hostname) and parsed.port is not None
-    except ValueError:
-        complete = False
-    if not complete:
-        msg = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
-        raise ValueError(msg)
-    return Secret(text.strip())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginTimes:
     """How long a request for a token may take, and how long to wait between two, in milliseconds.
@@ -70,10 +42,12 @@ class LoginTimes:
     A name here and `sasl_login_` before it is the name of a setting. Kafka has no limit for requests unless one is set.
     """
 
-    connect_timeout_ms: int = setting("sasl.login.connect.timeout.ms", parsers.int32(1), default=10_000)
-    read_timeout_ms: int = setting("sasl.login.read.timeout.ms", parsers.int32(1), default=10_000)
-    retry_backoff_ms: int = setting("sasl.login.retry.backoff.ms", parsers.whole_number(0), default=100)
-    retry_backoff_max_ms: int = setting("sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default=10_000)
+    connect_timeout_ms: int = CLIENT.option("kafka.sasl.login.connect.timeout.ms", parsers.int32(1), default="10000")
+    read_timeout_ms: int = CLIENT.option("kafka.sasl.login.read.timeout.ms", parsers.int32(1), default="10000")
+    retry_backoff_ms: int = CLIENT.option("kafka.sasl.login.retry.backoff.ms", parsers.whole_number(0), default="100")
+    retry_backoff_max_ms: int = CLIENT.option(
+        "kafka.sasl.login.retry.backoff.max.ms", parsers.whole_number(0), default="10000"
+    )
 
 
 _STORE_TYPE: Callable[[str], StoreType] = parsers.one_of("JKS", "PKCS12", "PEM")
@@ -87,20 +61,22 @@ class TLSSettings:
         OptionError: A key or its certificate is missing, or is given twice.
     """
 
-    truststore_type: StoreType | None = setting("ssl.truststore.type", _STORE_TYPE)
-    cafile: str | None = setting("ssl.truststore.location", parsers.stripped)
-    truststore_password: Secret | None = setting("ssl.truststore.password", Secret, secret=True)
-    truststore_pem: str | None = setting("ssl.truststore.certificates", parsers.stripped)
-    keystore_type: StoreType | None = setting("ssl.keystore.type", _STORE_TYPE)
-    certfile: str | None = setting("ssl.keystore.location", parsers.stripped)
-    keystore_password: Secret | None = setting("ssl.keystore.password", Secret, secret=True)
-    keystore_key_pem: Secret | None = setting("ssl.keystore.key", Secret, secret=True)
-    keystore_chain_pem: str | None = setting("ssl.keystore.certificate.chain", parsers.stripped)
-    password: Secret | None = setting("ssl.key.password", Secret, secret=True)
-    check_hostname: bool = setting("ssl.endpoint.identification.algorithm", parsers.host_check, default=True)
-    keyfile: str | None = setting(None, parsers.stripped)
-    crlfile: str | None = setting(None, parsers.stripped)
-    ciphers: str | None = setting(None, parsers.stripped)
+    truststore_type: StoreType | None = CLIENT.optional("kafka.ssl.truststore.type", _STORE_TYPE)
+    cafile: str | None = CLIENT.optional("kafka.ssl.truststore.location", parsers.stripped)
+    truststore_password: Secret | None = CLIENT.optional("kafka.ssl.truststore.password", Secret, secret=True)
+    truststore_pem: str | None = CLIENT.optional("kafka.ssl.truststore.certificates", parsers.stripped)
+    keystore_type: StoreType | None = CLIENT.optional("kafka.ssl.keystore.type", _STORE_TYPE)
+    certfile: str | None = CLIENT.optional("kafka.ssl.keystore.location", parsers.stripped)
+    keystore_password: Secret | None = CLIENT.optional("kafka.ssl.keystore.password", Secret, secret=True)
+    keystore_key_pem: Secret | None = CLIENT.optional("kafka.ssl.keystore.key", Secret, secret=True)
+    keystore_chain_pem: str | None = CLIENT.optional("kafka.ssl.keystore.certificate.chain", parsers.stripped)
+    password: Secret | None = CLIENT.optional("kafka.ssl.key.password", Secret, secret=True)
+    check_hostname: bool = CLIENT.option(
+        "kafka.ssl.endpoint.identification.algorithm", parsers.host_check, default="https"
+    )
+    keyfile: str | None = CLIENT.optional("kafka.ssl_keyfile", parsers.stripped)
+    crlfile: str | None = CLIENT.optional("kafka.ssl_crlfile", parsers.stripped)
+    ciphers: str | None = CLIENT.optional("kafka.ssl_ciphers", parsers.stripped)
 
     def __post_init__(self) -> None:
         for store, file, texts in (
@@ -119,24 +95,34 @@ class TLSSettings:
 class SASLSettings:
     """The settings of a login as the user typed them; `login_of` makes a login of them."""
 
-    mechanism: str | None = setting("sasl.mechanism", parsers.upper_case)
-    jaas_config: Secret | None = setting("sasl.jaas.config", Secret, secret=True)
-    plain_username: str | None = setting(None, parsers.stripped)
-    plain_password: Secret | None = setting(None, Secret, secret=True)
-    login_callback_handler_class: str | None = setting("sasl.login.callback.handler.class", parsers.stripped)
-    client_callback_handler_class: str | None = setting("sasl.client.callback.handler.class", parsers.stripped)
-    oauthbearer_token_endpoint_url: str | None = setting("sasl.oauthbearer.token.endpoint.url", parsers.token_endpoint)
-    oauthbearer_client_credentials_client_id: str | None = setting(
-        "sasl.oauthbearer.client.credentials.client.id", parsers.stripped
+    mechanism: str | None = CLIENT.optional("kafka.sasl.mechanism", parsers.upper_case)
+    jaas_config: Secret | None = CLIENT.optional("kafka.sasl.jaas.config", Secret, secret=True)
+    plain_username: str | None = CLIENT.optional("kafka.sasl_plain_username", parsers.stripped)
+    plain_password: Secret | None = CLIENT.optional("kafka.sasl_plain_password", Secret, secret=True)
+    login_callback_handler_class: str | None = CLIENT.optional(
+        "kafka.sasl.login.callback.handler.class", parsers.stripped
     )
-    oauthbearer_client_credentials_client_secret: Secret | None = setting(
-        "sasl.oauthbearer.client.credentials.client.secret", Secret, secret=True
+    client_callback_handler_class: str | None = CLIENT.optional(
+        "kafka.sasl.client.callback.handler.class", parsers.stripped
     )
-    oauthbearer_scope: str | None = setting("sasl.oauthbearer.scope", parsers.stripped)
-    oauthbearer_header_urlencode: bool = setting("sasl.oauthbearer.header.urlencode", parsers.boolean, default=False)
-    oauthbearer_jwt_retriever_class: str | None = setting("sasl.oauthbearer.jwt.retriever.class", parsers.stripped)
-    kerberos_service_name: str | None = setting("sasl.kerberos.service.name", parsers.stripped)
-    kerberos_domain_name: str | None = setting(None, parsers.stripped)
+    oauthbearer_token_endpoint_url: str | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.token.endpoint.url", parsers.token_endpoint
+    )
+    oauthbearer_client_credentials_client_id: str | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.client.credentials.client.id", parsers.stripped
+    )
+    oauthbearer_client_credentials_client_secret: Secret | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.client.credentials.client.secret", Secret, secret=True
+    )
+    oauthbearer_scope: str | None = CLIENT.optional("kafka.sasl.oauthbearer.scope", parsers.stripped)
+    oauthbearer_header_urlencode: bool = CLIENT.option(
+        "kafka.sasl.oauthbearer.header.urlencode", parsers.boolean, default="false"
+    )
+    oauthbearer_jwt_retriever_class: str | None = CLIENT.optional(
+        "kafka.sasl.oauthbearer.jwt.retriever.class", parsers.stripped
+    )
+    kerberos_service_name: str | None = CLIENT.optional("kafka.sasl.kerberos.service.name", parsers.stripped)
+    kerberos_domain_name: str | None = CLIENT.optional("kafka.sasl_kerberos_domain_name", parsers.stripped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +196,7 @@ Login: TypeAlias = PasswordLogin | EndpointLogin | MSKLogin | KerberosLogin
 
 _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISMS = (*_WITH_PASSWORD, "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
-# Which mechanisms a login module is for, and what it looks like.
+# Which mechanisms a login module of Java is for, by its class without the package, which platforms rename.
 _MODULES: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -218,15 +204,14 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "IAMLoginModule": ("AWS_MSK_IAM",),
     "Krb5LoginModule": ("GSSAPI",),
 }
-# Java's classes that ask for tokens and sign them, by setting and mechanism: what they do is done here too.
+# Java's classes that ask for tokens and sign them, by setting: what they do with one mechanism is done here too.
 _MSK_HANDLER = "IAMOAuthBearerLoginCallbackHandler"
-_CLASSES: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("login.callback.handler.class", "OAUTHBEARER"): ("OAuthBearerLoginCallbackHandler", _MSK_HANDLER),
-    ("client.callback.handler.class", "AWS_MSK_IAM"): ("IAMClientCallbackHandler",),
-    ("oauthbearer.jwt.retriever.class", "OAUTHBEARER"): (
-        "DefaultJwtRetriever",
-        "ClientCredentialsJwtRetriever",
-        "FileJwtRetriever",
+_CLASSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "login.callback.handler.class": ("OAUTHBEARER", ("OAuthBearerLoginCallbackHandler", _MSK_HANDLER)),
+    "client.callback.handler.class": ("AWS_MSK_IAM", ("IAMClientCallbackHandler",)),
+    "oauthbearer.jwt.retriever.class": (
+        "OAUTHBEARER",
+        ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever"),
     ),
 }
 _USER_FORM = '<login module> required username="…" password="…";'
@@ -244,9 +229,8 @@ _MSK_ENTRIES: Mapping[str, str] = {
     "awsStsRegion": "sts_region",
 }
 _MSK_WITHOUT_EFFECT = ("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")
+_KERBEROS_ENTRIES = ("useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName")
 _KERBEROS_WITHOUT_EFFECT = ("debug", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT", "storeKey")
-
-
 # By Java's name: the entries `ssl.…` of a login module.
 _TLS_ENTRIES = {row.name.removeprefix("kafka."): row for row in rows_of(TLSSettings)}
 
@@ -264,61 +248,43 @@ def login_of(given: SASLSettings, times: LoginTimes, protocol: str) -> Login:
             f"kafka.security.protocol={protocol}"
         )
         raise OptionError(msg)
-    handler = given.login_callback_handler_class
-    for option, name in (
-        ("login.callback.handler.class", handler),
-        ("client.callback.handler.class", given.client_callback_handler_class),
-        ("oauthbearer.jwt.retriever.class", given.oauthbearer_jwt_retriever_class),
-    ):
-        classes = _CLASSES.get((option, mechanism), ())
-        if name is not None and _last(name) not in classes:
-            choice = f"there is only {' or '.join(classes)} here" if classes else "leave it out"
+    for option, (its_mechanism, classes) in _CLASSES.items():
+        name = getattr(given, option.replace(".", "_"))
+        if name is not None and (mechanism != its_mechanism or _last(name) not in classes):
+            choice = f"there is only {' or '.join(classes)} here" if mechanism == its_mechanism else "leave it out"
             msg = (
                 f"Option 'kafka.sasl.{option}' names a class of Java that is not available to Python with {mechanism}: "
                 f"{choice}"
             )
             raise OptionError(msg)
-    module = None if given.jaas_config is None else _parse_jaas(given.jaas_config.reveal())
-    _check_module(module, mechanism)
+    entries = {} if given.jaas_config is None else _entries(given.jaas_config.reveal(), mechanism)
     if mechanism in _WITH_PASSWORD:
-        return _password(module, given, mechanism)
+        return _password(entries, given, mechanism)
     if mechanism == "GSSAPI":
-        return _kerberos(module, given)
-    if mechanism == "AWS_MSK_IAM" or (handler is not None and _last(handler) == _MSK_HANDLER):
-        return _msk(module, protocol, times)
-    return _oauth(module, given, times)
+        return _kerberos(entries, given)
+    if mechanism == "AWS_MSK_IAM" or _last(given.login_callback_handler_class or "") == _MSK_HANDLER:
+        return _msk(entries, protocol, times)
+    return _oauth(entries, given, times)
 
 
 def _last(name: str) -> str:
     return name.strip().rpartition(".")[2]
 
 
-def _check_module(module: _LoginModule | None, mechanism: str) -> None:
-    if module is None:
-        return
-    if module.name not in _MODULES:
-        msg = f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
-        raise OptionError(msg)
-    if mechanism not in _MODULES[module.name]:
-        msg = f"Option '{_JAAS}' has a {module.name}, which does not fit kafka.sasl.mechanism={mechanism}"
-        raise OptionError(msg)
-
-
-def _password(module: _LoginModule | None, given: SASLSettings, mechanism: str) -> PasswordLogin:
+def _password(entries: Mapping[str, str], given: SASLSettings, mechanism: str) -> PasswordLogin:
     username, password = given.plain_username, given.plain_password
-    if module is not None:
-        if "username" not in module.entries or "password" not in module.entries:
+    if given.jaas_config is not None:
+        if "username" not in entries or "password" not in entries:
             msg = f"Option '{_JAAS}' lacks a username or a password; expected {_USER_FORM}"
             raise OptionError(msg)
-        username, password = module.entries["username"], Secret(module.entries["password"])
+        username, password = entries["username"], Secret(entries["password"])
     if username is None or password is None:
         msg = f"kafka.sasl.mechanism={mechanism} needs the option '{_JAAS}': {_USER_FORM}"
         raise OptionError(msg)
     return PasswordLogin(mechanism=mechanism, username=username, password=password)
 
 
-def _oauth(module: _LoginModule | None, given: SASLSettings, times: LoginTimes) -> EndpointLogin:
-    entries = {} if module is None else module.entries
+def _oauth(entries: Mapping[str, str], given: SASLSettings, times: LoginTimes) -> EndpointLogin:
     endpoint = given.oauthbearer_token_endpoint_url
     if endpoint is None:
         msg = (
@@ -326,31 +292,23 @@ def _oauth(module: _LoginModule | None, given: SASLSettings, times: LoginTimes) 
             "ask for tokens"
         )
         raise OptionError(msg)
-    secret = given.oauthbearer_client_credentials_client_secret
-    if secret is None:
-        secret = Secret(entries.get("clientSecret", ""))
-    client_id = given.oauthbearer_client_credentials_client_id
-    if client_id is None:
-        client_id = entries.get("clientId", "")
+    secret = given.oauthbearer_client_credentials_client_secret or Secret(entries.get("clientSecret", ""))
+    client_id = given.oauthbearer_client_credentials_client_id or entries.get("clientId", "")
     if not endpoint.startswith("file:") and not (client_id.strip() and secret.reveal().strip()):
         msg = (
             f"kafka.sasl.mechanism=OAUTHBEARER needs the option '{_JAAS}' ({_OAUTH_FORM}), or "
             "'kafka.sasl.oauthbearer.client.credentials.client.id' and '….client.secret'"
         )
         raise OptionError(msg)
-    extensions: dict[str, str] = {}
-    tls_given: dict[str, object] = {}
-    for name, value in entries.items():
-        if name.startswith(_EXTENSION):
-            extensions[name.removeprefix(_EXTENSION)] = value
-        elif name.startswith("ssl."):
-            row = _TLS_ENTRIES.get(name)
-            if row is None:
-                msg = f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location"
-                raise OptionError(msg)
-            tls_given[row.field] = row.value_of(value, f"{_JAAS}', entry '{name}")
-        elif name not in _OAUTH_ENTRIES:
-            raise _unknown_entry(name, (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"))
+    extensions = {name[len(_EXTENSION) :]: text for name, text in entries.items() if name.startswith(_EXTENSION)}
+    tls = {name: text for name, text in entries.items() if name.startswith("ssl.")}
+    _refuse_unknown(
+        (name for name in entries if name not in tls and not name.startswith(_EXTENSION)),
+        (*_OAUTH_ENTRIES, f"{_EXTENSION}…", "ssl.…"),
+    )
+    if not tls.keys() <= _TLS_ENTRIES.keys():
+        msg = f"Option '{_JAAS}' has an unknown setting of TLS; one is ssl.truststore.location"
+        raise OptionError(msg)
     for name, value in extensions.items():
         # RFC 7628, and Java's client: letters, and nothing that ends a pair.
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
@@ -359,6 +317,7 @@ def _oauth(module: _LoginModule | None, given: SASLSettings, times: LoginTimes) 
                 "Z and a to z, and not auth; its value of printable ASCII characters"
             )
             raise OptionError(msg)
+    rows = ((_TLS_ENTRIES[name], text, f"{_JAAS}', entry '{name}") for name, text in tls.items())
     return EndpointLogin(
         endpoint=endpoint,
         client_id=client_id.strip(),
@@ -366,81 +325,83 @@ def _oauth(module: _LoginModule | None, given: SASLSettings, times: LoginTimes) 
         scope=(entries.get("scope") if given.oauthbearer_scope is None else given.oauthbearer_scope) or None,
         extensions=tuple(extensions.items()),
         encodes_header=given.oauthbearer_header_urlencode,
-        tls=made(TLSSettings, tls_given) if tls_given else None,
+        tls=made(TLSSettings, {row.field: row.value_of(text, name) for row, text, name in rows}) if tls else None,
         times=times,
     )
 
 
-def _msk(module: _LoginModule | None, protocol: str, times: LoginTimes) -> MSKLogin:
+def _msk(entries: Mapping[str, str], protocol: str, times: LoginTimes) -> MSKLogin:
     if protocol != "SASL_SSL":
         msg = (
             "A login with AWS's IAM needs kafka.security.protocol=SASL_SSL: without TLS, anyone could use its signature"
         )
         raise OptionError(msg)
-    entries = {} if module is None else module.entries
-    for name in entries:
-        if name not in _MSK_ENTRIES and name not in _MSK_WITHOUT_EFFECT:
-            raise _unknown_entry(name, _MSK_ENTRIES)
-    given = {_MSK_ENTRIES[name]: value for name, value in entries.items() if name in _MSK_ENTRIES and value}
+    _refuse_unknown(entries, _MSK_ENTRIES, _MSK_WITHOUT_EFFECT)
+    given = {field: entries[name] for name, field in _MSK_ENTRIES.items() if entries.get(name)}
     return MSKLogin(**given, times=times)
 
 
-def _kerberos(module: _LoginModule | None, given: SASLSettings) -> KerberosLogin:
-    entries = {} if module is None else dict(module.entries)
-    service = entries.pop("serviceName", None)
-    if None not in (service, given.kerberos_service_name) and service != given.kerberos_service_name:
+def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
+    _refuse_unknown(entries, _KERBEROS_ENTRIES, _KERBEROS_WITHOUT_EFFECT)
+    services = {name for name in (entries.get("serviceName"), given.kerberos_service_name) if name is not None}
+    if len(services) > 1:
         msg = f"Options 'kafka.sasl.kerberos.service.name' and '{_JAAS}' (serviceName) name different services"
         raise OptionError(msg)
-    login = KerberosLogin(
-        service=service or given.kerberos_service_name or KerberosLogin().service, domain=given.kerberos_domain_name
-    )
-    if module is None:
+    login = KerberosLogin(service=next(iter(services), KerberosLogin().service), domain=given.kerberos_domain_name)
+    if given.jaas_config is None:
         return login
     uses_keytab, uses_cache = (
-        entries.pop(name, "false").strip().lower() == "true" for name in ("useKeyTab", "useTicketCache")
+        entries.get(name, "").strip().lower() == "true" for name in ("useKeyTab", "useTicketCache")
     )
-    keytab, cache, principal = (entries.pop(name, None) or None for name in ("keyTab", "ticketCache", "principal"))
-    for name in entries:
-        if name not in _KERBEROS_WITHOUT_EFFECT:
-            raise _unknown_entry(
-                name, ("useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName")
-            )
-    if uses_keytab and (keytab is None or principal is None):
-        msg = f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal"
-        raise OptionError(msg)
-    if not uses_keytab and not uses_cache:
+    keytab, principal = entries.get("keyTab"), entries.get("principal") or None
+    # Java's module looks into the ticket cache first, and takes the keytab if there is no ticket. The keytab is enough.
+    if uses_keytab:
+        if not keytab or principal is None:
+            msg = f"Option '{_JAAS}': useKeyTab=true needs keyTab and principal"
+            raise OptionError(msg)
+        return replace(login, principal=principal, keytab=_path(keytab))
+    if not uses_cache:
         msg = f"Option '{_JAAS}': Krb5LoginModule needs useKeyTab=true or useTicketCache=true; nobody can be asked here"
         raise OptionError(msg)
-    # Java's module looks into the ticket cache first, and takes the keytab if there is no ticket. The keytab is enough.
-    return replace(
-        login,
-        principal=principal,
-        keytab=_path(keytab) if uses_keytab else None,
-        ticket_cache=None if uses_keytab else _path(cache),
-    )
+    return replace(login, principal=principal, ticket_cache=_path(entries.get("ticketCache", "")) or None)
 
 
-def _path(text: str | None) -> str | None:
+def _path(text: str) -> str:
     """Return the path of a file, which Java's module also takes as a URL."""
-    return None if text is None else re.sub(r"^(?:file|FILE):(?://(?=/))?", "", text)
+    return re.sub(r"^(?:file|FILE):(?://(?=/))?", "", text)
 
 
-def _unknown_entry(name: str, names: Iterable[str]) -> OptionError:
-    # The name is a word of the text: an unquoted secret could be one.
-    shown = f" '{name}'" if re.fullmatch(r"[a-z]{2,8}[A-Z][A-Za-z]{1,20}|(?:ssl|sasl)\.[a-z.]+", name) else ""
-    return OptionError(f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}")
+def _refuse_unknown(entries: Iterable[str], names: Collection[str], without_effect: Collection[str] = ()) -> None:
+    for name in entries:
+        if name not in names and name not in without_effect:
+            # The name is a word of the text: an unquoted secret could be one.
+            is_name = re.fullmatch(r"[a-z]{2,8}[A-Z][A-Za-z]{1,20}|(?:ssl|sasl)\.[a-z.]+", name)
+            shown = f" '{name}'" if is_name else ""
+            msg = f"Option '{_JAAS}' has an entry{shown} that is not known here; there are {', '.join(names)}"
+            raise OptionError(msg)
 
 
-def _parse_jaas(text: str) -> _LoginModule:
-    tokens = _tokens(text)
+def _entries(jaas: str, mechanism: str) -> dict[str, str]:
+    """Return the entries of a login module, which must be one of the mechanism."""
+    tokens = _tokens(jaas)
     if tokens is not None and [sign for sign, _ in tokens[:2]] == [False, False] and tokens[-1] == (True, ";"):
         (_, name), (_, flag), *entries = tokens[:-1]
         keys, equals, values = entries[::3], entries[1::3], entries[2::3]
         are_words = not any(sign for sign, _ in (*keys, *values))
         if flag.lower() in _FLAGS and are_words and len(keys) == len(values) and equals == [(True, "=")] * len(keys):
-            return _LoginModule(_last(name), {key: value for (_, key), (_, value) in zip(keys, values, strict=True)})
+            _check_module(_last(name), mechanism)
+            return {key: value for (_, key), (_, value) in zip(keys, values, strict=True)}
     msg = f"Option '{_JAAS}' is not of the form: {_FORM}"
     raise OptionError(msg)
+
+
+def _check_module(name: str, mechanism: str) -> None:
+    if name not in _MODULES:
+        msg = f"Option '{_JAAS}' has a login module that only Java's client has; there are {', '.join(_MODULES)} here"
+        raise OptionError(msg)
+    if mechanism not in _MODULES[name]:
+        msg = f"Option '{_JAAS}' has a {name}, which does not fit kafka.sasl.mechanism={mechanism}"
+        raise OptionError(msg)
 
 
 def _tokens(text: str) -> list[tuple[bool, str]] | None:

@@ -81,13 +81,13 @@ def refuse_misspelt(given: Iterable[str]) -> None:
 
 
 def refuse_unknown(given: Iterable[str]) -> None:
-    """Refuse names without a meaning.
+    """Refuse names without a meaning, but for settings of Java's Kafka client: a file of properties may have any.
 
     Raises:
         OptionError: a name has none; the message has the nearest.
     """
     for name in sorted(given):
-        if not is_option(name):
+        if not is_option(name) and not name.lower().startswith(_PREFIX):
             msg = f"Unknown option '{name}'; {_hint_of(name.lower())}"
             raise OptionError(msg)
 
@@ -109,10 +109,7 @@ def warn_of_unknown(options: Options) -> None:
         if name in _SPARKS_PATHS:
             warn(f"Option '{name}' has no effect: load() takes one path")
             continue
-        row = _ROWS.get(name)
-        if row is not None and row.effect == "none":
-            warn(f"Option '{name}' has no effect here and is ignored")
-        if row is not None or _is_sparks(name):
+        if name in _ROWS or _is_sparks(name):
             continue
         hint = _hint_of(name)
         if options.strict_options:

@@ -37,7 +37,6 @@ class OffsetRange(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
-        """Return `topic-partition [start, end)`."""
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 

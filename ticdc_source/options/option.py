@@ -1,7 +1,6 @@
 """The rows of the table of options: those of the source, and the settings of the Kafka client.
 
-A row is the metadata of a dataclass field: `Scope.option` and `Scope.optional` declare one of the source, `setting` one
-of the client.
+A row is the metadata of a dataclass field, which `Scope.option` or `Scope.optional` declares.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from ticdc_source.errors import OptionError
 from ticdc_source.options.parsers import ParseError
@@ -42,7 +41,7 @@ class Option:
         meaning: One line for the documentation; of a refused setting, why.
         only: The kind of read that has the option; None if both have it.
         secret: Error messages do not repeat the text that was given, and nothing shows it.
-        effect: A setting of the client may have none here, or be refused.
+        refused: A setting of the client that this package owns.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Option:
     meaning: str = ""
     only: OneKind | None = None
     secret: bool = False
-    effect: Literal["used", "none", "refused"] = "used"
+    refused: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ class Scope(NamedTuple):
     is_of_messages: bool = False
 
     def option(
-        self, name: str, parse: Callable[[str], Value], meaning: str, *, default: str, only: OneKind | None = None
+        self, name: str, parse: Callable[[str], Value], meaning: str = "", *, default: str, only: OneKind | None = None
     ) -> Value:
         """Declare a field of `Options`; type checkers compare what `parse` returns with the field's annotation."""
         row = Option(name=name, parse=parse, scope=self, default=default, meaning=meaning, only=only)
@@ -100,12 +99,11 @@ class Scope(NamedTuple):
         self,
         name: str,
         parse: Callable[[str], Value],
-        meaning: str,
+        meaning: str = "",
         *,
         only: OneKind | None = None,
         secret: bool = False,
     ) -> Value | None:
-        """Declare a field that is None unless the option is given."""
         row = Option(name=name, parse=parse, scope=self, meaning=meaning, only=only, secret=secret)
         return dataclasses.field(default=None, metadata={"option": row})
 
@@ -114,25 +112,10 @@ class Scope(NamedTuple):
 CLIENT = Scope(frozenset({"topics", "tail", "lag"}))
 
 
-@overload
-def setting(java: str | None, parse: Callable[[str], Value | None], *, secret: bool = ...) -> Value | None: ...
-@overload
-def setting(java: str | None, parse: Callable[[str], Value], *, default: Value) -> Value: ...
-def setting(
-    java: str | None, parse: Callable[[str], Value], *, default: Value | None = None, secret: bool = False
-) -> Value | None:
-    """Declare a setting of the client as a field, whose name is kafka-python's.
-
-    `java` is Java's name without `kafka.`, None if only kafka-python has it. Without a default the client decides.
-    """
-    row = Option(name="" if java is None else _KAFKA + java, parse=parse, scope=CLIENT, secret=secret)
-    return dataclasses.field(default=default, metadata={"option": row})
-
-
 def rows_of(table: type, prefix: str = "") -> tuple[Option, ...]:
     """Return the rows that are fields of a dataclass, with `prefix` before the fields' names."""
     return tuple(
-        dataclasses.replace(row, name=row.name or f"{_KAFKA}{prefix}{field.name}", field=prefix + field.name)
+        dataclasses.replace(row, field=prefix + field.name)
         for field in dataclasses.fields(table)
         for row in [field.metadata.get("option")]
         if row is not None
@@ -140,7 +123,6 @@ def rows_of(table: type, prefix: str = "") -> tuple[Option, ...]:
 
 
 def made(table: type[Value], given: Mapping[str, object], prefix: str = "") -> Value:
-    """Make a dataclass of those parsed settings that are its own."""
     make: Callable[..., Value] = table
     fields = (row.field for row in rows_of(table, prefix))
     return make(**{field.removeprefix(prefix): given[field] for field in fields if field in given})

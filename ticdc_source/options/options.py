@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ticdc_source.errors import OptionError
-from ticdc_source.options.option import TYPED, Option, rows_of
+from ticdc_source.options.option import TYPED, Option, Use, rows_of
 from ticdc_source.options.table import OptionTable
 
 OptionValue: TypeAlias = str | bool | int | float | None  # as a program gives one
@@ -21,6 +21,22 @@ _ROWS_ARE_WHOLE = (
     "Its JSON has every column that a message has, zero dates and all digits included: select members of it with "
     "get_json_object or from_json, and give types with 'tableDDL', which names the table"
 )
+
+# What a read has that an option is not for.
+_NOT_FOR: Mapping[Use, str] = {
+    "snapshot": (
+        "is for messages, and snapshot=only reads rows of TiDB: leave one of them out. In a stream, snapshot=initial "
+        "reads rows, then messages"
+    ),
+    "files": ("is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave one of them out"),
+}
+_FROM_THE_FIRST_ROW = "snapshot=initial reads all rows, then all later changes: leave it out"
+_NOT_WITH_INITIAL_SNAPSHOT = {
+    "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
+    "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave it out",
+    "startingCommitTs": _FROM_THE_FIRST_ROW,
+    "endingCommitTs": _FROM_THE_FIRST_ROW,
+}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -55,11 +71,12 @@ class Options(OptionTable):
         options = cls(given=frozenset(lowered), kafka=kafka, **parsed)
         rows = [row for row in OPTIONS if options.is_given(row.name)]
         if options.is_snapshot:
-            _check_snapshot(options, rows)
+            _check_use("snapshot", options, rows)
         elif options.has_initial_snapshot:
-            _check_initial_snapshot(options, rows)
+            _check_initial_snapshot(rows)
+            _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
         elif options.path is not None:
-            _check_files(options, rows)
+            _check_use("files", options, rows)
         elif from_kafka:
             _check_kafka(options, rows)
         _check_output(options, rows)
@@ -67,7 +84,6 @@ class Options(OptionTable):
         return options
 
     def __repr__(self) -> str:
-        """Return the names that were given, without values: some may be secrets."""
         return f"Options({', '.join(sorted(self.given))})"
 
     @property
@@ -86,7 +102,6 @@ class Options(OptionTable):
         return self.snapshot == "initial"
 
     def is_given(self, name: str) -> bool:
-        """Return whether the option was given, in any case."""
         return name.lower() in self.given
 
 
@@ -104,7 +119,6 @@ OPTIONS = rows_of(OptionTable)
 
 
 def _check_output(options: Options, given: Iterable[Option]) -> None:
-    """Refuse options that do not apply to `outputFormat`, and options of batch reads beside options of streams."""
     for row in given:
         outputs = row.scope.outputs
         if options.output_format not in outputs:
@@ -123,36 +137,27 @@ def _check_output(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(msg)
 
 
-def _check_snapshot(options: Options, given: Iterable[Option]) -> None:
-    """Refuse options of topics and files beside `snapshot=only`."""
-    refused = [*(f"kafka.{name}" for name in options.kafka)]
-    refused += [row.name for row in given if "snapshot" not in row.scope.uses]
+def _check_use(use: Use, options: Options, given: Iterable[Option]) -> None:
+    """Refuse options of topics, and what their scope does not tell."""
+    refused = [*(f"kafka.{name}" for name in options.kafka), *(row.name for row in given if use not in row.scope.uses)]
+    if use == "files":
+        bounds = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
+        refused += [name for name, value in bounds.items() if not isinstance(value, str)]
     if refused:
-        msg = (
-            f"Option '{refused[0]}' is for messages, and snapshot=only reads rows of TiDB: leave one of them out. "
-            "In a stream, snapshot=initial reads rows, then messages"
-        )
+        msg = f"Option '{refused[0]}' {_NOT_FOR[use]}"
         raise OptionError(msg)
-    bounds = [name for name in ("startingCommitTs", "endingCommitTs") if options.is_given(name)]
-    if bounds:
-        msg = f"Option '{bounds[0]}': all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
+    bounds_of_commits = [name for name in ("startingCommitTs", "endingCommitTs") if options.is_given(name)]
+    if use == "snapshot" and bounds_of_commits:
+        name = bounds_of_commits[0]
+        msg = f"Option '{name}': all rows of snapshot=only have one commit-ts, that of 'snapshot.at': leave it out"
         raise OptionError(msg)
 
 
-def _check_initial_snapshot(options: Options, given: Iterable[Option]) -> None:
-    """Refuse what contradicts a stream that begins with a snapshot."""
-    reasons = {
-        "path": "snapshot=initial goes on with topics of Kafka, not with files: leave one of them out",
-        "snapshot.at": "snapshot=initial reads the moment at which the stream starts: leave 'snapshot.at' out",
-        "startingCommitTs": "snapshot=initial reads all rows, then all later changes: leave 'startingCommitTs' out",
-        "endingCommitTs": "snapshot=initial reads all rows, then all later changes: leave 'endingCommitTs' out",
-    }
-    rows = list(given)
-    for row in rows:
-        if row.name in reasons:
-            msg = f"Option '{row.name}': {reasons[row.name]}"
+def _check_initial_snapshot(given: Iterable[Option]) -> None:
+    for row in given:
+        if row.name in _NOT_WITH_INITIAL_SNAPSHOT:
+            msg = f"Option '{row.name}': {_NOT_WITH_INITIAL_SNAPSHOT[row.name]}"
             raise OptionError(msg)
-    _check_kafka(options, [row for row in rows if "snapshot" not in row.scope.uses])
 
 
 def _check_tidb(options: Options, given: Iterable[Option]) -> None:
@@ -177,24 +182,7 @@ def _check_tidb(options: Options, given: Iterable[Option]) -> None:
         raise OptionError(msg)
 
 
-def _check_files(options: Options, given: Iterable[Option]) -> None:
-    """Refuse options of topics beside `path`."""
-    bounds = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
-    refused = [
-        *(f"kafka.{name}" for name in options.kafka),
-        *(row.name for row in given if "files" not in row.scope.uses),
-        *(name for name, value in bounds.items() if not isinstance(value, str)),
-    ]
-    if refused:
-        msg = (
-            f"Option '{refused[0]}' is for topics of Kafka, and 'path' is a folder with files of a storage sink: leave "
-            "one of them out"
-        )
-        raise OptionError(msg)
-
-
 def _check_kafka(options: Options, given: Iterable[Option]) -> None:
-    """Refuse a read of topics without brokers or topics, and options of files."""
     if not options.kafka.get("bootstrap.servers", "").strip():
         msg = (
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer; for files of a storage "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -40,6 +40,7 @@ _TIDB_PORT = 4000
 _FIRST_TSO = tso.of_ms(1_420_070_400_000)  # 2015, when TiDB began
 _MILLISECONDS = range(10**12, 10**14)
 _HTTP = ("http", "https")
+_PROXIES = ("socks5", "socks5h", "http")  # of kafka-python
 _FIXED_OFFSET = re.compile(r"^[+-](0\d|1[0-4]):[0-5]\d$")
 
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -56,7 +57,6 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the text, for the code that sends it."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +66,6 @@ class Secret:
         return hash(self._value)
 
     def __repr__(self) -> str:
-        """Hide the text; `str` and formats use this method too."""
         return "Secret(***)"
 
 
@@ -85,13 +84,15 @@ class ParseError(ValueError):
         self.meant = meant
 
     def __str__(self) -> str:
-        """Return what was expected, and what was probably meant."""
         return self.expected + self._hint()
 
     def of(self, option: str, text: str | None) -> str:
         """Return the sentence for the user; the text that was given is None if it may be secret."""
+        return f"Option '{option}': {self.sentence(text)}"
+
+    def sentence(self, text: str | None) -> str:
         got = "" if text is None or text == self.part else f", got '{text}'"
-        return f"Option '{option}': {self.expected}{got}{self._hint()}"
+        return self.expected + got + self._hint()
 
     def _hint(self) -> str:
         return "" if self.meant is None else f"; did you mean {self.meant}?"
@@ -124,7 +125,6 @@ def boolean(value: str) -> bool:
 
 
 def one_of(*choices: Word) -> Callable[[str], Word]:
-    """Return a parser of one of these words, in any case."""
     by_lower = {choice.lower(): choice for choice in choices}
 
     def parse(value: str) -> Word:
@@ -139,7 +139,6 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
 
 
 def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
-    """Return a parser of a list of these words, separated by commas."""
     parse_word = one_of(*choices)
 
     def parse(value: str) -> frozenset[Word]:
@@ -160,8 +159,6 @@ def subset_of(*choices: Word) -> Callable[[str], frozenset[Word]]:
 
 
 def whole_number(minimum: int, maximum: int = LARGEST_LONG) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `minimum` to `maximum`."""
-
     def parse(value: str) -> int:
         is_number = _INTEGER.fullmatch(value.strip()) is not None
         _refuse_if(not is_number or int(value) < minimum, f"expected a whole number, at least {minimum}")
@@ -172,7 +169,6 @@ def whole_number(minimum: int, maximum: int = LARGEST_LONG) -> Callable[[str], i
 
 
 def resolved_or_number(value: str) -> int | Literal["resolved"]:
-    """Parse `resolved`, or a positive whole number."""
     if value.strip().lower() == "resolved":
         return "resolved"
     _refuse_if(not _INTEGER.fullmatch(value.strip()), "expected a whole number, or 'resolved'")
@@ -254,19 +250,22 @@ def size_bytes(value: str) -> int:
 # Names
 
 
-def split_names(value: str, separators: str = ",") -> list[str]:
+def split_names(value: str, separators: str = ",", *, keep_brackets: bool = False) -> list[str]:
     """Split a list of names; a name in backticks may contain separators, and a doubled backtick stands for one.
 
-    Returned names keep their backticks and lose the blanks around them. Empty names are dropped.
+    With `keep_brackets`, separators in brackets do not count either. Returned names keep their backticks and lose the
+    blanks around them. Empty names are dropped.
 
     Raises:
         ParseError: A backtick is not closed.
     """
-    items, start, quoted = [], 0, False
+    items, start, quoted, depth = [], 0, False, 0
     for index, char in enumerate(value):
         if char == "`":
             quoted = not quoted
-        elif char in separators and not quoted:
+        elif char in "()" and keep_brackets and not quoted:
+            depth += 1 if char == "(" else -1
+        elif char in separators and not quoted and not depth:
             items.append(value[start:index])
             start = index + 1
     if quoted:
@@ -289,7 +288,6 @@ def names(value: str) -> tuple[str, ...]:
 
 
 def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
-    """Parse a list of `database.table`; return pairs, in which `*` stands for any text."""
     patterns = []
     for item in split_names(value):
         parts = [unquote_name(part) for part in split_names(item, separators=".")]
@@ -302,7 +300,6 @@ def table_patterns(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def time_zone(value: str) -> str:
-    """Check the name of a time zone, or an offset such as +08:00; return it."""
     zone = value.strip()
     if zone == "UTC" or _FIXED_OFFSET.match(zone):  # UTC needs no time-zone data, which slim images lack
         return zone
@@ -351,7 +348,6 @@ def escaped(value: str) -> str:
 
 
 def delimiter(value: str) -> str:
-    """Return a text that is not empty, as `escaped` does."""
     _refuse_if(not value, "expected a text that is not empty")
     return escaped(value)
 
@@ -384,12 +380,10 @@ def offsets(value: str) -> Literal["earliest", "latest"] | PartitionNumbers:
 
 
 def times(value: str) -> PartitionNumbers:
-    """Parse JSON with a time for each partition, in milliseconds since the epoch."""
     return _partition_numbers(value, 0, "0", _TIMES_EXAMPLE)
 
 
 def partition_lists(value: str) -> PartitionLists:
-    """Parse JSON with a list of partitions for each topic."""
     by_topic: dict[str, list[int]] = {}
     for topic, partitions in _json_object(value, _ASSIGN_EXAMPLE).items():
         if not isinstance(partitions, list) or not all(
@@ -440,7 +434,6 @@ def _unexpected_json(example: str) -> ParseError:
 
 
 def int32(minimum: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that Java's `int` holds."""
     return whole_number(minimum, LARGEST_INT)
 
 
@@ -485,23 +478,30 @@ def _server(address: str) -> str:
     return f"{host}:{port}"
 
 
-def _parts_of(url: str) -> SplitResult:
-    """Split a URL; one of HTTP that is malformed has no parts."""
+def _url(text: str, schemes: Collection[str]) -> SplitResult | None:
+    """Split a URL with one of these schemes and a host; None if it is none, or malformed."""
     try:
-        parts = urlsplit(url)
-        is_whole = parts.scheme not in _HTTP or (bool(parts.hostname) and (parts.port or 1) > 0)
+        parts = urlsplit(text)
+        is_whole = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_whole = False
-    return parts if is_whole else urlsplit("")
+        return None
+    return parts if is_whole else None
+
+
+def proxy_url(value: str) -> Secret:
+    """Parse the URL of a proxy, which may hold a password: kafka-python's errors would show one that is malformed."""
+    parts = _url(value.strip(), _PROXIES)
+    expected = "expected a URL such as socks5://user:password@host:1080 (or socks5h://…, http://…), with a port"
+    _refuse_if(parts is None or parts.port is None, expected)
+    return Secret(value.strip())
 
 
 def token_endpoint(value: str) -> str:
     """Parse the URL of a token endpoint, or of a file that holds a token; errors repeat no part of it."""
     url = value.strip()
-    parts = _parts_of(url)
-    is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
+    parts = _url(url, _HTTP)
     _refuse_if(
-        not (is_file or parts.scheme in _HTTP) or parts.username is not None,
+        (parts is None or parts.username is not None) and not re.match(r"file:(//)?/(?!/)", url),
         "expected a URL such as https://login.example.com/oauth2/token, without a user, or file:///path/of/token",
     )
     return url
@@ -510,7 +510,7 @@ def token_endpoint(value: str) -> str:
 def registry_urls(value: str) -> tuple[str, ...]:
     """Parse the URLs of a schema registry, comma-separated; errors repeat no part of them: they may hold a password."""
     urls = tuple(url.strip().rstrip("/") for url in value.split(",") if url.strip())
-    are_known = all(_parts_of(url).scheme in _HTTP and "?" not in url and "#" not in url for url in urls)
+    are_known = all(_url(url, _HTTP) is not None and "?" not in url and "#" not in url for url in urls)
     _refuse_if(not urls or not are_known, "expected URLs such as http://registry:8081")
     return urls
 
@@ -522,7 +522,6 @@ def user_info(value: str) -> Secret:
 
 
 def secret(value: str) -> Secret:
-    """Parse a secret without the blanks around it."""
     return Secret(value.strip())
 
 
@@ -534,6 +533,5 @@ def host_check(value: str) -> bool:
 
 
 def broker_version(value: str) -> tuple[int, ...]:
-    """Parse a version of Kafka such as 3.9."""
     _refuse_if(re.fullmatch(r"\d+(\.\d+){1,2}", value.strip()) is None, "expected a broker version such as 3.9")
     return tuple(int(part) for part in value.strip().split("."))

@@ -27,7 +27,6 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Return `topic-partition`, as in Kafka's and Spark's messages."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -148,7 +147,6 @@ class TableFilter:
 
     @property
     def exact(self) -> TableName | None:
-        """The table, if there is one pattern and it has no `*`."""
         if len(self.patterns) == 1 and not any("*" in part for part in self.patterns[0]):
             return TableName(*self.patterns[0])
         return None

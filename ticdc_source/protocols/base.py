@@ -195,7 +195,6 @@ class ProtocolFacts:
         files: how a storage sink writes it; None if it does not.
         commit_ts_needs: what writes a commit-ts into rows that lack one, as a notice says it; None if all have one.
         old_rows_need: the TiCDC setting without which updates have no old row; None if they always have it.
-        updates_as_inserts: whether an update without its old row looks like an insert.
         shows_extension: whether a row message of TiCDC, given where schemas are, has what `enable-tidb-extension=true`
             adds; None if it does not tell, and for a message that TiCDC did not write. A broken message is an error of
             `messages.MALFORMED`. None if the setting adds nothing to rows.
@@ -218,7 +217,6 @@ class ProtocolFacts:
     has_checksums: bool = False
     commit_ts_needs: str | None = None
     old_rows_need: str | None = None
-    updates_as_inserts: bool = False
     shows_extension: Callable[[bytes, RegistrySettings], bool | None] | None = None
     text_start: int = 0
     in_topics: bool = True

@@ -1,6 +1,7 @@
 """HTTP requests that end in time, however slowly an answer comes.
 
-Python's time-outs, and so those of urllib3, are for each read of a socket: a byte now and then passes them for ever.
+Python's time-outs, and so those of urllib3, are for each read of a socket: a byte now and then passes them for ever. So
+a thread asks, and whoever waits for it stops waiting when the time is over.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -77,89 +77,61 @@ def fetch(
     Raises:
         NotAnsweredError: there is no answer in time.
     """
-    handler = _Handler(times, context)
+    handler = _Handler(times.read, context)
     opener = urllib.request.OpenerDirector()
     opener.add_handler(urllib.request.ProxyHandler(None if proxies is None else dict(proxies)))
     opener.add_handler(urllib.request.UnknownHandler())
     opener.add_handler(handler)
-    result: Answer | NotAnsweredError
-    timer = threading.Timer(times.whole, handler.end)
-    timer.daemon = True
+    results: list[Answer | NotAnsweredError] = []
+
+    def ask() -> None:
+        try:
+            with opener.open(request, timeout=times.connect) as response:
+                results.append(Answer(response.status, response.read(_MOST_BYTES)))
+        except Exception as error:  # noqa: BLE001 (it is told in the thread that waits)
+            results.append(_failure(error))
+
+    asking = threading.Thread(target=ask, name="ticdc-http", daemon=True)
     try:
-        timer.start()
-        with opener.open(request, timeout=min(times.connect, times.whole)) as response:
-            result = Answer(response.status, response.read(_MOST_BYTES))
-    except (OSError, http.client.HTTPException, ValueError, OverflowError, RuntimeError) as error:
-        result = _failure(error)
-    finally:
-        timer.cancel()
-    if handler.is_over:  # the end of the connection looks like the end of the answer
-        result = NotAnsweredError("no answer")
+        asking.start()
+    except RuntimeError:
+        msg = "the system gives no more threads"
+        raise NotAnsweredError(msg) from None
+    asking.join(times.whole)
+    result = results[0] if results else NotAnsweredError("no answer")
+    handler.end()
     if isinstance(result, Answer) and result.status == _PROXY_LOGIN:
         result = _refused_by_proxy(_PROXY_LOGIN)
     if isinstance(result, NotAnsweredError):
-        raise result  # here: the error before it may have the proxy's URL in it, with a password
+        raise result
     return result
 
 
 class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Opens the connection of a request, and ends it when the time is over."""
+    """Opens a connection that has a time-out of its own for reads, and can be ended by another thread."""
 
-    def __init__(self, times: Times, context: ssl.SSLContext | None) -> None:
+    def __init__(self, read_s: float, context: ssl.SSLContext | None) -> None:
         super().__init__(context=context)
-        self._read_seconds, self._deadline = times.read, time.monotonic() + times.whole
-        self._connection: http.client.HTTPConnection | None = None
+        self._read_s = read_s
         self._socket: socket.socket | None = None  # the connection forgets it when the body of the answer begins
-        self.is_over = False
 
     def do_open(
         self, http_class: Callable[..., Any], req: urllib.request.Request, **arguments: Any
     ) -> http.client.HTTPResponse:
-        """Open a connection of urllib's class that has a time-out of its own for reads."""
         handler = self
 
         class Connection(http_class):  # type: ignore[misc,valid-type]  # HTTPConnection or HTTPSConnection
             def connect(self) -> None:
-                handler._connection = self
-                self._create_connection = handler.connected
                 super().connect()
                 handler._socket = self.sock
-                self.sock.settimeout(handler._read_seconds)
-                if handler.is_over:
-                    raise TimeoutError
+                self.sock.settimeout(handler._read_s)
 
         return super().do_open(Connection, req, **arguments)
 
-    def connected(self, address: tuple[str, int], timeout: float, _source: object = None) -> socket.socket:
-        """Connect to one of a host's addresses; `socket.create_connection` gives each of them all of the time."""
-        failure: OSError = TimeoutError()
-        for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            connecting = socket.socket(family, kind, protocol)
-            try:
-                connecting.settimeout(min(timeout, self._left()))
-                connecting.connect(place)
-                connecting.settimeout(min(timeout, self._left()))  # for a handshake
-            except OSError as error:
-                connecting.close()
-                failure = error
-            else:
-                return connecting
-        raise failure
-
-    def _left(self) -> float:
-        """Return how many seconds are left."""
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
     def end(self) -> None:
-        """End the connection: what reads from it finds its end."""
-        self.is_over = True
-        connected = self._socket or (self._connection and self._connection.sock)
-        if connected:
+        if self._socket is not None:
             with suppress(OSError):  # an SSLSocket's own method would confuse who reads from it
-                socket.socket.shutdown(connected, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 def _failure(error: Exception) -> NotAnsweredError:
@@ -180,8 +152,6 @@ def _failure(error: Exception) -> NotAnsweredError:
     if isinstance(reason, (http.client.InvalidURL, ValueError, OverflowError)):  # UnicodeError is a ValueError
         text = "HTTP cannot send this request: check the ports and characters in its URL, its login and the proxy's URL"
         return NotAnsweredError(f"{text} (other than ASCII, such as ä, is written %C3%A4)", is_permanent=True)
-    if isinstance(reason, RuntimeError):
-        return NotAnsweredError("the system gives no more threads")
     tunnel = _TUNNEL.match(str(reason))
     if tunnel is not None:
         return _refused_by_proxy(int(tunnel[1]))

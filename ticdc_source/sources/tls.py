@@ -79,7 +79,6 @@ def _new_context() -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _naming(option: str) -> Iterator[None]:
-    """Say in errors which option is wrong."""
     try:
         yield
     except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError; TypeError: text that is not ASCII

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_source.developer_api import (
-    Bars,
     KafkaCluster,
     Options,
     Table,
@@ -154,16 +153,13 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     if not arguments.json:
         errors().print(f"reading {visible(', '.join(config.reads))}")
     loads = Loads(json=arguments.json)
-    try:
-        report = sync(
-            spark,
-            config,
-            resume=tuple(arguments.resume),
-            on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
-            on_load=loads.show,
-        )
-    finally:
-        loads.close()
+    report = sync(
+        spark,
+        config,
+        resume=tuple(arguments.resume),
+        on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
+        on_load=loads.show,
+    )
     _tell_what_is_not_there(config, report)
     if not arguments.json:
         set_aside = report.set_aside
@@ -313,40 +309,18 @@ class Loads:
 
     def __init__(self, *, json: bool = False) -> None:
         self._json = json
-        self._screen = errors()
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}
-        self._bars: Bars | None = None
 
     def show(self, progress: LoadProgress) -> None:
         """Show that the load of a table has come further."""
         with self._lock:
-            if self._bars is None and not self._json:
-                self._bars = self._screen.bars("rows")
-            if self._bars is not None:
-                self._show_bar(self._bars, progress)
-            elif self._is_due(progress):  # which notes that it is told now
-                if self._json:
-                    print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
-                else:
-                    self._screen.print(visible(as_line(progress)))
-
-    def close(self) -> None:
-        """Take the bars away: the command ends."""
-        with self._lock:
-            if self._bars is not None:
-                self._bars.close()
-                self._bars = None
-
-    def _show_bar(self, bars: Bars, progress: LoadProgress) -> None:
-        name = str(progress.table)
-        rows = progress.of if progress.complete else min(progress.rows, progress.of)
-        bars.show(name, rows, progress.of)
-        if progress.complete or progress.failed:
-            bars.end(name)
-        if bars.all_ended:  # what joins later begins anew
-            bars.close()
-            self._bars = None
+            if not self._is_due(progress):  # which notes that it is told now
+                return
+            if self._json:
+                print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
+            else:
+                errors().print(visible(as_line(progress)))
 
     def _is_due(self, progress: LoadProgress) -> bool:
         name, now = str(progress.table), time.monotonic()

@@ -26,7 +26,6 @@ def line(
     lag: int | None = None,
     **counted: int,
 ) -> Line:
-    """Return a metrics line as workers write it."""
     counters = Counters(rows=end - start)
     for name, value in counted.items():
         setattr(counters, name, value)
@@ -53,7 +52,6 @@ class Query:
         self.batch = -1
 
     def ran(self, ends: Sequence[int], latest: Sequence[int] | None, *lines: Line, took: float, now: float) -> None:
-        """Add the next micro-batch."""
         self.batch += 1
         sources = [source({"t": ends}, None if latest is None else {"t": latest}), ("17", None), (None, None)]
         self.tracker.add_batch(self.batch, 10, sources, lines, as_of=now - took, now=now)
@@ -68,7 +66,6 @@ class Query:
         self.tracker.add_batch(self.batch, 100, sources, lines, as_of=now - 1, now=now)
 
     def at(self, now: float) -> StreamProgress:
-        """Return the report of its one table."""
         (report,) = self.tracker.reports(now)
         return report
 

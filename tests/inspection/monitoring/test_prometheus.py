@@ -23,26 +23,22 @@ class Time:
         self.query.ran([5], [7], one, took=1, now=NOW)
 
     def reports(self) -> list[StreamProgress]:
-        """Return what a listener reports."""
         return self.query.tracker.reports(self.now)
 
 
 @pytest.fixture
 def time() -> Time:
-    """The time."""
     return Time()
 
 
 @pytest.fixture
 def registry(time: Time) -> Any:
-    """A registry with the collector."""
     registry = prometheus_client.CollectorRegistry()
     registry.register(ProgressCollector(time.reports, EXPORTED))
     return registry
 
 
 def values(registry: Any) -> dict[str, float]:
-    """Return all samples, with their labels for one of them."""
     return {sample.name: sample.value for family in registry.collect() for sample in family.samples}
 
 

@@ -232,7 +232,7 @@ def test_a_token_that_has_been_replaced_meanwhile_is_kept(server: TokenServer) -
 
 
 def test_whoever_waits_for_another_threads_token_waits_no_longer_than_it_may() -> None:
-    """A thread with more time asks an endpoint that hangs; the others give up in their own time, and say why."""
+    """One thread asks an endpoint that hangs; those who wait for it give up in their own time, and say why."""
     ended = threading.Event()
 
     def fetch(_: float) -> Token:
@@ -246,24 +246,17 @@ def test_whoever_waits_for_another_threads_token_waits_no_longer_than_it_may() -
             ask(patience(ms))
         ends.append(str(caught.value))
 
-    asking = threading.Thread(target=give_up, args=(token.wait, 1.0))
-    asking.start()
-    eventually(token._asking.locked)
-    others = [
-        threading.Thread(target=give_up, args=(ask, 100.0)) for ask in (token.wait, lambda ms: token.replace("a", ms))
-    ]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join(DEADLINE / 2)
+    waits = (token.wait, token.wait, lambda ms: token.replace("a", ms))
+    waiting = [threading.Thread(target=give_up, args=(ask, 100.0)) for ask in waits]
+    for each in waiting:
+        each.start()
+    for each in waiting:
+        each.join(DEADLINE / 2)
     given_up = list(ends)
     ended.set()
-    for thread in (asking, *others):
-        thread.join()
 
-    assert (
-        given_up == ["There is no token for the login at Kafka: the endpoint has not answered. Check the options"] * 2
-    )
+    text = "There is no token for the login at Kafka: the endpoint has not answered. Check the options"
+    assert given_up == [text] * 3
 
 
 def test_an_outage_during_a_read() -> None:

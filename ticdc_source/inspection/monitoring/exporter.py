@@ -62,7 +62,6 @@ class ProgressCollector:
         return ()
 
     def collect(self) -> Iterator[object]:
-        """Yield each metric, of all queries and tables of which it is known."""
         reports = [(report, [value or "" for value in attrgetter(*_LABELS)(report)]) for report in self._reports()]
         for exported in self._metrics:
             family = self._families[exported.kind](exported.name, exported.meaning, labels=_LABELS)

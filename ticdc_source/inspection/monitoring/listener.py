@@ -128,7 +128,6 @@ class ProgressListener(StreamingQueryListener):
         self._report(tracker)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Note that a query has nothing to read."""
         tracker = self._tracker(str(event.id), None)
         with self._lock:
             tracker.idle(self._clock())
@@ -176,7 +175,6 @@ class ProgressListener(StreamingQueryListener):
                     self._report(tracker)
 
     def _is_busy(self, query_id: str) -> bool:
-        """Return whether a query is in a micro-batch, as far as Spark tells."""
         session = self._session or self.spark
         try:
             query = None if session is None else session.streams.get(query_id)

@@ -149,7 +149,6 @@ class _Position:
 
     @property
     def left(self) -> int:
-        """The number of offsets that are left to read."""
         return max(0, self.end - self.next_offset)
 
     def note(self, as_of: float, now: float) -> None:
@@ -272,14 +271,12 @@ class ProgressTracker:
         self._add(_complete(lines), counts=False)
 
     def idle(self, now: float) -> None:
-        """Note that Spark has found nothing more to read, at a time in seconds since 1970."""
         self.is_busy = False
         for position in self._partitions.values():
             position.end = position.next_offset
             position.note(now, now)
 
     def reports(self, now: float) -> list[StreamProgress]:
-        """Return the progress of each table at a time, in seconds since 1970."""
         if self.batch is not None and not self._partitions and not self._seen:
             return []  # a query of something else
         return [self._report(name, table, now) for name, table in self._tables.items()]
@@ -358,7 +355,6 @@ def _complete(lines: Iterable[Line]) -> list[Line]:
 
 
 def _offset(text: str | None) -> object:
-    """Return an offset as Spark reports it; None if it is no JSON."""
     try:
         return None if text is None else loads(text)
     except ValueError:
@@ -366,7 +362,6 @@ def _offset(text: str | None) -> object:
 
 
 def _offsets(offset: object) -> dict[TopicPartition, int]:
-    """Return what an offset says of topic partitions; nothing if it is not of Kafka's form."""
     try:
         return offsets_of(offset) if isinstance(offset, dict) else {}
     except CheckpointError:

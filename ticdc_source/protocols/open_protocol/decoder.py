@@ -206,7 +206,6 @@ class OpenProtocol(Decoder):
         kernels=KERNELS,
         chunk_records=500,  # a record holds several events
         old_rows_need="open.output-old-value=true",
-        updates_as_inserts=True,
         text_start=8,  # behind its length
     )
 

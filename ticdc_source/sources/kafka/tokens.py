@@ -22,8 +22,7 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -107,10 +106,11 @@ class RenewedToken:
         self._source = source
         self._advice = advice
         self._times = times
-        self._asking = threading.Lock()  # one thread asks; what it gets is for all
+        self._lock = threading.Lock()
+        self._asking: threading.Thread | None = None
         self._held = _NONE
         self._ask_at = -math.inf
-        self._failure: str | None = None
+        self._failure: Cause | OptionError | None = None  # of the last time that a token was asked for
         self._pause_ms = float(times.retry_backoff_ms)
 
     def wait(self, patience: Patience) -> None:
@@ -120,11 +120,28 @@ class RenewedToken:
             OptionError: the login is refused.
             KafkaUnavailableError: there is no token in time.
         """
-        if self._is_valid:
-            return
-        with self._alone(patience):
-            if not self._is_valid:  # another thread may have got one meanwhile
-                self._wait(patience)
+        patience = patience.apart(_NO_TOKEN)
+        while not self._is_valid:
+            pause_s = 0.0
+            has_answered = self._has_asked(patience.pause_ms / 1000)
+            patience.set_missing(None if has_answered else f"{self._source} has not answered")
+            failure = self._failure
+            if not has_answered:
+                patience.log_if_due()
+            elif failure is None:  # there is a token, if only for a moment
+                break
+            elif isinstance(failure, OptionError):
+                raise failure
+            else:
+                patience.failed(self._source, failure)
+                pause_s = min(max(0.0, self._ask_at - time.monotonic()), patience.left_ms / 1000)
+            try:
+                patience.check()
+            except KafkaUnavailableError as end:
+                msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
+                raise KafkaUnavailableError(msg) from end
+            time.sleep(pause_s)
+        patience.answered()
 
     def replace(self, refused: str | None, patience: Patience) -> bool:
         """Get another token, as brokers refuse one. If that is new, another one would be refused too: it is dropped.
@@ -141,15 +158,14 @@ class RenewedToken:
         Raises:
             OptionError, KafkaUnavailableError: as `wait`.
         """
-        refused_at = time.monotonic()
-        with self._alone(patience):
+        with self._lock:
             if self._is_valid and self._held.value.reveal() != refused:  # it has been replaced since it was used
                 return True
-            if refused_at - self._held.asked_at < _NEW_SECONDS:
-                self._held, self._ask_at = _NONE, -math.inf
-                return False
-            self._wait(patience)
-        return True
+            is_new = time.monotonic() - self._held.asked_at < _NEW_SECONDS
+            self._held, self._ask_at = _NONE, -math.inf
+        if not is_new:
+            self.wait(patience)
+        return not is_new
 
     def value(self) -> str:
         """Return the token's text. If it is time for the next one, ask for that, and wait a moment for it.
@@ -157,88 +173,65 @@ class RenewedToken:
         Raises:
             TokenUnavailableError: it has expired, and could not be renewed.
         """
-        if time.monotonic() >= self._ask_at and self._asking.acquire(blocking=False):
-            renewal = threading.Thread(target=self._renew, name="ticdc-login", daemon=True)
-            try:
-                renewal.start()
-            except RuntimeError as error:  # the system gives no more threads
-                self._not_renewed(str(error))
-                self._asking.release()
-            else:
-                renewal.join(_MOMENT_SECONDS)
+        if time.monotonic() >= self._ask_at and not self._is_asking:
+            self._has_asked(_MOMENT_SECONDS)
         if not self._is_valid:
-            raise TokenUnavailableError(Cause(f"no token from {self._source}: {self._failure or 'it has expired'}"))
+            raise TokenUnavailableError(Cause(f"no token from {self._source}: {_text(self._failure)}"))
         return self._held.value.reveal()
 
     @property
     def _is_valid(self) -> bool:
         return time.monotonic() < self._held.valid_until
 
-    @contextmanager
-    def _alone(self, patience: Patience) -> Iterator[None]:
-        """Let one thread ask at a time. Another one may take longer to ask than this one may wait."""
-        patience = patience.apart(_NO_TOKEN)
-        while not self._asking.acquire(timeout=patience.pause_ms / 1000):
-            patience.set_missing(f"{self._source} has not answered")
-            if patience.is_over:
-                raise self._unavailable(patience)
-            patience.log_if_due()
-        try:
-            yield
-        finally:
-            self._asking.release()
+    @property
+    def _is_asking(self) -> bool:
+        return self._asking is not None and self._asking.is_alive()
 
-    def _wait(self, patience: Patience) -> None:
-        patience = patience.apart(_NO_TOKEN)
-        self._pause_ms = float(self._times.retry_backoff_ms)
-        while True:
-            try:
-                self._ask(patience.left_ms / 1000)
-            except TokenUnavailableError as error:
-                patience.failed(self._source, error.cause)
+    def _has_asked(self, seconds: float) -> bool:
+        """Wait so long for the one thread that asks, which is for all; return whether it has ended."""
+        with self._lock:
+            if self._asking is None or not self._is_asking:
+                asking = threading.Thread(target=self._ask, name="ticdc-login", daemon=True)
                 try:
-                    patience.check()
-                except KafkaUnavailableError as end:
-                    raise self._unavailable(patience) from end
-            else:
-                patience.answered()
-                return
-            time.sleep(min(self._next_pause_ms(), patience.left_ms) / 1000)
+                    asking.start()
+                except RuntimeError as error:  # the system gives no more threads
+                    self._not_renewed(Cause(str(error)))
+                    return True
+                self._asking = asking
+            asking = self._asking
+        asking.join(seconds)
+        return not asking.is_alive()
 
-    def _unavailable(self, patience: Patience) -> KafkaUnavailableError:
-        msg = f"There is no token for the login at Kafka: {patience.failures_text()}. Check {self._advice}"
-        return KafkaUnavailableError(msg)
-
-    def _renew(self) -> None:
-        try:
-            self._ask((self._times.connect_timeout_ms + self._times.read_timeout_ms) / 1000)
-        except Exception as error:  # noqa: BLE001 (whatever an endpoint or a package does, there will be another try)
-            # What others raise may hold a secret.
-            is_ours = isinstance(error, (TokenUnavailableError, OptionError))
-            self._not_renewed(str(error) if is_ours else type(error).__name__)
-        finally:
-            self._asking.release()
-
-    def _not_renewed(self, reason: str) -> None:
-        if self._failure is None:
-            _log.warning("The login's token is not renewed, and will be tried again: %s", reason)
-        self._failure = reason
-        self._ask_at = time.monotonic() + self._next_pause_ms() / 1000
-
-    def _ask(self, seconds: float) -> None:
+    def _ask(self) -> None:
         asked_at = time.monotonic()
-        token = self._fetch(seconds)
-        share = random.uniform(_RENEW_AT, _RENEW_AT + _JITTER)  # noqa: S311 (so that workers do not ask all at once)
-        self._held = _Held(token.value, asked_at, asked_at + token.seconds)
-        self._ask_at = asked_at + token.seconds * share
-        if self._failure is not None:
-            _log.warning("The login's token is renewed")
-        self._failure, self._pause_ms = None, float(self._times.retry_backoff_ms)
+        try:
+            token = self._fetch((self._times.connect_timeout_ms + self._times.read_timeout_ms) / 1000)
+        except OptionError as error:
+            self._not_renewed(error)
+        except TokenUnavailableError as error:
+            self._not_renewed(error.cause)
+        except Exception as error:  # noqa: BLE001 (whatever an endpoint or a package does, there will be another try)
+            self._not_renewed(Cause(type(error).__name__))  # what others raise may hold a secret
+        else:
+            share = random.uniform(_RENEW_AT, _RENEW_AT + _JITTER)  # noqa: S311 (so that workers do not ask all at once)
+            self._ask_at = asked_at + token.seconds * share
+            self._held = _Held(token.value, asked_at, asked_at + token.seconds)
+            if self._failure is not None:
+                _log.warning("The login's token is renewed")
+            self._failure, self._pause_ms = None, float(self._times.retry_backoff_ms)
 
-    def _next_pause_ms(self) -> float:
-        pause_ms = self._pause_ms
-        self._pause_ms = min(max(2 * pause_ms, 1.0), float(self._times.retry_backoff_max_ms))
-        return pause_ms
+    def _not_renewed(self, failure: Cause | OptionError) -> None:
+        if self._failure is None and self._held is not _NONE:
+            _log.warning("The login's token is not renewed, and will be tried again: %s", _text(failure))
+        self._failure = failure
+        self._ask_at = time.monotonic() + self._pause_ms / 1000
+        self._pause_ms = min(max(2 * self._pause_ms, 1.0), float(self._times.retry_backoff_max_ms))
+
+
+def _text(failure: Cause | OptionError | None) -> str:
+    if failure is None:
+        return "it has expired"
+    return failure.text if isinstance(failure, Cause) else str(failure)
 
 
 @lru_cache(maxsize=16)
@@ -325,7 +318,6 @@ def _request(login: EndpointLogin) -> urllib.request.Request:
 
 
 def _basic(pair: Sequence[str]) -> str:
-    """Return a client's id and secret as a header has them."""
     return base64.b64encode(":".join(pair).encode()).decode()
 
 
@@ -363,7 +355,6 @@ def _number(value: object) -> float:
 
 
 def _read(login: EndpointLogin) -> Token:
-    """Read a token from a file that somebody else renews."""
     path = Path(unquote(urlsplit(login.endpoint).path))
     try:
         value = path.read_text(encoding="ascii").strip()
