@@ -405,8 +405,6 @@ class _Merge:
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = self._old_rows
         check_table(self.target, old_rows.state.table, self.changes.table)
-        if exists:
-            old_rows.check_rows(self._columns)
         if not self.changes.columns:
             return self._only_ddl(last)
         if old_rows.state.key_dropped_ts and not (self.settings.keys or self.changes.keys):
@@ -422,12 +420,9 @@ class _Merge:
         facts = replace(self.facts, content=content)
         repeated = is_same(last, facts)
         plan = self._plan(images, changes, decided)
-        old_rows.check_changes(self.changes, existing, images)
-        if exists:
-            old_rows.check_rows(dict(plan.columns.values()))
         images = images.settled(decided)
         types = types_as_property(old_rows.state.types, changes.columns, decided)
-        tombstones, buried = self._tombstones(images, plan) if self._own.deleted is None else (None, False)
+        tombstones, buried = self._tombstones(keys, plan) if self._own.deleted is None else (None, False)
         if exists:
             if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
                 self._forget_rows(self.target)
@@ -447,7 +442,7 @@ class _Merge:
                 more[TABLE] = self.changes.table
             old_rows.in_target(self._own.deleted, self.facts, more)
         else:
-            filled = {**old_rows.properties([column.name for column in plan.add]), **types}
+            filled = {**old_rows.state.filled(column.name for column in plan.add).as_properties(), **types}
             filled |= {COMMIT_TIME: "true"} if self._own.committed_at else {}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled})
         merged = Merged(0)
@@ -486,11 +481,18 @@ class _Merge:
 
     def _only_ddl(self, last: CommitFacts | None) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
-        old_rows, exists = self._old_rows, self._exists
-        properties = old_rows.properties(())
+        old_rows, exists, remembered = self._old_rows, self._exists, self._remembered
+        properties = old_rows.state.as_properties()
         content = None
         types = types_as_property(old_rows.state.types)
         if exists:
+            plan, before = self._changed(()), tuple(loads(remembered.get(KEYS, "[]")))
+            keys = old_rows.keys(before)
+            if keys != before:
+                types[KEYS] = keys_as_text(keys)
+                if self._own.deleted is None:
+                    self._tombstones(keys, plan)
+            self._alter(plan)
             old_rows.in_target(self._own.deleted, self.facts, types)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self._events)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
@@ -515,7 +517,7 @@ class _Merge:
             )
             raise SchemaError(msg)
         names = {field.name.lower(): field.name for field in self.changes.columns}
-        names |= {name: name for name in old_rows.renamed_columns(names)}
+        names |= {name: name for name in old_rows.columns_of(self.changes).keys() - names.keys()}
         missing = [name for name in wanted if name.lower() not in names]
         if missing:
             msg = (
@@ -541,7 +543,7 @@ class _Merge:
         )
 
     def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> _Plan:
-        existing, old_rows = self._columns, self._old_rows
+        existing = self._columns
         own = [name for name in self._own if name is not None]
         for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
@@ -559,32 +561,40 @@ class _Merge:
             types[self._own.committed_at] = TimestampType()
         if existing:
             self._check_own(existing, [name for name in own if name != self._own.committed_at])
-        columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
-        add, widen = [], []
+        comments = {name: comment_of(changes, field) for name, field in fields.items()}
+        return self._changed([NewColumn(name, type_, comments.get(name)) for name, type_ in types.items()])
+
+    def _changed(self, wanted: Sequence[NewColumn]) -> _Plan:
+        """Return what has to be done so that the target has these columns, and those that DDL has renamed."""
+        own = {name.lower() for name in self._own if name is not None}
+        columns = {name.lower(): (name, type_) for name, type_ in self._columns.items()}
+        add: dict[str, NewColumn] = {}
+        widen: dict[str, DataType] = {}
         drop: list[str] = []
-        for name, type_ in types.items():
-            old = columns.get(name.lower())
-            comment = comment_of(changes, fields[name]) if name in fields else None
+        for column in (*wanted, *self._old_rows.renamed_columns()):
+            lower, type_ = column.name.lower(), column.type
+            old = columns.get(lower)
             if old is None:
-                self.target.check_new(name, type_, self.properties)
-                new = old_rows.state.wide_enough(name.lower(), type_, existing) or type_
-                add.append(NewColumn(name, new, comment))
-                columns[name.lower()] = (name, new)
-            elif old[1] != type_ and name not in own:
-                wide = self.target.widened(old[1], type_)
-                if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
-                    self.target.check_new(name, type_, self.properties)
+                self.target.check_new(column.name, type_, self.properties)
+                add[lower] = column
+                columns[lower] = (column.name, type_)
+            elif old[1] != type_ and lower not in own:
+                wide = common_type(old[1], type_) if lower in add else self.target.widened(old[1], type_)
+                if wide is None and (drop or self._old_rows.is_emptied()):  # it begins anew
+                    self.target.check_new(column.name, type_, self.properties)
                     drop.append(old[0])
-                    add.append(NewColumn(old[0], type_, comment))
+                    add[lower] = replace(column, name=old[0])
                     wide = type_
                 elif wide is None:
                     raise self._misfit(*old, type_)
+                elif lower in add:
+                    add[lower] = replace(add[lower], type=wide)
                 elif wide != old[1]:
-                    widen.append((old[0], wide))
-                columns[name.lower()] = (old[0], wide)
+                    widen[old[0]] = wide
+                columns[lower] = (old[0], wide)
         if drop:  # before the rows go
             self.target.check_drop(drop)
-        return _Plan(columns, tuple(add), tuple(widen), self._own, tuple(drop))
+        return _Plan(columns, tuple(add.values()), tuple(widen.items()), self._own, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -630,13 +640,13 @@ class _Merge:
         for name, type_ in plan.widen:
             self.target.widen_column(name, type_)
 
-    def _tombstones(self, images: Images, plan: _Plan) -> tuple[Target, bool]:
+    def _tombstones(self, keys: Sequence[str], plan: _Plan) -> tuple[Target, bool]:
         """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
         tombstones = self.target.deleted_keys()
-        names = (*images.keys, self._own.sequence)
+        names = (*keys, self._own.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
-            self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)})
+            self._create(tombstones, wanted, {KEYS: keys_as_text(keys)})
             return tombstones, False
         types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
         others = [column for column in wanted if types.get(column.name.lower(), ("", column.type))[1] != column.type]
@@ -651,7 +661,7 @@ class _Merge:
         new = [column for column in wanted if column.name.lower() not in types or types[column.name.lower()][0] in drop]
         if new:
             tombstones.add_columns(new)
-        self._old_rows.in_tombstones(tombstones, images.keys, self.facts)
+        self._old_rows.in_tombstones(tombstones, keys, self.facts)
         return tombstones, True
 
 
