@@ -97,7 +97,6 @@ class OldRows:
 
     @property
     def row_ts(self) -> str:
-        """The expression of a row's commit-ts."""
         return self.state.places.row_ts(self.sequence)
 
     def is_emptied(self) -> bool:

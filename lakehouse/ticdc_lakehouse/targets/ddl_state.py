@@ -201,7 +201,6 @@ class DDLState:
         return state
 
     def emptied(self, commit_ts: int) -> DDLState:
-        """Return the state after an event that removes all rows."""
         truncated = max(commit_ts, self.truncated_ts or 0)
         return replace(
             self,
@@ -228,7 +227,6 @@ class DDLState:
         return replace(self, types={name: type_ for name, type_ in now.items() if type_ is not None})
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the present names of columns."""
         names = list(columns)
         for commit_ts in sorted({one.commit_ts for one in self.assignments}):
             to = {one.source: one.column for one in self.assignments if one.commit_ts == commit_ts and one.source}

@@ -57,7 +57,6 @@ class DestructiveDDL(Enum):
 
     @classmethod
     def of(cls, word: str) -> DestructiveDDL:
-        """Return the policy of a word."""
         try:
             return cls(word)
         except ValueError:
@@ -86,7 +85,6 @@ def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Calla
 
 
 def _refuse(what: str) -> NoReturn:
-    """Refuse DDL of which only TiDB knows what it does."""
     msg = f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'"
     raise SchemaError(msg)
 
@@ -317,7 +315,6 @@ class DDLReader:
         return self.target.stored(type_of(type_.arrow)) if type_.is_supported else None
 
     def _refuse(self, event: DDLEvent, what: str, column: str, there: DataType) -> NoReturn:
-        """Refuse DDL after which the changes do not fit the target."""
         name = self.target.name
         msg = (
             f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}: only "
@@ -379,7 +376,6 @@ def _is_copy(state: DDLState, event: DDLEvent) -> bool:
 
 
 def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
-    """Return the state after an event that may drop or add the primary key."""
     if not event.query or is_too_long(event):
         return state
     try:

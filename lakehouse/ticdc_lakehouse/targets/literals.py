@@ -50,7 +50,6 @@ def literal(value: str | None, type_: ColumnType, target: spark.DataType, time_z
 
 
 def _expression(value: str, type_: ColumnType, target: spark.DataType, time_zone: str) -> str:
-    """Return the expression, before it is cast."""
     bits = _BITS.fullmatch(value)
     if bits and type_.family not in ("text", "binary"):
         value = str(int(bits[2] or "0", 2 if bits[1].lower() == "b" else 16))

@@ -72,7 +72,6 @@ class OwnColumns(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> OwnColumns:
-        """Return those of a target with these properties."""
         soft, commit_time = properties.get(DELETES) == _SOFT, COMMIT_TIME in properties
         return cls.named(properties.get(PREFIX, "_"), soft=soft, commit_time=commit_time)
 
@@ -274,7 +273,6 @@ class _Plan:
     drop: tuple[str, ...] = ()
 
     def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
-        """Return what the images do to the rows of the target."""
         return Upsert(
             images=images.frame,
             keys=self._names(images.keys),
@@ -287,7 +285,6 @@ class _Plan:
         )
 
     def rows(self, images: Images) -> DataFrame:
-        """Return the images as the rows of a target that has none."""
         own = {self.own.sequence: "seq"} | ({} if self.own.deleted is None else {self.own.deleted: "gone"})
         keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
         values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
@@ -303,7 +300,6 @@ class _Plan:
         return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.own.sequence)
 
     def _names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return columns as the target calls them."""
         return tuple(self.columns[name.lower()][0] for name in names)
 
 
@@ -503,7 +499,6 @@ class _Merge:
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _keys(self) -> tuple[str, ...]:
-        """Return the key columns, by the names in the changes."""
         old_rows, remembered = self._old_rows, self._remembered
         before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
         # Field metadata marks the old name too if older and newer rows come together.
@@ -607,7 +602,6 @@ class _Merge:
             raise TargetError(msg)
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
-        """Return the error for a column that does not take the values of the changes."""
         wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
         advice = f"{self.target.to_widen}; or " if wide is not None and self.target.to_widen else ""

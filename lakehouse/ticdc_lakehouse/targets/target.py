@@ -62,7 +62,6 @@ class CommitFacts:
         return hashlib.sha256(self.ends.encode()).hexdigest()[:16]
 
     def as_properties(self) -> dict[str, str]:
-        """Return what is known, by the names under which it is recorded."""
         named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id, CONTENT: self.content,
                  ENDS: self.ends}  # fmt: skip
         return {name: str(value) for name, value in named.items() if value is not None}
@@ -180,7 +179,6 @@ class _Remembered:
         self._engines: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
     def engine(self, spark: SparkSession, table: str) -> str | None:
-        """Return the engine of a table; None if it is not known."""
         with _lock:
             return self._engines.get(_place(spark, table))
 
@@ -195,12 +193,10 @@ class _Remembered:
                 self._engines.popitem(last=False)
 
     def take(self, spark: SparkSession, table: str, app_id: str) -> _RememberedBatch | None:
-        """Take out a writer's last micro-batch; None if it is not known."""
         with _lock:
             return self._batches.pop((origin(spark), table, app_id), None)
 
     def put(self, spark: SparkSession, table: str, app_id: str, batch: _RememberedBatch) -> None:
-        """Note a writer's last micro-batch."""
         with _lock:
             self._batches[origin(spark), table, app_id] = batch
             while len(self._batches) > _MOST_REMEMBERED:
@@ -274,7 +270,6 @@ class Target(ABC):
         return keys
 
     def columns(self) -> dict[str, DataType]:
-        """Return the types of the columns by name, in the table's order."""
         self._schema = self._schema or self.frame().schema
         return {field.name: field.dataType for field in self._schema}
 
@@ -285,7 +280,6 @@ class Target(ABC):
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
-        """Return the type in which the engine keeps values of a type."""
         time = StringType() if self.time_as == "text" else LongType()
         return time if isinstance(type_, DayTimeIntervalType) else type_
 
@@ -367,20 +361,17 @@ class Target(ABC):
         self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
-        """Append rows, whose columns the table has; one commit."""
         names = ", ".join(map(quoted, rows.columns))
         with _view(rows) as source, self._remembering(facts):
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
         return Merged(is_commit=True)
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
-        """Replace all rows; one commit."""
         names = ", ".join(map(quoted, rows.columns))
         with _view(rows) as source:
             self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
-        """Merge newer images of rows; one commit."""
         with _view(upsert.images) as view, self._remembering(facts):
             return self.merged(self.commit(_merge_in_sql(self.name, view, upsert), facts), facts)
 
@@ -493,7 +484,6 @@ class Target(ABC):
         """Return what a MERGE did, by its answer and by what its commit records."""
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
-        """Run a statement whose commit records facts."""
         check_permission()
         with configured(self.spark, self.recording(facts)):
             return run_sql(self.spark, statement).collect()
@@ -530,7 +520,6 @@ def is_missing(error: PySparkException) -> bool:
 
 @contextmanager
 def _view(frame: DataFrame) -> Iterator[str]:
-    """Give a frame a name for SQL."""
     name = f"ticdc_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:
@@ -556,7 +545,6 @@ def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | 
 
 
 def text_in_sql(text: str) -> str:
-    """Return a text as Spark SQL writes it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -565,7 +553,6 @@ def _settings_in_sql(properties: Mapping[str, str]) -> str:
 
 
 def _definition(column: NewColumn) -> str:
-    """Return a column as `CREATE TABLE` and `ADD COLUMNS` have it."""
     comment = "" if column.comment is None else f" COMMENT {text_in_sql(column.comment)}"
     return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
 
