@@ -56,7 +56,8 @@ def after(
     target: Any = Target()
     reader = DDLReader(
         target=target, columns=None if state is None else columns, policy=policy, doubts=doubts,
-        has_rows=lambda after, until: any(after < ts <= until for ts in rows),
+        has_rows=lambda after, until: any(after < ts <= until for ts in rows), is_emptied=lambda _: False,
+        has_older=lambda *_: False,
     )  # fmt: skip
     now = reader.after(state or NEW, events)
     return now if keeps_altered else replace(now, altered=(state or NEW).altered)
@@ -157,30 +158,42 @@ def test_an_emptied_table(statement: str) -> None:
     assert kept(state) == state
 
 
-@pytest.mark.parametrize("action", ["DROP PARTITION p", "TRUNCATE PARTITION p", "EXCHANGE PARTITION p WITH TABLE u"])
-def test_a_partition_cannot_be_removed(action: str) -> None:
-    """Which rows go is not known: `apply` fails and says what to do; the property says that it was done."""
-    event = ddl(10, f"ALTER TABLE t {action}")
+HANDLED = r"'ticdc.handled_ddl_ts' = '10'"
+PARTITION = r"\w+ PARTITION p.* of db\.t removes rows without events"
 
-    with pytest.raises(SchemaError, match=rf"{action}.*db\.t.*lake\.t.*'ticdc.handled_ddl_ts' = '10'"):
-        after(event)
-    with pytest.warns(UserWarning, match=rf"{action} of db\.t removes rows without events; lake\.t is not changed"):
-        assert after(event, policy=DestructiveDDL.WARN) == DDLState()
-    assert after(event, state=DDLState(handled_ts=10)) == DDLState(handled_ts=10)
+
+@pytest.mark.parametrize(("event", "exists", "refused", "warned"), [
+    *((ddl(10, f"ALTER TABLE t {action}"), True, rf"{PARTITION}.*lake\.t: which rows.*{HANDLED}",
+       rf"{PARTITION}; lake\.t is not changed")
+      for action in ("DROP PARTITION p", "TRUNCATE PARTITION p", "EXCHANGE PARTITION p WITH TABLE u")),
+    (ddl(10, "RECOVER TABLE t"), True, rf"brings rows back without events.*{HANDLED}", "is not changed"),
+    (ddl(None, "TRUNCATE TABLE t"), True, "the message has no commit-ts", "is not changed"),
+    (ddl(10, "RENAME TABLE db.old TO db.t"), False,
+     r"rows of db\.t are in the target of db\.old. Rename that one to lake\.t", r"lake\.t begins with the rows that"),
+])  # fmt: skip
+def test_what_only_tidb_knows_of_a_table_is_refused_or_told(
+    event: DDLEvent, exists: bool, refused: str, warned: str
+) -> None:
+    """The error says what to do; a property says that it was done; with `warn` the target stays as it is."""
+    state = NEW if exists else None
+    with pytest.raises(SchemaError, match=refused):
+        after(event, state=state)
+    with pytest.warns(UserWarning, match=warned):
+        assert after(event, state=state, policy=DestructiveDDL.WARN) == NEW
+    if exists and event.commit_ts:
+        assert after(event, state=DDLState(handled_ts=10)) == DDLState(handled_ts=10)
+
+
+def test_an_alter_without_a_commit_ts() -> None:
+    """Which rows are older is not known, so nothing is set, and that is said."""
+    with pytest.warns(UserWarning, match=r"ADD c bigint DEFAULT 7 of db\.t is not applied.*no commit-ts"):
+        assert after(ddl(None, "ALTER TABLE t ADD c bigint DEFAULT 7")) == DDLState()
 
 
 def test_the_policy_fail() -> None:
     """With `fail`, also an event that could be applied ends the stream."""
     with pytest.raises(SchemaError, match=r"TRUNCATE TABLE t of db\.t removes rows.*ticdc.handled_ddl_ts"):
         after(ddl(10, "TRUNCATE TABLE t"), policy=DestructiveDDL.FAIL)
-
-
-def test_events_without_a_commit_ts() -> None:
-    """Which rows are older is not known, so nothing is set, and that is said."""
-    with pytest.warns(UserWarning, match=r"ADD c bigint DEFAULT 7 of db\.t is not applied.*no commit-ts"):
-        assert after(ddl(None, "ALTER TABLE t ADD c bigint DEFAULT 7")) == DDLState()
-    with pytest.raises(SchemaError, match="the message has no commit-ts"):
-        after(ddl(None, "TRUNCATE TABLE t"))
 
 
 @pytest.mark.parametrize(("statement", "reason"), [
@@ -196,16 +209,6 @@ def test_what_cannot_be_told_is_said(statement: str, reason: str) -> None:
         state = after(ddl(10, statement))
 
     assert on_rows(state, {"ts": 9, "c": None})["c"] is None
-
-
-def test_a_renamed_table() -> None:
-    """A target that does not exist begins with rows of the old name's target; one that exists was renamed."""
-    event = ddl(10, "RENAME TABLE db.old TO db.t")
-
-    with pytest.raises(SchemaError, match=r"rows of db\.t are in the target of db\.old.*Rename that one to lake\.t"):
-        after(event, state=None)
-    with pytest.warns(UserWarning, match=r"lake\.t begins with the rows that change"):
-        after(event, state=None, policy=DestructiveDDL.WARN)
 
 
 def test_a_column_whose_values_tidb_converts() -> None:
@@ -224,6 +227,28 @@ def test_a_column_whose_values_tidb_converts() -> None:
     wider = ddl(11, "ALTER TABLE t MODIFY c decimal(12,3), MODIFY v varchar(101), MODIFY not_there int")
     assert after(wider, state=state, columns=columns, doubts=fail).types["c"] == "decimal(12,3)"
     assert after(wider, state=None, doubts=fail).assignments == ()
+
+
+ADDED = "ALTER TABLE t ADD COLUMN c varchar(10) DEFAULT 'abcdef'"
+RENAMED = "ALTER TABLE t RENAME COLUMN v TO w"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("first", "then", "told"), [
+    (ADDED, "MODIFY c varchar(3)", r"c varchar\(3\), which was varchar\(10\)"),
+    ("ALTER TABLE t MODIFY v bigint", "MODIFY v int", "v int, which was bigint"),
+    (RENAMED, "MODIFY w smallint", "w smallint, which was int"),
+    (RENAMED, "CHANGE w x smallint", "x smallint, which was int"),
+])  # fmt: skip
+def test_a_narrower_type_is_doubtful_whenever_it_comes(first: str, then: str, told: str, *, apart: bool) -> None:
+    """Also if the column is not there yet, or another has its name: only TiDB knows what it has made of the values."""
+    state, columns = DDLState(types={"v": "int"}), {"v": spark.IntegerType()}
+    events = [ddl(15, first), ddl(20, f"ALTER TABLE t {then}")]
+    fail = doubts_of("fail")
+    if apart:
+        state = kept(after(events.pop(0), state=state, columns=columns, doubts=fail))
+    with pytest.raises(SchemaError, match=f"makes column {told}"):
+        after(*events, state=state, columns=columns, doubts=fail)
 
 
 def test_ddl_that_comes_again_is_looked_at_once() -> None:

@@ -88,30 +88,7 @@ def test_somebody_gives_a_column_its_type_by_hand(lake: Lake) -> None:
     assert lake.rows(TARGET, "id", "v") == [(1, 12), (2, 5)]
 
 
-ADDED = ddl("ALTER TABLE t ADD COLUMN c varchar(10) DEFAULT 'abcdef'", 15)
-RENAMED = ddl("ALTER TABLE t RENAME COLUMN v TO w", 15)
 DATETIME = "timestamp_ntz;datetime"
-
-
-@pytest.mark.parametrize(("before", "events", "told"), [
-    ([ADDED], [ddl("ALTER TABLE t MODIFY c varchar(3)", 20)], r"c varchar\(3\), which was varchar\(10\)"),
-    ([], [ADDED, ddl("ALTER TABLE t MODIFY c varchar(3)", 20)], r"c varchar\(3\), which was varchar\(10\)"),
-    ([], [ddl("ALTER TABLE t MODIFY v bigint", 20), ddl("ALTER TABLE t MODIFY v int", 21)], "v int, which was bigint"),
-    ([ddl("ALTER TABLE t MODIFY v bigint", 20)], [ddl("ALTER TABLE t MODIFY v int", 21)], "v int, which was bigint"),
-    ([RENAMED], [ddl("ALTER TABLE t MODIFY w smallint", 20)], "w smallint, which was int"),
-    ([], [RENAMED, ddl("ALTER TABLE t MODIFY w smallint", 20)], "w smallint, which was int"),
-    ([RENAMED], [ddl("ALTER TABLE t CHANGE w x smallint", 20)], "x smallint, which was int"),
-])  # fmt: skip
-def test_a_narrower_type_is_doubtful_whenever_it_comes(
-    lake: Lake, before: list[DDLEvent], events: list[DDLEvent], told: str
-) -> None:
-    """Also if the column is not there yet, or another has its name: only TiDB knows what it has made of the values."""
-    writer = Writer(lake, keys=None, on_doubtful_ddl="fail")
-    writer.merge(0, [("insert", 10, 1, 100_000, 7)], columns(v=INT, w="int;tinyint"))
-    if before:
-        writer.merge(1, [], ddl=before)
-    with pytest.raises(SchemaError, match=f"makes column {told}"):
-        writer.merge(2, [], ddl=events)
 
 
 @pytest.mark.parametrize("created", [True, False])

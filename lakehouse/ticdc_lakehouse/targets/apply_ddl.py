@@ -12,11 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
 from ticdc_lakehouse.targets.changelog import Changelog
-from ticdc_lakehouse.targets.ddl_state import NO_PLACES, DDLPlaces, DDLState
+from ticdc_lakehouse.targets.ddl_state import DDLPlaces, DDLState
 from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import DDLEvent, warn
+from ticdc_source.developer_api import DDLEvent
 
 _ROWS = ("insert", "update_postimage")
 _UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has done; then a commit-ts, and the columns
@@ -38,8 +38,8 @@ class OldRows:
     before: DDLState
     state: DDLState
     sequence: str
-    time_zone: str = "UTC"
-    is_undone: bool = False
+    time_zone: str
+    is_undone: bool
 
     @classmethod
     def after(
@@ -47,25 +47,26 @@ class OldRows:
         target: Target,
         remembered: Mapping[str, str] | None,
         events: Sequence[DDLEvent],
+        changes: Changelog,
+        *,
         policy: DestructiveDDL,
+        doubts: Callable[[str], None],
         sequence: str,
-        deleted: str | None = None,
-        time_zone: str = "UTC",
-        doubts: Callable[[str], None] = warn,
-        places: DDLPlaces = NO_PLACES,
-        changes: Changelog | None = None,
+        deleted: str | None,
+        time_zone: str,
+        places: DDLPlaces,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
         Args:
             remembered: its properties; None if it does not exist.
             events: the DDL events of its table, oldest first.
+            changes: the changes that come with the events.
             policy: what is done about events that remove rows.
+            doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             deleted: the column that says that a row is deleted; None if deleted rows are removed.
             time_zone: the zone of TIMESTAMP defaults.
-            doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
-            changes: the changes that come with the events.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -89,7 +90,7 @@ class OldRows:
             has_rows=lambda after, until: (
                 is_target and _target_has(target, f"{is_live} AND {row_ts} > {after} AND {row_ts} <= {until}")
             ),
-            has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
+            has_older=lambda *bounds: _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)
         new_state = replace(new_state, places=places.since(new_state.truncated_ts or 0))

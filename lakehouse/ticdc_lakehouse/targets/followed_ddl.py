@@ -8,7 +8,7 @@ a statement are is known in ticdc_source: `schema/ddl_kinds.py` and `schema/mysq
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NoReturn
 
@@ -106,10 +106,10 @@ class DDLReader:
     target: Target
     columns: Mapping[str, DataType] | None
     policy: DestructiveDDL
-    doubts: Callable[[str], None] = field(default=warn)
-    is_emptied: Callable[[int], bool] = field(default=lambda _: False)
-    has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
-    has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
+    doubts: Callable[[str], None]
+    is_emptied: Callable[[int], bool]
+    has_rows: Callable[[int, int], bool]
+    has_older: Callable[[int, int | None], bool]
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
         """Return the state after DDL events, oldest first. What was done before is not done again.

@@ -351,27 +351,25 @@ class _Merge:
     def _events(self) -> tuple[DDLEvent, ...]:
         return tuple(map(self._places.numbered, self.ddl))
 
-    @cached_property
-    def _prefix(self) -> str:
-        before, given = self._remembered.get(PREFIX), self.settings.column_prefix
+    def _as_created(self, property_: str, option: str, given: str | None) -> str | None:
+        """Return what a target was created with, or else what is given; refuse something else."""
+        before = self._remembered.get(property_)
         if before is not None and given not in (None, before):
             msg = (
-                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
-                f"column_prefix={given!r} was given. Leave column_prefix out, or give another target"
+                f"Cannot merge {self._what}: it was created with {option}={before!r}, and {option}={given!r} was "
+                f"given. Leave {option} out, or give another target"
             )
             raise TargetError(msg)
-        return next((one for one in (before, given) if one is not None), "_")
+        return given if before is None else before
+
+    @cached_property
+    def _prefix(self) -> str:
+        prefix = self._as_created(PREFIX, "column_prefix", self.settings.column_prefix)
+        return "_" if prefix is None else prefix
 
     @cached_property
     def _deletes(self) -> str:
-        before, given = self._remembered.get(DELETES), self.settings.deletes
-        if before is not None and given not in (None, before):
-            msg = (
-                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={given!r} was given. "
-                "Leave deletes out, or give another target"
-            )
-            raise TargetError(msg)
-        return before or given or _SOFT
+        return self._as_created(DELETES, "deletes", self.settings.deletes) or _SOFT
 
     @cached_property
     def _own(self) -> OwnColumns:
@@ -384,13 +382,13 @@ class _Merge:
             self.target,
             self._remembered if self._exists else None,
             self._events,
-            self.on_destructive_ddl,
+            self.changes,
+            policy=self.on_destructive_ddl,
+            doubts=self.doubts,
             sequence=self._own.sequence,
             deleted=self._own.deleted,
             time_zone=self.settings.time_zone,
-            doubts=self.doubts,
             places=self._places,
-            changes=self.changes,
         )
 
     def run(self) -> MergeReport:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,6 +30,7 @@ from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import check_permission
 
 _Own = TypeVar("_Own", bound="Target")
+_Value = TypeVar("_Value")
 
 # What a commit records.
 RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
@@ -153,9 +154,7 @@ class Merged:
     is_commit: bool = False
 
 
-# What this process remembers of tables: their engine, and the micro-batch that it has committed last.
 _MOST_REMEMBERED = 10_000
-_lock = threading.Lock()
 
 
 class _RememberedBatch(NamedTuple):
@@ -165,51 +164,33 @@ class _RememberedBatch(NamedTuple):
     version: str
 
 
-class _Remembered:
-    """The last micro-batch that this process has committed: by the session, the table and the writer.
-
-    An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
-    of the table are read.
-
-    It also remembers the engine of a table, until the table is missed.
-    """
+class _Remembered(Generic[_Value]):
+    """What this process remembers of tables, by session and names: each call of merge_into opens its target anew."""
 
     def __init__(self) -> None:
-        self._batches: OrderedDict[tuple[str, str, str], _RememberedBatch] = OrderedDict()
-        self._engines: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+        self._values: OrderedDict[tuple[str, ...], _Value] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def engine(self, spark: SparkSession, table: str) -> str | None:
-        with _lock:
-            return self._engines.get(_place(spark, table))
+    def get(self, spark: SparkSession, *names: str) -> _Value | None:
+        with self._lock:
+            return self._values.get((origin(spark), *names))
 
-    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
-        """Note the engine of a table; None if the table is not there."""
-        place = _place(spark, table)
-        with _lock:
-            self._engines.pop(place, None)
-            if engine is not None:
-                self._engines[place] = engine
-            while len(self._engines) > _MOST_REMEMBERED:
-                self._engines.popitem(last=False)
+    def take(self, spark: SparkSession, *names: str) -> _Value | None:
+        with self._lock:
+            return self._values.pop((origin(spark), *names), None)
 
-    def take(self, spark: SparkSession, table: str, app_id: str) -> _RememberedBatch | None:
-        with _lock:
-            return self._batches.pop((origin(spark), table, app_id), None)
-
-    def put(self, spark: SparkSession, table: str, app_id: str, batch: _RememberedBatch) -> None:
-        with _lock:
-            self._batches[origin(spark), table, app_id] = batch
-            while len(self._batches) > _MOST_REMEMBERED:
-                self._batches.popitem(last=False)
+    def put(self, value: _Value, spark: SparkSession, *names: str) -> None:
+        key = (origin(spark), *names)
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > _MOST_REMEMBERED:
+                self._values.popitem(last=False)
 
 
-def _place(spark: SparkSession, table: str) -> tuple[str, str, str]:
-    """Return what identifies a table: its name may not have the catalog."""
-    return origin(spark), spark.catalog.currentCatalog(), table
-
-
-# Like the sessions of merges it belongs to the process: each call of merge_into opens its target anew.
-REMEMBERED = _Remembered()
+# The last micro-batch, by table and writer. An entry is taken out before a micro-batch and put back after its commit:
+# if anything fails in between, the commits of the table are read.
+REMEMBERED_BATCHES: _Remembered[_RememberedBatch] = _Remembered()
+REMEMBERED_ENGINES: _Remembered[str] = _Remembered()  # by catalog and table, until the table is missed
 
 
 class Target(ABC):
@@ -377,7 +358,7 @@ class Target(ABC):
 
     def last_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer, by the commits that are still known; None if there is none."""
-        last = REMEMBERED.take(self.spark, self.name, app_id)
+        last = REMEMBERED_BATCHES.take(self.spark, self.name, app_id)
         if last is not None and last.version == self.version():
             self._is_own = True
             return LastBatch(last.facts)
@@ -477,7 +458,7 @@ class Target(ABC):
             return
         with suppress(Exception):  # it is committed, whatever the engine says now
             if self.follows(version, before, facts):
-                REMEMBERED.put(self.spark, self.name, facts.app_id, _RememberedBatch(facts, version))
+                REMEMBERED_BATCHES.put(_RememberedBatch(facts, version), self.spark, self.name, facts.app_id)
 
     @abstractmethod
     def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
