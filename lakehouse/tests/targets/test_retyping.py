@@ -239,6 +239,22 @@ def test_a_table_that_is_created_again_has_a_new_key(lake: Lake, deletes: str, *
 
 
 @pytest.mark.slow("some merges")
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_table_that_is_created_again_may_rename_a_column(lake: Lake, deletes: str) -> None:
+    """What the target has under the old name is of the table before, so its type does not matter."""
+    writer = Writer(lake, keys=None, deletes=deletes)
+    writer.merge(0, [("insert", 10, 1, "abc"), ("delete", 11, 1, "abc")], columns(v=VARCHAR))
+    events = [
+        ddl("DROP TABLE t", 20), ddl("CREATE TABLE t (id int PRIMARY KEY, v int)", 21),
+        ddl("ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN id TO n", 22),
+    ]  # fmt: skip
+    writer.merge(1, [], ddl=events)
+    shape = StructType([one for one in columns("n", code=INT, n=INT, w=INT) if one.name != "code"])
+    writer.merge(2, [("insert", 23, 2, 5)], shape, ddl=events)
+    assert lake.rows(TARGET, "n", "w") == [(2, 5)]
+
+
+@pytest.mark.slow("some merges")
 def test_a_primary_key_that_is_dropped(lake: Lake) -> None:
     """Without its key a table is refused with the remedy, in the micro-batch of the DDL and later, until it has one."""
     writer = Writer(lake, keys=None)

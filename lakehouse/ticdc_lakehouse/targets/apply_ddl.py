@@ -119,9 +119,12 @@ class OldRows:
             return []
         columns = self.target.columns()
         types = _lower(columns)
-        wide = self.state.pending.with_renamed(types, lambda ts: _target_has(self.target, f"{self.row_ts} <= {ts}"))
+        wide = self.state.pending.with_renamed(types, self._has_rows_until)
         names = {one.column: one.name or one.column for one in self.state.assignments} | _names(columns)
         return [NewColumn(names[name], type_) for name, type_ in wide.items() if types.get(name) != type_]
+
+    def _has_rows_until(self, commit_ts: int) -> bool:
+        return not self.is_emptied() and _target_has(self.target, f"{self.row_ts} <= {commit_ts}")
 
     def columns_of(self, changes: Changelog) -> dict[str, DataType]:
         """Return the types of the columns that changes have after `in_changes`, by lower-case name."""

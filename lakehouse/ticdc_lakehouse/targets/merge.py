@@ -573,6 +573,8 @@ class _Merge:
                 columns[lower] = (column.name, type_)
             elif old[1] != type_ and lower not in own:
                 wide = common_type(old[1], type_) if lower in add else self.target.widened(old[1], type_)
+                if wide is None and lower in add and self._old_rows.is_emptied():  # no row has the other name
+                    continue
                 if wide is None and (drop or self._old_rows.is_emptied()):  # it begins anew
                     self.target.check_new(column.name, type_, self.properties)
                     drop.append(old[0])
