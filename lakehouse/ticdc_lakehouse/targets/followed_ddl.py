@@ -184,7 +184,7 @@ class DDLReader:
                 return state.emptied(event.commit_ts)
             reason = "which rows, the event does not say" if event.commit_ts else "the message has no commit-ts"
             what += f", and cannot be applied to {target}: {reason}"
-        msg = f"{what}. {by_hand(event, target)}, or choose the policy 'warn'"
+        msg = f"{what}. {_by_hand(event, target)}, or choose the policy 'warn'"
         raise SchemaError(msg)
 
     def _altered(self, state: DDLState, event: DDLEvent) -> DDLState:
@@ -319,7 +319,7 @@ class DDLReader:
         msg = (
             f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}: only "
             "TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. Or "
-            f"{by_hand(event, name, inside=True)}"
+            f"{_by_hand(event, name, inside=True)}"
         )
         raise TargetError(msg)
 
@@ -348,7 +348,7 @@ class DDLReader:
         raise SchemaError(msg)
 
 
-def by_hand(event: DDLEvent, target: str, *, inside: bool = False) -> str:
+def _by_hand(event: DDLEvent, target: str, *, inside: bool = False) -> str:
     """Return what somebody can do in a target in place of a DDL event; `inside` a sentence."""
     do = "do" if inside else "Do"
     if event.commit_ts is None:
