@@ -151,7 +151,6 @@ class RunningSync:
         self._tables = self._marks.compared(stated)
         if any(each.phase != stated[name].phase for name, each in self._tables.items()):
             self._commit_status()
-        self._joining.remember({each.loaded_ts for each in self._tables.values() if each.loaded_ts is not None})
         before = self._at_start = {**self._tables}
         for name, status in before.items():
             event = disclaimer(self._config, status)
@@ -216,14 +215,17 @@ class RunningSync:
             self._writer = writer
             self.stream.check()  # the lease was lost before there was a query to stop
             is_new = self._config.tidb is not None and self._wait_for_offsets()
-            joined = self._joining.joined(self._tables, is_new=is_new)
-            if joined:
-                self._tables |= joined
+            begins = self._joining.begins(self._tables, is_new=is_new)
+            for name, event in begins.items():
+                target = self._config.layout.target(parse_table(name))
+                self._tables.setdefault(name, TableStatus(table_name=name, target=target))
+                self._happens(name, event)
+            if begins:
                 self._write_status()  # a load that is killed continues from it
                 others = any(isinstance(each.phase, Following) for each in self._tables.values())
                 if self._config.trigger is None or not others:
                     self._last_batch = self._marks.committed()
-                    self._loads_ended(self._joining.load(joined.values()))
+                    self._loads_ended(self._joining.load(self._tables[name] for name in begins))
             if self._config.trigger is not None and self._config.tidb is not None:
                 loading = [each for each in self._tables.values() if _is_loading(each) and not _is_undated(each)]
                 self._joining.load_beside(loading)  # also if TiDB has not answered until now
@@ -336,7 +338,7 @@ class RunningSync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
-            known_ddl=self._context.known_ddl(self._tables),
+            known_ddl={name: each.known_ddl for name, each in self._tables.items()},
             **{**config.decode_options(), **self._protocol},
         ) as changes:
             if changes.protocol is not None:  # the next micro-batch need not look

@@ -30,17 +30,7 @@ from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import Tables, decode
-from ticdc_source.developer_api import (
-    KEY,
-    MYSQL_TYPE,
-    PROTOCOLS,
-    TABLE,
-    DDLEvent,
-    Options,
-    ddl_kind,
-    is_of_messages,
-    parse_table,
-)
+from ticdc_source.developer_api import KEY, MYSQL_TYPE, PROTOCOLS, TABLE, Options, ddl_kind, is_of_messages, parse_table
 from ticdc_source.errors import TiCDCSourceError
 
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
@@ -84,10 +74,6 @@ class SyncContext:
     def reason(self, error: Exception) -> str:
         """Return why a table is set aside, without secrets."""
         return self.redaction.text(text_of(error))[:_LONGEST_REASON]
-
-    def known_ddl(self, statuses: Mapping[str, TableStatus]) -> dict[str, Sequence[DDLEvent]]:
-        """Return the DDL that loads tell; every table that the sync knows is named as in its status."""
-        return {**dict.fromkeys(statuses, ()), **self.joining.known_ddl}
 
 
 @dataclass(frozen=True, slots=True)

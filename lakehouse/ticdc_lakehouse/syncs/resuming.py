@@ -131,7 +131,7 @@ class Resuming:
             resolved_before=part.bounds.resolved_before,
             held_from=part.bounds.held_from,
             table_options=config.table_options(),
-            known_ddl=self._context.known_ddl(statuses),
+            known_ddl={each: known.known_ddl for each, known in statuses.items()},
             **{**config.decode_options(), "tables": name},
         ) as changes:
             names = [each for each in sorted({*changes, *changes.errors}) if each.lower() == name.lower()]

@@ -18,7 +18,7 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.developer_api import MetricFiles, loads, seconds, utc, without_credentials
+from ticdc_source.developer_api import DDLEvent, MetricFiles, loads, parse_table, seconds, utc, without_credentials
 from ticdc_source.errors import CheckpointError
 
 Kind = Literal["table", "log"]
@@ -149,6 +149,7 @@ class TableStatus:
         resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
         loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied. None if
             there was no load.
+        create_sql: its `CREATE TABLE` as of `loaded_ts`: earlier DDL may be missing in the topics.
         batch_id: the micro-batch that changed it last.
         images: how many changed rows the sync has written.
         last_error: why it was set aside the last time.
@@ -169,6 +170,7 @@ class TableStatus:
     complete_since: int | None = None
     resolved_ts: int | None = None
     loaded_ts: int | None = None
+    create_sql: str | None = None
     batch_id: int = -1
     images: int = 0
     last_error: str | None = None
@@ -204,6 +206,15 @@ class TableStatus:
         """What it lacks, so that it will be read again; and its `complete_since` before that."""
         phase = self.phase
         return (phase.lacks, phase.complete_before) if isinstance(phase, (Following, SetAside)) else (None, None)
+
+    @property
+    def known_ddl(self) -> tuple[DDLEvent, ...]:
+        """The DDL that its load tells."""
+        if self.create_sql is None or self.loaded_ts is None:
+            return ()
+        table = parse_table(self.table_name)
+        return (DDLEvent(position=0, index=0, commit_ts=self.loaded_ts, table=table, query=self.create_sql,
+                         type="create table"),)  # fmt: skip
 
     @property
     def set_aside_since(self) -> str | None:

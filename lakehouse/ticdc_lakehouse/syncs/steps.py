@@ -145,13 +145,19 @@ class Begins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Its target has every row as of a TSO."""
+    """Its target has every row as of a TSO.
+
+    Attributes:
+        create_sql: what the table was then; earlier DDL may be missing in the topics.
+        is_gone: whether TiDB has no such table.
+    """
 
     at: int
     target: str
     kind: Kind
     rows: int = 0
-    is_gone: bool = False  # TiDB has no such table
+    create_sql: str | None = None
+    is_gone: bool = False
 
 
 Event: TypeAlias = (
@@ -299,6 +305,7 @@ def _loaded(status: TableStatus, phase: Loading | Healing, event: Loaded, rules:
         target_batch=None,
         complete_since=event.at,
         loaded_ts=event.at,
+        create_sql=event.create_sql,
         resolved_ts=event.at,
     )
     reason = phase.reason if isinstance(phase, Healing) else _READ
