@@ -182,7 +182,7 @@ def test_each_write_of_the_table_writes_the_file(monkeypatch: pytest.MonkeyPatch
     orders = replace(TABLES[0], columns=("id", "\U0001f600"), pauses=(pause,))
 
     for each in (TABLES[0], orders):
-        status.status_table(MagicMock(), config).write({"shop.orders": each})
+        status.StatusTable(MagicMock(), config).write({"shop.orders": each})
 
         assert StatusFile(config).read()[0] == [each]  # type: ignore[index]
 

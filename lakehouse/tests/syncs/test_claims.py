@@ -20,7 +20,6 @@ from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, Dec
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 
-NAME = "lake._ticdc._ticdc_sync"
 CREATED, LATER = 100, 200
 
 
@@ -28,7 +27,7 @@ CREATED, LATER = 100, 200
 def status(monkeypatch: pytest.MonkeyPatch) -> StatusTable:
     """A status table in a lake of its own, which does not exist yet."""
     Lake(None).serve(monkeypatch)  # type: ignore[arg-type]  # no rows are read
-    return StatusTable(None, NAME, "iceberg")  # type: ignore[arg-type]
+    return StatusTable(None, config())  # type: ignore[arg-type]
 
 
 def config(**source: str) -> SyncConfig:
@@ -58,9 +57,7 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
 
 def test_a_checkpoint_without_its_tables_is_refused(status: StatusTable) -> None:
     """If the tables are gone or elsewhere, going on would make tables that lack all earlier rows."""
-    with pytest.raises(
-        CheckpointError, match=r"The checkpoint has micro-batch 5, and lake._ticdc._ticdc_sync does not"
-    ):
+    with pytest.raises(CheckpointError, match=r"The checkpoint has micro-batch 5, and delta.`/l/_ticdc_sync` does not"):
         status.check("one", 5, ["t"])
     assert not status.opened().exists()
 

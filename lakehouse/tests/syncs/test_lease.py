@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -42,12 +43,12 @@ class Clock:
 
 def lease(table: Any, clock: Clock, owner: Owner | None = None) -> Lease:
     """Return a lease of a new owner in this process."""
-    return Lease(lambda: table, owner or Owner.here(), clock, clock.sleep)
+    return Lease(lambda: table, owner or Owner.of(os.getpid()), RLock(), clock, clock.sleep)
 
 
 def elsewhere() -> Owner:
     """Return an owner on another machine."""
-    return replace(Owner.here(), host="other-host", space="other-boot", pid=17)
+    return replace(Owner.of(os.getpid()), host="other-host", space="other-boot", pid=17)
 
 
 def test_two_syncs_cannot_write_at_once() -> None:
@@ -86,7 +87,7 @@ def test_a_silent_owner_loses_its_lease() -> None:
 
 def test_a_dead_process_of_this_machine_has_no_lease() -> None:
     """A process that was killed is followed at once; one with its number that started later is not it."""
-    table, clock, here = Properties(), Clock(), Owner.here()
+    table, clock, here = Properties(), Clock(), Owner.of(os.getpid())
     assert not here.is_known_dead()
     assert replace(here, started="another").is_known_dead()
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -112,7 +113,7 @@ def test_of_two_that_take_it_at_once_one_is_refused() -> None:
         while pending:
             pending.pop()._write(table)  # type: ignore[arg-type]  # it has looked before the first one wrote
 
-    first = Lease(lambda: table, Owner.here(), clock, sleep)  # type: ignore[arg-type,return-value]
+    first = Lease(lambda: table, Owner.of(os.getpid()), RLock(), clock, sleep)  # type: ignore[arg-type,return-value]
     with pytest.raises(TargetError, match="another sync"):
         first.take()
 

@@ -18,7 +18,7 @@ from ticdc_lakehouse.common.tidb import check_tso
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of
+from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target
@@ -80,7 +80,7 @@ def as_of(
     # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
     committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
     statuses = selected(statuses_of(spark, config), tables)
-    identity = status_table(spark, config).identity()
+    identity = StatusTable(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
         msg = (
