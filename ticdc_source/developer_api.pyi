@@ -7,7 +7,6 @@ from ticdc_source.cli.arguments import overrides_of as overrides_of
 from ticdc_source.cli.arguments import words as words
 from ticdc_source.cli.program import command_line as command_line
 from ticdc_source.cli.program import run as run
-from ticdc_source.cli.screen import Bars as Bars
 from ticdc_source.cli.screen import Table as Table
 from ticdc_source.cli.screen import errors as errors
 from ticdc_source.cli.screen import moment as moment

@@ -66,11 +66,9 @@ def _table(text: str) -> Table:
     return table
 
 
-def _bars(screen: Screen, text: str) -> None:
-    bars = screen.bars("rows")
-    if bars is not None:
-        bars.show(text, 1, 2)
-        bars.close()
+def _bar(screen: Screen, text: str) -> None:
+    with screen.bar("rows") as show:
+        show(text, 1, 2)
 
 
 def _wait(screen: Screen, text: str) -> None:
@@ -87,7 +85,7 @@ PRINTED: dict[str, Callable[[Screen, str], object]] = {
     "a text": lambda screen, text: screen.print((visible(text), "bold")),
     "a text that is not escaped": lambda screen, text: screen.print(text, (text, "bold red")),
     "a table": lambda screen, text: screen.show(_table(text)),
-    "bars": _bars,
+    "a bar": _bar,
     "a spinner": _wait,
     "what changes": _change,
 }

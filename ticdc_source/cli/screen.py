@@ -22,15 +22,7 @@ from typing import TextIO
 try:
     from rich.console import Console
     from rich.live import Live
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.text import Text
 except ModuleNotFoundError:  # without the extra `cli`
     _HAS_RICH = False
@@ -192,45 +184,23 @@ class Screen:
         with self._console.status(Text(visible(doing))) as status:
             yield lambda doing: status.update(Text(visible(doing)))
 
-    def bars(self, unit: str, *, transient: bool = False) -> Bars | None:
-        """Return bars of what is counted in a unit; None where lines have no colours either."""
-        return None if self._console is None else Bars(self._console, unit, transient=transient)
+    @contextmanager
+    def bar(self, unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
+        """Show a bar on a terminal while the block runs; yield what takes a text, how far it is, and of how many."""
+        if self._console is None:
+            yield lambda _doing, _done, _total: None
+            return
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        time = TimeElapsedColumn()
+        with Progress(*columns, time, console=self._console, transient=True, redirect_stdout=False) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda doing, done, total: progress.update(
+                task, description=visible(doing), completed=done, total=total
+            )
 
 
 def _printable(line: Line) -> list[tuple[str, str]]:
     return [(visible(text, keep="\n"), style) for text, style in map(_with_style, line)]
-
-
-class Bars:
-    """A bar for each of several things on a terminal."""
-
-    def __init__(self, console: Console, unit: str, *, transient: bool) -> None:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-        time = TimeElapsedColumn() if transient else TimeRemainingColumn()
-        self._progress = Progress(*columns, time, console=console, transient=transient, redirect_stdout=False)
-        self._tasks: dict[str, TaskID] = {}
-        self._ended: set[str] = set()
-        self._progress.start()
-
-    @property
-    def all_ended(self) -> bool:
-        return self._ended >= self._tasks.keys()
-
-    def show(self, name: str, done: int, total: int | None, doing: str | None = None) -> None:
-        """Show how far one is; `doing` stands in the place of its name."""
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task("", total=total)
-        text = visible(name if doing is None else doing)
-        self._progress.update(self._tasks[name], description=text, completed=done, total=total)
-
-    def end(self, name: str) -> None:
-        """Stop the clock of one."""
-        self._progress.stop_task(self._tasks[name])
-        self._ended.add(name)
-
-    def close(self) -> None:
-        """End: the bars stay as they are, or go away."""
-        self._progress.stop()
 
 
 def output() -> Screen:
@@ -260,12 +230,6 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     Yields:
         a function that takes what is done in one word, the number of records so far, and of all.
     """
-    bars = errors().bars("records", transient=True)
-    if bars is None:
-        yield lambda _doing, _done, _total: None
-        return
-    try:
-        bars.show("records", 0, None, "connect")
-        yield lambda doing, done, total: bars.show("records", done, total, doing)
-    finally:
-        bars.close()
+    with errors().bar("records") as show:
+        show("connect", 0, None)
+        yield show

@@ -1,4 +1,4 @@
-"""What the command shows of loads: lines where there is no terminal, bars on one, JSON for scripts."""
+"""What the command shows of loads: lines, or JSON for scripts."""
 
 import json
 
@@ -24,12 +24,11 @@ def test_a_line_says_how_far_a_load_is(progress: dict[str, int], line: str) -> N
 
 
 def test_lines_are_few(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal a table gets a line when it begins and ends, and one in ten seconds between."""
+    """A table gets a line when it begins and ends, and one in ten seconds between."""
     shown = Loads()
     for rows in range(0, 100, 10):
         shown.show(LoadProgress(table=ORDERS, rows=rows, of=100, seconds=rows / 10))
     shown.show(LoadProgress(table=ORDERS, rows=100, of=100, seconds=10.0, complete=True))
-    shown.close()
 
     assert capsys.readouterr().err.splitlines() == [
         "shop.orders: loading, 0 of about 100 rows", "shop.orders: loaded, 100 rows in 10.0 s",

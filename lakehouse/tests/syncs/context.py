@@ -20,6 +20,6 @@ def context(config: SyncConfig, **given: Any) -> SyncContext:
     joining = Joining(spark, config, stream, shared, redaction)
     values: dict[str, Any] = {
         "spark": spark, "config": config, "shared": shared, "redaction": redaction, "joining": joining,
-        "quarantine": Quarantine("q", "delta"), "views": Views(config), **given,
+        "quarantine": Quarantine("q", "delta"), "views": Views(config, redaction.text), **given,
     }  # fmt: skip
     return SyncContext(**values)

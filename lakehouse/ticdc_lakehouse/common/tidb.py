@@ -60,11 +60,7 @@ class TiDBConfig:
     rows_per_range: int = 200_000
 
     def __post_init__(self) -> None:
-        """Check all that can be checked without TiDB.
-
-        Raises:
-            OptionError: a value is wrong.
-        """
+        """Check all that can be checked without TiDB."""
         if self.url.startswith("jdbc:"):
             host = _HOST_OF_JDBC.match(self.url)
             msg = (
@@ -78,7 +74,7 @@ class TiDBConfig:
         self._session()
 
     def options(self) -> dict[str, str]:
-        """Return it as options of `format("ticdc")`."""
+        """Return the options of `format("ticdc")`."""
         named = {
             "tidb.url": self.url,
             "tidb.user": self.user,
@@ -99,8 +95,7 @@ class TiDBConfig:
     def life_time(self, at: int) -> tuple[float, float] | None:
         """Return for how many seconds TiDB keeps a moment, and for how many more that of a TSO; None if not known.
 
-        Raises:
-            DataLossError: TiDB's garbage collection has passed it.
+        If garbage collection has passed it, it raises a DataLossError.
         """
         with _refused(), self._session() as session:
             kept, now = session.collected_after_s(), session.now()
@@ -115,12 +110,7 @@ class TiDBConfig:
     def table(
         self, name: TableName, at: int, *, prefix: str = _METADATA_PREFIX, zero_date: str = "null"
     ) -> SnapshotTable:
-        """Ask TiDB what a table was.
-
-        Raises:
-            OptionError: there was no such table.
-            DataLossError: TiDB's garbage collection has passed the TSO.
-        """
+        """Ask TiDB what a table was: an error if there was none, or if garbage collection has passed the TSO."""
         check_tso(at)
         options = {"snapshot.rowsPerRange": str(self.rows_per_range), "zeroDate": zero_date}
         with _refused():
@@ -149,10 +139,7 @@ class SnapshotTable(TableRows):
     def where(
         self, spark: SparkSession, condition: str, texts: Mapping[str, str], *, rank: int, index: int = -1
     ) -> DataFrame:
-        """Return the rows that meet a condition ("" for none), with more columns: texts in TiDB's SQL.
-
-        `rank` and `index` are those of the rows in `_sequence`.
-        """
+        """Return the rows that meet a condition ("" for none), with more columns: texts in TiDB's SQL."""
         return replace(self, condition=condition, computed=texts).frame(spark, rank=rank, index=index)
 
     def texts(self, spark: SparkSession, condition: str, texts: Mapping[str, str]) -> DataFrame:

@@ -61,10 +61,8 @@ class Joining:
     def begins(self, statuses: Mapping[str, TableStatus], *, is_new: bool = False) -> dict[str, Begins]:
         """Return as of when tables are to be loaded: new ones, and those whose load has not ended.
 
-        Args:
-            statuses: the statuses of all tables that the sync has.
-            is_new: whether the stream has just started. An unfinished load then takes a new TSO, or waits for one if
-                TiDB does not answer: its old one may be older than the first change of the stream.
+        If the stream is new, an unfinished load takes a new TSO, or waits for one if TiDB does not answer: its old one
+        may be older than the first change of the stream.
         """
         asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
         if self._tidb is None:
@@ -148,7 +146,6 @@ class Joining:
         return done
 
     def join(self) -> None:
-        """Wait until nothing is loaded any more beside the stream."""
         with self._lock:
             thread = self._thread
         if thread is not None:

@@ -95,7 +95,6 @@ class TableMetrics(NamedTuple):
 
     @staticmethod
     def of(query: str, status: TableStatus, now: float) -> TableMetrics:
-        """Return what is told of a table at a time, in seconds since 1970."""
         is_set_aside = isinstance(status.phase, SetAside)
         return TableMetrics(query, status.table_name, status.images, status.lag(now), is_set_aside)
 
@@ -108,19 +107,11 @@ def exported(
     statuses: Callable[[], Collection[TableStatus]],
     clock: Callable[[], float] = time.time,
 ) -> Iterator[None]:
-    """Serve the metrics of a sync while the block runs, if its configuration says so.
-
-    Args:
-        query: the name of the stream.
-        clock: returns the time in seconds since 1970.
-
-    Raises:
-        OptionError: `prometheus-client` is not installed, or the port is taken.
-    """
+    """Serve the metrics of a sync while the block runs, if its configuration says so; `query` names the stream."""
     if config.prometheus_port is None:
         yield
         return
-    path = next((text for name, text in config.source.items() if name.lower() == "metricspath"), None)
+    path = config.source_option("metricsPath", "") or None
     with served(config.prometheus_port) as registry:
         registry.register(
             ProgressCollector(lambda: [TableMetrics.of(query, one, clock()) for one in statuses()], EXPORTED)

@@ -25,12 +25,10 @@ _LONGEST_ERROR = 500  # characters
 
 
 class Views:
-    """The views of a sync."""
+    """The views of a sync; `redact` hides secrets in errors of catalogs."""
 
-    def __init__(self, config: SyncConfig, redact: Callable[[str], str] = lambda text: text) -> None:
-        self._config = config
-        self._redact = redact
-        self._layout = config.layout
+    def __init__(self, config: SyncConfig, redact: Callable[[str], str]) -> None:
+        self._config, self._redact, self._layout = config, redact, config.layout
         self._written: dict[str, str] = {}  # the query of each view, as far as this process has written it
         self._lock = threading.Lock()
 
