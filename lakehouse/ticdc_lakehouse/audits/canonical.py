@@ -26,25 +26,15 @@ _FRACTION_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """A column that both TiDB and the target have.
-
-    Attributes:
-        value: the target's column, as Spark's SQL.
-        tidb: its canonical text, as TiDB's SQL.
-        spark: the target's canonical text, as Spark's SQL.
-        rewritten: Spark's SQL that rewrites TiDB's text, `{}`, as Spark writes an equal value; "" if both write it
-            alike.
-        hashed: what is hashed instead of the texts, as TiDB's SQL and as Spark's; () if the texts are.
-        any_text: whether the text may have any character, commas included, and so needs its length before it.
-    """
+    """A column that both TiDB and the target have."""
 
     name: str
-    value: str
-    tidb: str
-    spark: str
-    rewritten: str = ""
-    hashed: tuple[str, str] | tuple[()] = ()
-    any_text: bool = False
+    value: str  # the target's column, as Spark's SQL
+    tidb: str  # its canonical text, as TiDB's SQL
+    spark: str  # the target's canonical text, as Spark's SQL
+    rewritten: str = ""  # Spark's SQL that writes TiDB's text, `{}`, as Spark writes an equal value
+    hashed: tuple[str, str] | tuple[()] = ()  # what is hashed instead of the texts, in both SQLs
+    any_text: bool = False  # the text may have any character, commas too, so it needs its length before it
 
     @property
     def part_in_tidb(self) -> str:

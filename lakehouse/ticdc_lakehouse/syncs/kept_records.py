@@ -25,16 +25,11 @@ _BOUNDS = "_bounds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Which changes micro-batches returned.
+    """Which changes micro-batches returned."""
 
-    Attributes:
-        resolved_before: the resolved ts before them; None if nobody knew it.
-        held_from: the commit-ts from which the last one held changes back; None if it held none back.
-    """
-
-    resolved_before: int | None = None
+    resolved_before: int | None = None  # the resolved ts before them; None if nobody knew it
     resolved_ts: int | None = None
-    held_from: int | None = None
+    held_from: int | None = None  # the commit-ts from which the last one held changes back; None if it held none back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

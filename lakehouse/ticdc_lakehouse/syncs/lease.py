@@ -31,19 +31,13 @@ _PAUSES_S = (1.0, 4.0, 10.0)  # before a table without a lease is taken at its w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process that writes.
-
-    Attributes:
-        host: the name of its machine, for people.
-        space: within which numbers of processes are unique: the start of the machine, and the container.
-        started: when it started, as the kernel counts; None if that is not known.
-    """
+    """A process that writes."""
 
     id: str
-    host: str
-    space: str
+    host: str  # the name of its machine, for people
+    space: str  # within which numbers of processes are unique: the start of the machine, and the container
     pid: int
-    started: str | None = None
+    started: str | None = None  # when it started, as the kernel counts; None if that is not known
 
     @staticmethod
     def of(pid: int) -> Owner:

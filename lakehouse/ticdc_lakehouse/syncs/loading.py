@@ -45,20 +45,13 @@ _WANTED_SECONDS = 3600.0  # of a life time that is shorter, a load warns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far the load of a table is.
-
-    Attributes:
-        rows: about how many of its rows are in the target.
-        of: about how many rows it has.
-        seconds: for how long it has been loading, in this run.
-        had: about how many rows were there when this run began.
-    """
+    """How far the load of a table is."""
 
     table: TableName
-    rows: int
-    of: int
-    seconds: float
-    had: int = 0
+    rows: int  # about how many of its rows are in the target
+    of: int  # about how many rows it has
+    seconds: float  # for how long it has been loading, in this run
+    had: int = 0  # about how many rows were there when this run began
     complete: bool = False
     failed: bool = False
 

@@ -41,13 +41,7 @@ _LONGEST_REASON = 2000  # characters
 
 @dataclass(slots=True, kw_only=True)
 class SyncContext:
-    """What is copied, where to, and what this process has found out about it.
-
-    Attributes:
-        lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
-            complete without a load; None if they have lost none.
-        checked: the tables whose targets this process has found to be the sync's own.
-    """
+    """What is copied, where to, and what this process has found out about it."""
 
     spark: SparkSession
     config: SyncConfig
@@ -56,8 +50,9 @@ class SyncContext:
     quarantine: Quarantine
     views: Views
     joining: Joining
+    # The topics may have lost changes up to this commit-ts: only a later table is complete without a load.
     lost_until: int | None = None
-    checked: set[str] = field(default_factory=set)
+    checked: set[str] = field(default_factory=set)  # whose targets are the sync's own
 
     def step(self, status: TableStatus, event: Event) -> Step:
         return step(status, event, Rules.of(self.config, status), now_text())
@@ -72,17 +67,12 @@ class SyncContext:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a table in a micro-batch.
-
-    Attributes:
-        images: how many keys it changes in a table, or how many changes a log gets; also if the target has them.
-        bad_records: how many of its records went into quarantine.
-    """
+    """What became of a table in a micro-batch."""
 
     status: TableStatus
-    images: int = 0
+    images: int = 0  # how many keys it changes in a table, or how many changes a log gets; also if the target has them
     created: bool = False
-    bad_records: int = 0
+    bad_records: int = 0  # how many of its records went into quarantine
 
 
 def summed(outcomes: Sequence[Outcome]) -> Outcome:

@@ -98,71 +98,39 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it.
+    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it."""
 
-    Attributes:
-        reason: why it stopped.
-        ended: when it went on, in ISO 8601, UTC.
-        complete_since: the status's `complete_since` before it.
-        from_ts: the last commit-ts up to which the copy was known to have every change before it.
-        to_ts: the commit-ts up to which it had every change after it.
-        rows: how many rows were read from TiDB; None if the records that were kept have ended it.
-    """
-
-    reason: str
-    ended: str
-    complete_since: int | None
-    from_ts: int
-    to_ts: int
-    rows: int | None = None
+    reason: str  # why it stopped
+    ended: str  # when it went on, in ISO 8601, UTC
+    complete_since: int | None  # the status's `complete_since` before it
+    from_ts: int  # the last commit-ts up to which the copy was known to have every change before it
+    to_ts: int  # the commit-ts up to which it had every change after it
+    rows: int | None = None  # how many rows were read from TiDB; None if the records that were kept have ended it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """How the copy of a table is.
+    """How the copy of a table is."""
 
-    Attributes:
-        table_name: the table, as messages spell it.
-        target: the name of the target in SQL.
-        phase: what happens to its changes; only `steps.step` lets another one follow.
-        kind: `table` if each row stands once, `log` if every change does.
-        complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
-        resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
-        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied. None if
-            there was no load.
-        create_sql: its `CREATE TABLE` as of `loaded_ts`: earlier DDL may be missing in the topics.
-        batch_id: the micro-batch that changed it last.
-        images: how many changed rows the sync has written.
-        last_error: why it was set aside the last time.
-        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
-        maintained_batch: the micro-batch that had changed it last then.
-        bad_records: how many of its records are in quarantine since it was created: their changes are missing.
-        bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
-        columns: the columns that the sync has seen in the target.
-        target_batch: the last micro-batch that a commit of the target records; None if that is not known.
-        target_content: what that commit records of it, as its number may be given again; None if that is not known.
-        pauses: the times in which it did not follow, the oldest first.
-    """
-
-    table_name: str
-    target: str
-    phase: Phase = Following()
-    kind: Kind | None = None
-    complete_since: int | None = None
-    resolved_ts: int | None = None
-    loaded_ts: int | None = None
-    create_sql: str | None = None
-    batch_id: int = -1
-    images: int = 0
-    last_error: str | None = None
-    maintained_ms: int | None = None
-    maintained_batch: int | None = None
-    bad_records: int = 0
-    bad_until: int | None = None
-    columns: tuple[str, ...] = ()
-    target_batch: int | None = None
-    target_content: str | None = None
-    pauses: tuple[Pause, ...] = ()
+    table_name: str  # the table, as messages spell it
+    target: str  # the name of the target in SQL
+    phase: Phase = Following()  # what happens to its changes; only `steps.step` lets another one follow
+    kind: Kind | None = None  # `table` if each row stands once, `log` if every change does
+    complete_since: int | None = None  # the commit-ts from which the copy has had all rows; None if unknown
+    resolved_ts: int | None = None  # the copy has every change up to this commit-ts, itself included
+    loaded_ts: int | None = None  # the TSO of the load that made it complete: changes up to it are not applied
+    create_sql: str | None = None  # its `CREATE TABLE` as of `loaded_ts`: earlier DDL may be missing in the topics
+    batch_id: int = -1  # the micro-batch that changed it last
+    images: int = 0  # how many changed rows the sync has written
+    last_error: str | None = None  # why it was set aside the last time
+    maintained_ms: int | None = None  # when its files were tidied last, or it was created: milliseconds since the epoch
+    maintained_batch: int | None = None  # the micro-batch that had changed it last then
+    bad_records: int = 0  # how many of its records are in quarantine since it was created: their changes are missing
+    bad_until: int | None = None  # no bad record has a larger commit-ts
+    columns: tuple[str, ...] = ()  # the columns that the sync has seen in the target
+    target_batch: int | None = None  # the last micro-batch that a commit of the target records
+    target_content: str | None = None  # what that commit records of it, as its number may be given again
+    pauses: tuple[Pause, ...] = ()  # the times in which it did not follow, the oldest first
 
     @property
     def state(self) -> str:
