@@ -38,7 +38,6 @@ class Clock:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Return the time."""
         return self.now
 
 
@@ -130,21 +129,17 @@ class Stream:
         monkeypatch.setattr(database_sync, "_run", self.run)
 
     def run(self, _running: object, records: str, trigger: str | None) -> None:
-        """Run a query."""
         self.done.append(f"run {records} {trigger}")
         if self.errors and records == "all":
             raise self.errors.pop(0)
 
     def heals_loss(self, error: Exception) -> bool:
-        """Return whether tables heal after it."""
         return self.heal and isinstance(error, DataLossError)
 
     def restart_after_loss(self, reason: str, *, skips: bool) -> None:
-        """Let tables be read again."""
         self.done.append(f"{'begin' if skips else 'end'}: {reason}")
 
     def follow(self) -> None:
-        """Follow the stream, as a sync does."""
         own: Any = self
         database_sync._follow(own, config(trigger="1 second"), own, own._records())
 

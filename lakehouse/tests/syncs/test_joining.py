@@ -44,19 +44,16 @@ class TiDB:
         self.is_away = False
 
     def now(self) -> int:
-        """Return the TSO of this moment."""
         if self.is_away:
             msg = "no server answers"
             raise TiCDCSourceError(msg)
         return NOW
 
     def tables_at(self, selected: TableFilter, at: int) -> list[TableName]:
-        """Return the tables that match."""
         assert at == self.now()
         return [name for name in self.tables if selected.matches(name)]
 
     def life_time(self, at: int) -> tuple[float, float]:
-        """Return for how long it keeps a moment."""
         self.now()
         if at < self.safe_point:
             msg = f"TSO {at} is gone. SET GLOBAL tidb_gc_life_time = '24h'"

@@ -45,16 +45,13 @@ class Loads:
         self.answers = True
 
     def begins(self, _statuses: Any, **_: object) -> dict[str, Begins]:
-        """Return what joins."""
         return dict.fromkeys(self.new, Begins(AT))
 
     def load(self, statuses: Any) -> LoadEvents:
-        """Load tables."""
         answered = statuses if self.answers else ()
         return {each.table_name: Loaded(at=AT, target=each.target, kind="table") for each in answered}
 
     def load_beside(self, statuses: Any) -> None:
-        """Load tables later."""
         self.beside += [each.table_name for each in statuses]
 
 
@@ -76,11 +73,9 @@ class Sync:
         own._resuming.write_missed = self.resume
 
     def write(self, statuses: dict[str, TableStatus]) -> None:
-        """Note what the status table gets."""
         self.written.append({name: each.state for name, each in statuses.items()})
 
     def resume(self, name: str, statuses: dict[str, TableStatus], last: int, writer: str) -> Outcome:
-        """Write what was kept for a table."""
         aside = statuses[name]
         assert isinstance(aside.phase, SetAside)
         self.resumed.append((name, last, writer))

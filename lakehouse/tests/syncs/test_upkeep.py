@@ -12,7 +12,6 @@ from ticdc_lakehouse.syncs import upkeep
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
 from ticdc_lakehouse.syncs.status import SetAside, TableStatus
 from ticdc_lakehouse.syncs.upkeep import Upkeep, due
-from ticdc_source.errors import OptionError
 
 HOUR = 3_600_000  # milliseconds
 NOW = 1000 * HOUR
@@ -123,16 +122,3 @@ def test_the_sync_s_own_tables(rounds: mock.Mock) -> None:
     for _ in range(2):
         one.after_batch({"s.t": status("s.t", 7)})
     assert names(rounds) == ["lake._ticdc._ticdc_quarantine", "lake._ticdc._ticdc_sync", "lake.s.t", "lake.s.t"]
-
-
-@pytest.mark.parametrize(("given", "error"), [
-    ({"every": "now"}, "maintain.every = 'now': expected a duration"),
-    ({"every": "5s"}, "maintain.every = '5s': it must be at least 1m"),
-    ({"keep": "10m"}, "maintain.keep = '10m': it must be at least 1h"),
-    ({"purge_deleted": "1m"}, "maintain.purge_deleted = '1m': it must be at least 1h"),
-])  # fmt: skip
-def test_durations(given: dict[str, Any], error: str) -> None:
-    """A wrong duration is refused by its name."""
-    with pytest.raises(OptionError) as raised:
-        MaintainConfig(**given)
-    assert error in str(raised.value)
