@@ -256,8 +256,7 @@ def test_arguments_replace_what_the_file_says() -> None:
     (f"{FILE}[tidb]\nurl = 'h'\nuser = 'u'\npasword = 'x'", r"Unknown key 'pasword' in \[tidb\]; did you mean"),
     (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'", "sync.toml lacks tidb.user"),
     (f"{FILE}[tidb]\nurl = 'mysql://h:4000/'\nuser = 'u'", "Option 'tidb.url': expected host:port"),
-    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/?password=hush'\nuser = 'u'", 'a JDBC URL. Write url = "h", and'),
-    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://u:hush@h:4001/'\nuser = 'u'", 'is a JDBC URL. Write url = "h:4001", and'),
+    (f"{FILE}[tidb]\nurl = 'jdbc:mysql://h/'\nuser = 'u'", "Option 'tidb.url': expected host:port"),
     (f"{FILE}[tidb]\nurl = 'h'\nuser = 'u'\nssl_mode = 'on'", "tidb.ssl_mode = 'on': it must be 'disabled' or"),
     (f"{FILE}[tidb]\nurl = 'h'\nuser = 'u'\nrows_per_range = 0", "tidb.rows_per_range = 0: it must be 1 or more"),
 ])  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,6 @@ from ticdc_source.errors import AccessRefusedError, OptionError, TiCDCSourceErro
 
 _FIRST_TSO, _LAST_TSO = of_ms(1_420_070_400_000), 2**63 - 1  # from 2015 on, when TiDB began
 _MILLISECONDS = range(10**12, 10**14)
-_HOST_OF_JDBC = re.compile(r"jdbc:[^/]*//(?:[^/@]*@)?([\w.-]+(?::\d+)?)(?:[/?]|$)")
 _READS_ALL_S = 6 * 3600  # for how long TiDB may read all rows of a table before it answers
 _METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
 
@@ -61,13 +59,6 @@ class TiDBConfig:
 
     def __post_init__(self) -> None:
         """Check all that can be checked without TiDB."""
-        if self.url.startswith("jdbc:"):
-            host = _HOST_OF_JDBC.match(self.url)
-            msg = (
-                f'tidb.url is a JDBC URL. Write url = "{host[1] if host else "tidb:4000"}", and the rest of it as '
-                "user, password, ssl_mode and ssl_ca: MySQL's JDBC driver is not needed any more"
-            )
-            raise OptionError(msg)
         if self.rows_per_range < 1:
             msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
             raise OptionError(msg)
