@@ -1,6 +1,5 @@
 """When a sync loads its tables, and what it keeps for them meanwhile; without Spark, TiDB or Kafka."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -224,59 +223,26 @@ def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
     assert str(run.sync.stream.error) == "no server for 1"
 
 
-class Batch(MicroBatch):
-    """A micro-batch that writes nothing, and notes what it does with each table."""
-
-    did: list[tuple[str, str]] = []  # noqa: RUF012 (each test has its own)
-
-    def _write(self, status: TableStatus, frame: Any, *, whole: bool = True) -> Outcome:
-        assert whole
-        assert frame is not None
-        self.did.append(("write", status.table_name))
-        return Outcome(status)
-
-    def _keep(self, name: str) -> None:
-        self.did.append(("keep", name))
+CREATE, DROP = "CREATE TABLE t (a INT)", "DROP TABLE t"
 
 
-@pytest.fixture
-def did(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """What a micro-batch does with its tables."""
-    found: list[tuple[str, str]] = []
-    monkeypatch.setattr(Batch, "did", found)
-    return found  # type: ignore[return-value]
-
-
-def apply(columns: int, *ddl: str, known: TableStatus | None = None, has: bool = True) -> TableStatus:
-    """Apply a micro-batch with rows of one table, and return its status."""
+@pytest.mark.parametrize(("columns", "ddl", "known", "has", "needs_load"), [
+    (6, (), {}, True, True),
+    (6, (), {}, False, False),  # TiDB has no such table
+    (6, (CREATE,), {}, True, False),
+    (6, (), {"kind": "table"}, True, False),  # it has had changes
+    (6, (), {"complete_since": 3}, True, False),
+    (4, (DROP,), {}, True, False),  # there is only DDL, which tells no rows
+])  # fmt: skip
+def test_a_table_without_its_create_is_loaded(
+    columns: int, ddl: tuple[str, ...], known: dict[str, Any], has: bool, needs_load: bool
+) -> None:
+    """Its changes are kept then, as `step` says."""
     changes: Any = Tables()
     changes["s.t"] = SimpleNamespace(columns=["c"] * columns)
-    changes.ddl = {
-        "s.t": [
-            DDLEvent(position=0, index=0, commit_ts=5, table=TableName("s", "t"), query=one, type="") for one in ddl
-        ]
-    }
-    batch = Batch(
-        context=context(config(), joining=SimpleNamespace(has=lambda _: has)),
-        changes=changes,
-        facts=CommitFacts(None, "query", 6),
-        statuses={} if known is None else {"s.t": known},
-    )
-    return batch.apply(["s.t"])[0].status
+    table = TableName("s", "t")
+    changes.ddl = {"s.t": [DDLEvent(position=0, index=0, commit_ts=5, table=table, query=one, type="") for one in ddl]}
+    shared = context(config(), joining=SimpleNamespace(has=lambda _: has))
+    batch = MicroBatch(context=shared, changes=changes, facts=CommitFacts(None, "query", 6), statuses={})
 
-
-def test_a_table_without_its_create_is_loaded(did: list[tuple[str, str]]) -> None:
-    """Its records are kept from this micro-batch on.
-
-    It is written instead if TiDB has no such table, its CREATE is in the topic, it has had changes, or there is only
-    DDL, which tells no rows.
-    """
-    begun = apply(6)
-
-    assert (begun.phase, did) == (Loading(kept_from=6), [("keep", "s.t")])
-    assert apply(6, has=False).state == "following"
-    assert apply(6, "CREATE TABLE t (a INT)").state == "following"
-    assert apply(6, known=status("s.t", kind="table")).state == "following"
-    assert apply(6, known=status("s.t", complete_since=3)).state == "following"
-    assert apply(4, "DROP TABLE t").state == "following"
-    assert did[1:] == [("write", "s.t")] * 5
+    assert batch._needs_load(status("s.t", **known)) == needs_load
