@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import A_TIDB, config
 from ticdc_lakehouse.common.errors import UnexplainedChangeError
 from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs import joining
-from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
 from ticdc_lakehouse.syncs.redaction import Redaction
@@ -86,15 +86,11 @@ def join(tidb: TiDB) -> Callable[..., Joining]:
     assert tidb.tables
 
     def make(**given: Any) -> Joining:
-        values: dict[str, Any] = {
-            "source": {"kafka.bootstrap.servers": "h:1"}, "topics": ("t",), "format": "delta", "path": "/lake",
-            "checkpoint": "/checkpoint", "tables": ("shop.*",), "tidb": TiDBConfig(url="tidb:4000", user="reader"),
-        }  # fmt: skip
         spark: Any = None
         redaction = Redaction({}, {})
         stream = Stream(redaction, is_finite=True)
         shared = Shared(stopping=stream.is_stopped, try_store=lambda: None)
-        return Joining(spark, SyncConfig(**{**values, **given}), stream, shared, redaction)
+        return Joining(spark, config(**{"tables": ("shop.*",), "tidb": A_TIDB, **given}), stream, shared, redaction)
 
     return make
 
@@ -135,7 +131,7 @@ HEALING = Healing(reason="no", kept_from=4)
         # One whose changes may be lost is not loaded at each start.
         (
             (status(ORDERS, complete_since=None, loaded_ts=5), INCOMPLETE, status(ITEMS), status(EVENTS)),
-            {"source": {"kafka.bootstrap.servers": "h:1", "failOnDataLoss": "false"}},
+            {"source": {"failOnDataLoss": "false"}},
             {"shop.orders": NOW},
         ),
         # A load that was killed goes on at its TSO, one without a TSO gets one.

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.tests.syncs.context import config
 from lakehouse.tests.syncs.stand_in import ADDRESS, AT, EVENTS, ITEMS, KEY, ORDERS, TiDB
 from lakehouse.tests.targets.changes import frame_of
 from lakehouse.tests.targets.memory import CrashError, Lake
-from ticdc_lakehouse import SyncConfig, merge_into
+from ticdc_lakehouse import merge_into
 from ticdc_lakehouse.syncs import loading
 from ticdc_lakehouse.syncs.loading import LoadProgress, load_tables
 from ticdc_lakehouse.syncs.steps import Loaded
@@ -35,12 +36,9 @@ def load(lake: Lake, quick: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ca
     monkeypatch.setattr(loading, "RANGES_PER_COMMIT", 2)
 
     def call(*tables: TableName, deletes: Literal["soft", "hard"] = "soft", **options: Any) -> Loads:
-        config = SyncConfig(
-            source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/lake", checkpoint="/c",
-            parallel=1, deletes=deletes,
-        )  # fmt: skip
+        own = config(path="/lake", parallel=1, deletes=deletes)
         given = {"tidb": ADDRESS, "at": AT, **options}
-        return load_tables(quick, config, tables=dict.fromkeys(tables, False), **given)
+        return load_tables(quick, own, tables=dict.fromkeys(tables, False), **given)
 
     return call
 

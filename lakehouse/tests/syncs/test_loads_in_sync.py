@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.tests.syncs.context import context
-from ticdc_lakehouse.common.tidb import TiDBConfig
-from ticdc_lakehouse.syncs.config import SyncConfig
+from lakehouse.tests.syncs.context import A_TIDB, config, context
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
@@ -21,12 +19,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 
 AT, LAST = 400, 7
-
-
-def config(**given: Any) -> SyncConfig:
-    """Return a configuration with a TiDB."""
-    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}
-    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, tidb=TiDBConfig(url="h", user="reader"), **values)
 
 
 def status(name: str, **given: Any) -> TableStatus:
@@ -59,7 +51,7 @@ class Sync:
 
     def __init__(self, loads: Loads, tables: dict[str, TableStatus], **given: Any) -> None:
         spark: Any = None
-        self.sync = RunningSync(spark, config(**given), lambda _: None)
+        self.sync = RunningSync(spark, config(tidb=A_TIDB, **given), lambda _: None)
         self.written: list[dict[str, str]] = []
         self.resumed: list[tuple[str, int, str]] = []
         own: Any = self.sync
@@ -242,7 +234,7 @@ def test_a_table_without_its_create_is_loaded(
     changes["s.t"] = SimpleNamespace(columns=["c"] * columns)
     table = TableName("s", "t")
     changes.ddl = {"s.t": [DDLEvent(position=0, index=0, commit_ts=5, table=table, query=one, type="") for one in ddl]}
-    shared = context(config(), joining=SimpleNamespace(has=lambda _: has))
+    shared = context(config(tidb=A_TIDB), joining=SimpleNamespace(has=lambda _: has))
     batch = MicroBatch(context=shared, changes=changes, facts=CommitFacts(None, "query", 6), statuses={})
 
     assert batch._needs_load(status("s.t", **known)) == needs_load

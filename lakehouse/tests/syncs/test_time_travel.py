@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import config
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.completeness import claimed
-from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
@@ -167,10 +167,9 @@ def test_since_when_micro_batches_end_at_their_resolved_ts(
 
     What was applied until the change may be newer than its micro-batch, so states begin after it.
     """
-    config = SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l",
-                        checkpoint="/c", consistency=consistency)  # fmt: skip
+    own = config(consistency=consistency)
     stated = {"writer": None if is_first else WRITER, "exact_since": before}
-    assert claimed(config, dict, WRITER, stated)["exact_since"] == since
+    assert claimed(own, dict, WRITER, stated)["exact_since"] == since
     if consistency == "resolved":
-        changed = claimed(config, dict, WRITER, {"writer": WRITER})["exact_since"]
+        changed = claimed(own, dict, WRITER, {"writer": WRITER})["exact_since"]
         assert changed > of_ms(int(datetime.now(timezone.utc).timestamp() * 1000))

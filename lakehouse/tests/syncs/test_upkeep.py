@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from lakehouse.tests.syncs import context
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import upkeep
 from ticdc_lakehouse.syncs.config import MaintainConfig, SyncConfig
@@ -28,11 +29,8 @@ def status(
 
 def config(**maintain: Any) -> SyncConfig:
     """Return the configuration of a sync with two tables at once."""
-    source = {"kafka.bootstrap.servers": "localhost:9092"}
-    return SyncConfig(
-        source=source, topics=("t",), format="iceberg", path="/lake", checkpoint="/checkpoint", parallel=2,
-        maintain=MaintainConfig(**maintain) if maintain else None,
-    )  # fmt: skip
+    given = MaintainConfig(**maintain) if maintain else None
+    return context.config(format="iceberg", parallel=2, maintain=given)
 
 
 @pytest.fixture
