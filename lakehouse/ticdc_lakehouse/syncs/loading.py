@@ -92,10 +92,8 @@ def load_tables(
     Raises:
         TiCDCSourceError: TiDB cannot be read, or the TSO is older than its GC safe point.
     """
-    watch = _Watch(tidb, at)
-    watch.look(_WANTED_SECONDS)
-    ended = threading.Event()
-    load = _Load(config, tidb, at, watch, on_progress, lambda: ended.is_set() or stop())
+    load = _Load(config, tidb, at, on_progress, stop)
+    load.watch_garbage_collection(_WANTED_SECONDS)
     with ThreadPoolExecutor(config.parallel, thread_name_prefix="load") as threads:
         futures = {
             name: threads.submit(copy_context().run, partial(load.table, spark, name, heals=heals))
@@ -104,53 +102,53 @@ def load_tables(
         try:
             return {name: future.result() for name, future in futures.items()}
         except BaseException:  # Ctrl-C: what is written is complete, and the rest of it is for the next run
-            ended.set()
+            load.is_interrupted = True
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-class _Watch:
-    """Garbage collection, at which a load looks before it begins and between its commits."""
+class _Load:
+    """One call of `load_tables`; its tables run in threads."""
 
-    def __init__(self, tidb: TiDBConfig, at: int) -> None:
-        self._tidb, self._at = tidb, at
+    def __init__(
+        self,
+        config: SyncConfig,
+        tidb: TiDBConfig,
+        at: int,
+        on_progress: Callable[[LoadProgress], None] | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.config, self.tidb, self.at = config, tidb, at
+        self.is_interrupted = False
+        self._on_progress, self._stop = on_progress, stop
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._warned = False
 
-    def look(self, wanted_s: float = 0) -> None:
+    def is_stopped(self) -> bool:
+        return self.is_interrupted or self._stop()
+
+    def watch_garbage_collection(self, wanted_s: float = 0) -> None:
         """Refuse a moment that is gone, and warn once if it will be soon; most calls ask nothing."""
         with self._lock:
             if time.monotonic() - self._looked < _WATCH_SECONDS:
                 return
-            life_time, self._looked = self._tidb.life_time(self._at), time.monotonic()
+            life_time, self._looked = self.tidb.life_time(self.at), time.monotonic()
             kept, left = life_time or (0, float("inf"))
             if self._warned or left >= max(wanted_s, kept / 5):
                 return
             self._warned = True
-        still = f"keeps TSO {self._at} for {duration(left)} more" if left >= 0 else f"need not keep TSO {self._at}"
+        still = f"keeps TSO {self.at} for {duration(left)} more" if left >= 0 else f"need not keep TSO {self.at}"
         warn(
             f"TiDB {still}, because tidb_gc_life_time is {duration(kept)}. Let it keep the past for longer than the "
             "load takes: SET GLOBAL tidb_gc_life_time = '24h'; set it back when the load has ended"
         )
 
-
-@dataclass(frozen=True)
-class _Load:
-    """One call of `load_tables`; its tables run in threads."""
-
-    config: SyncConfig
-    tidb: TiDBConfig
-    at: int
-    watch: _Watch
-    on_progress: Callable[[LoadProgress], None] | None
-    is_stopped: Callable[[], bool]
-
     def tell(self, progress: LoadProgress) -> None:
         """Report progress; a failing callback must not abort the load."""
         try:
-            if self.on_progress is not None:
-                self.on_progress(progress)
+            if self._on_progress is not None:
+                self._on_progress(progress)
         except Exception as error:  # noqa: BLE001 (of a function that a user gave)
             warn(f"The progress of the load of {progress.table} was not told: {error}")
 
@@ -224,7 +222,7 @@ class _TableLoad:
             if load.is_stopped():
                 msg = f"The load of {self.name} was stopped: load again, and it continues"
                 raise TiCDCSourceError(msg)
-            load.watch.look()
+            load.watch_garbage_collection()
             run = partial(write, rows.frame(self.spark, group), CommitFacts(None, self._app_id, number))
             retried(run, again=lambda error, _: is_fault(error) and not load.is_stopped())
             self.rows += of_group
