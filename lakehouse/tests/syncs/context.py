@@ -15,6 +15,19 @@ A_TIDB = TiDBConfig(url="h", user="reader")
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 
 
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def config(**given: Any) -> SyncConfig:
     """Return a configuration; if nothing else is given, of a topic whose tables go to Delta in a folder."""
     values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}

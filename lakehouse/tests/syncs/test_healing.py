@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.tests.syncs.context import A_TIDB, config
+from lakehouse.tests.syncs.context import A_TIDB, Clock, config
 from ticdc_lakehouse.syncs import database_sync, following
 from ticdc_lakehouse.syncs.failures import BackOff
 from ticdc_lakehouse.syncs.following import RunningSync
@@ -21,16 +21,6 @@ def status(name: str = "s.a", **given: Any) -> TableStatus:
     """Return the status of a complete table."""
     values = {"target": f"lake.{name}", "kind": "table", "complete_since": 100, "resolved_ts": 500, **given}
     return TableStatus(table_name=name, **values)
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_table_that_fails_again_waits_longer() -> None:

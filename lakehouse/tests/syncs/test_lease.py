@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import Clock
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.lease import LEASE_S, Lease, Owner
 
@@ -26,19 +27,6 @@ class Properties:
 
     def set_properties(self, properties: dict[str, str]) -> None:
         self.values |= properties
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def lease(table: Any, clock: Clock, owner: Owner | None = None) -> Lease:

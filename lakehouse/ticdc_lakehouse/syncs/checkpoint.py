@@ -140,8 +140,10 @@ class LakeMarks:
             for name, each in statuses.items()
         }
         held = self._held(known, mark)
-        numbers = [*(its.number for its, _ in held.values()), *(one for each in known.values() for one in each.numbers)]
-        newest = max(map(_number, numbers), default=-1)
+        numbers = [its.number for its, _ in held.values()]
+        for each in known.values():
+            numbers += map(_number, (each.batch_id, each.target_batch, each.kept_from))
+        newest = max(numbers, default=-1)
         if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
             self.shift += newest - last
             until = newest_ts()  # changes up to it come again, in micro-batches that do not end at their resolved ts

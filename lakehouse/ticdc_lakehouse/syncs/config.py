@@ -273,11 +273,6 @@ class SyncConfig:
             if SECRET_NAME.search(name) or (name in self.secret_settings and not _AT_START.match(name))
         }
 
-    @property
-    def time_zone(self) -> str:
-        """The zone of TIMESTAMP values in messages."""
-        return self.source_option("timeZone", "UTC")
-
     def source_option(self, name: str, default: str) -> str:
         """Return an option of the source, whose name may have any case."""
         return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
@@ -294,7 +289,7 @@ class SyncConfig:
             keys=own.keys,
             deletes=own.deletes or self.deletes,
             column_prefix=self.column_prefix,
-            time_zone=self.time_zone,
+            time_zone=self.source_option("timeZone", "UTC"),
             time_as=self.time_as,
             commit_time=self.commit_time,
             layout=own.layout,

@@ -173,11 +173,6 @@ class TableStatus:
         """Whether the copy has all rows of the table, and goes on."""
         return self.state == "following" and self.complete_since is not None and not self.bad_records
 
-    @property
-    def numbers(self) -> tuple[int | None, ...]:
-        """The micro-batches of which it tells."""
-        return self.batch_id, self.target_batch, self.kept_from
-
     def without_changes(self, resolved_ts: int | None) -> TableStatus:
         """Return the status after a micro-batch that may have had no changes of the table."""
         if resolved_ts is None or self.state != "following" or self.bad_records:
