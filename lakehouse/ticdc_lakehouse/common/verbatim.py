@@ -23,8 +23,14 @@ _Result = TypeVar("_Result")
 _lock = threading.Lock()
 
 
-# The sessions that are verbatim now: by how many callers, and what the setting was before.
-_held: dict[str, tuple[int, str | None]] = {}
+class _Held:
+    """The sessions that are verbatim now: by how many callers, and what the setting was before."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, tuple[int, str | None]] = {}
+
+
+_held = _Held()
 
 
 @contextmanager
@@ -41,17 +47,17 @@ def verbatim(spark: SparkSession) -> Iterator[None]:
         return
     name = str(jsession.sessionUUID())
     with _lock:
-        count, before = _held.get(name) or (0, spark.conf.get(SUBSTITUTE, None))
+        count, before = _held.sessions.get(name) or (0, spark.conf.get(SUBSTITUTE, None))
         if not count:
             spark.conf.set(SUBSTITUTE, "false")
-        _held[name] = count + 1, before
+        _held.sessions[name] = count + 1, before
     try:
         yield
     finally:
         with _lock:
-            count, before = _held.pop(name)
+            count, before = _held.sessions.pop(name)
             if count > 1:
-                _held[name] = count - 1, before
+                _held.sessions[name] = count - 1, before
             elif before is None:
                 spark.conf.unset(SUBSTITUTE)
             else:
