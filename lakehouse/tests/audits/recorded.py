@@ -42,23 +42,19 @@ class RecordedSide:
 
     @cached_property
     def answers(self) -> dict[str, Any]:
-        """What TiDB answered."""
         return answers()
 
     def total(self) -> "Checksum":
-        """Return the checksum of all rows."""
         from ticdc_lakehouse.audits.sides import Checksum
 
         return Checksum(*self.answers["total"])
 
     def buckets(self) -> "dict[int, Checksum]":
-        """Return the buckets that have rows."""
         from ticdc_lakehouse.audits.sides import Checksum
 
         return {bucket: Checksum(rows, hashes) for bucket, rows, hashes in self.answers["buckets"]}
 
     def rows(self, buckets: Collection[int]) -> "DataFrame":
-        """Return the rows of buckets."""
         from ticdc_lakehouse.audits.sides import KEY
 
         names = (KEY, *self._comparison.names)

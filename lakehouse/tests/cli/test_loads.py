@@ -1,4 +1,4 @@
-"""What the command shows of loads: lines, JSON for scripts."""
+"""What the command shows of loads: lines, or JSON for scripts."""
 
 import json
 

@@ -57,7 +57,6 @@ class Engine:
         return sorted(kafka_jars(release).glob("*.jar"))
 
     def settings(self, folder: Path) -> dict[str, str]:
-        """Return the settings of a session whose tables are in a folder."""
         common = {**SESSION, "spark.jars": ",".join(map(str, self.jars)), "spark.local.dir": str(folder / "local")}
         common["spark.sql.warehouse.dir"] = str(folder / "warehouse")
         if self.name == "delta":
@@ -76,7 +75,6 @@ class Engine:
 
     @contextmanager
     def session(self, folder: Path, more_jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
-        """Run a local session with this engine, in the environment of its PySpark."""
         from pyspark.sql import SparkSession
 
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

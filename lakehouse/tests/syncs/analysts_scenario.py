@@ -88,7 +88,6 @@ class Example:
         return "nothing"
 
     def run(self) -> dict[str, str]:
-        """Read all topics to their end; return the tables that are set aside."""
         for table, messages in self.messages.items():
             topic = f"{self.prefix}-{table}"
             create_topic(self.servers, topic, 3)
@@ -96,7 +95,6 @@ class Example:
         return sync(self.spark, self.config).set_aside
 
     def tables(self) -> dict[str, Any]:
-        """Return what is in the tables and in their views."""
         place = "spark_catalog.shop" if self.config.format == "delta" else "views.shop"
         changes = Counter[tuple[Any, ...]]()
         for row in self.spark.table(f"{place}.orders__log").select("_change", "_sequence").collect():
@@ -126,7 +124,6 @@ class Example:
         return found
 
     def images(self) -> int:
-        """Return how many changes of orders there are in the topic."""
         events = [json.loads(message.value) for message in self.messages[ORDERS]]
         return sum(len(event["data"]) for event in events if event["type"] in ("INSERT", "UPDATE", "DELETE"))
 

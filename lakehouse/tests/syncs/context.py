@@ -1,7 +1,8 @@
-"""A context of micro-batches that reach no lake, for tests without Spark."""
+"""Configurations, and a context of micro-batches that reach no lake, for tests without Spark."""
 
 from typing import Any
 
+from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream
 from ticdc_lakehouse.syncs.joining import Joining
@@ -9,6 +10,28 @@ from ticdc_lakehouse.syncs.micro_batch import SyncContext
 from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.views import Views
+
+A_TIDB = TiDBConfig(url="h", user="reader")
+SERVERS = {"kafka.bootstrap.servers": "h:1"}
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def config(**given: Any) -> SyncConfig:
+    """Return a configuration; if nothing else is given, of a topic whose tables go to Delta in a folder."""
+    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}
+    return SyncConfig(**{**values, "source": {**SERVERS, **given.get("source", {})}})
 
 
 def context(config: SyncConfig, **given: Any) -> SyncContext:
@@ -20,6 +43,6 @@ def context(config: SyncConfig, **given: Any) -> SyncContext:
     joining = Joining(spark, config, stream, shared, redaction)
     values: dict[str, Any] = {
         "spark": spark, "config": config, "shared": shared, "redaction": redaction, "joining": joining,
-        "quarantine": Quarantine("q", "delta"), "views": Views(config), **given,
+        "quarantine": Quarantine("q", "delta"), "views": Views(config, redaction.text), **given,
     }  # fmt: skip
     return SyncContext(**values)

@@ -54,11 +54,9 @@ class DeltaSync:
         self.lives: list[Program] = []
 
     def write(self, *messages: Message, partition: int = 0, servers: str | None = None) -> None:
-        """Write messages into a partition."""
         produce(servers or self.servers, self.topic, [(partition, *message, [], None) for message in messages])
 
     def start(self, *more: str, module: str = "ticdc_lakehouse.cli") -> Program:
-        """Start the command, or go on."""
         spark = {**spark_of("delta"), **self.environment}
         life = Program(
             python_of("delta"),
@@ -85,17 +83,14 @@ class DeltaSync:
         return all(ends.get(partition, 0) >= end for partition, end in wanted.items())
 
     def kill_all(self) -> None:
-        """Kill what still runs."""
         for life in self.lives:
             life.kill()
 
     def rows(self, table: str, *columns: str, database: str = "shop") -> list[tuple[Any, ...]]:
-        """Return columns of the rows that are not deleted, sorted."""
         every = delta_rows(self.folder / "lake" / database / table)
         return sorted(tuple(row[name] for name in columns) for row in every if not row.get("_is_deleted"))
 
     def statuses(self) -> dict[str, dict[str, Any]]:
-        """Return what the status table says of each table."""
         return {row["table_name"]: row for row in delta_rows(self.folder / "lake" / "_ticdc_sync")}
 
 

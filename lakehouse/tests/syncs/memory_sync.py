@@ -93,26 +93,21 @@ class MemorySync:
 
     @property
     def spark(self) -> SparkSession:
-        """The session."""
         session: SparkSession = self.lake.spark
         return session
 
     @property
     def status_table(self) -> str:
-        """The status table."""
         return self.config.layout.own("_ticdc_sync")
 
     def target(self, table: str) -> str:
-        """Return the target of shop.<table>."""
         return self.config.layout.target(TableName("shop", table))
 
     def started_at(self, offsets: Mapping[str, int]) -> None:
-        """Say at which offsets of the topic the stream has started."""
         end = json.dumps({"$init": {"t": dict(offsets)}, "t": {"0": 0}})
         (self.folder / "stream" / "offsets" / "0").write_text(f"v1\n{{}}\n{end}\n")
 
     def start(self, *resume: str) -> None:
-        """Start the command, or start it again."""
         self._running = RunningSync(self.spark, self.config, self.reports.append)
         self._running.start()
         self._running.resume(resume)
@@ -127,7 +122,6 @@ class MemorySync:
         self._running = None
 
     def end(self) -> None:
-        """End it."""
         assert self._running is not None
         self._running.end()
         self._running.close()
@@ -174,14 +168,11 @@ class MemorySync:
         return self.reports[-1]
 
     def statuses(self) -> dict[str, TableStatus]:
-        """Return the status of each table, as the status table has it."""
         assert self._running is not None
         return self._running._status.read()
 
     def status(self, table: str) -> TableStatus:
-        """Return the status of shop.<table>."""
         return self.statuses()[f"shop.{table}"]
 
     def ids(self, table: str) -> list[int]:
-        """Return the ids in a target, sorted."""
         return sorted(row["id"] for row in self.lake.tables[target(table)].rows)

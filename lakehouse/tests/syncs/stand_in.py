@@ -38,25 +38,21 @@ class TiDB:
         self.is_gone = False
 
     def serve(self, setattr_: Callable[[object, str, object], None] = setattr) -> None:
-        """Stand for the TiDB that a sync asks."""
         setattr_(TiDBConfig, "now", lambda _: AT)
         setattr_(TiDBConfig, "tables_at", lambda _, selected, at: self.tables_at(selected))  # noqa: ARG005
         setattr_(TiDBConfig, "life_time", lambda *_: self.kept())
         setattr_(TiDBConfig, "table", lambda _, name, at, **__: self.table(name))  # noqa: ARG005
 
     def tables_at(self, selected: TableFilter) -> list[TableName]:
-        """Return the tables that patterns select."""
         return [name for name in self.rows if selected.matches(name)]
 
     def kept(self) -> tuple[float, float]:
-        """Return what garbage collection keeps."""
         if self.is_gone:
             msg = "TiDB no longer keeps the past. SET GLOBAL tidb_gc_life_time = '24h'"
             raise DataLossError(msg)
         return self.life_time
 
     def table(self, name: TableName) -> Rows:
-        """Return the rows of a table."""
         if name not in self.rows:
             msg = f"TiDB had no table {name}"
             raise OptionError(msg)
@@ -70,16 +66,13 @@ class Rows:
         self.tidb, self.name = tidb, name
 
     def about(self) -> int:
-        """Return how many rows it has."""
         return len(self.tidb.rows[self.name])
 
     def create_sql(self) -> str:
-        """Return its `CREATE TABLE`."""
         key = "" if self.name == EVENTS else ", PRIMARY KEY (id)"
         return f"CREATE TABLE `{self.name.database}`.`{self.name.table}` (id int NOT NULL, v varchar(30){key})"
 
     def ranges(self, size: int, after: tuple[str, ...] | None, most: int) -> list[Cut]:
-        """Return some ranges of so many rows, behind another one."""
         starts = range(0 if after is None else int(after[0]), self.about(), size)
         ends = [start + size if start + size < self.about() else None for start in starts]
         return [

@@ -58,7 +58,6 @@ class EngineLake:
         self.spark, self.engine = spark, engine
 
     def state(self, *names: str) -> dict[str, int]:
-        """Return the version, or the snapshot, of each table that has one."""
         there = [name for name in names if existing_target(self.spark, name) is not None]
         found = {name: self._version(name) for name in there}
         return {name: version for name, version in found.items() if version is not None}
@@ -71,7 +70,6 @@ class EngineLake:
         return next((row["snapshot_id"] for row in snapshots.take(1)), None)
 
     def put_back(self, name: str, state: int) -> None:
-        """Restore a version of a table, as its users do."""
         if self.engine == "delta":
             self.spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {state}").collect()
             return
@@ -79,12 +77,10 @@ class EngineLake:
         self.spark.sql(f"CALL {catalog}.system.set_current_snapshot('{table}', {state})").collect()
 
     def release(self, name: str) -> None:
-        """Free the lease."""
         if existing_target(self.spark, name) is not None:
             open_target(self.spark, name, self.engine).set_properties({"ticdc.lease": "{}"})
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Return the rows."""
         found = self.spark.table(name).where(~F.coalesce(F.col("_is_deleted"), F.lit(False)))
         return sorted(tuple(row) for row in found.select(*columns).collect())
 
@@ -98,12 +94,10 @@ class Backup:
         shutil.copytree(sync.folder, place)
 
     def checkpoint(self, sync: MemorySync) -> None:
-        """Put back the checkpoint."""
         shutil.rmtree(sync.folder)
         shutil.copytree(self.place, sync.folder)
 
     def tables_of(self, sync: MemorySync, *names: str) -> None:
-        """Put back tables."""
         for name in names:
             if name in self.tables:
                 sync.lake.put_back(name, self.tables[name])
@@ -137,7 +131,6 @@ class Story:
 
     @property
     def target(self) -> str:
-        """The target of the table."""
         return self.sync.target("a")
 
     def _time(self) -> dict[str, Any]:
@@ -233,7 +226,6 @@ class Story:
             self.sync.start()
 
     def back_up(self) -> None:
-        """Copy everything."""
         self.told.append(f"backup {len(self.backups)}")
         self.backups.append(Backup(self.sync, self.path / f"backup {len(self.backups)}"))
 
@@ -277,7 +269,6 @@ class Story:
         return (lambda: now.tables_of(self.sync, *names)) if is_first else lambda: backup.checkpoint(self.sync)
 
     def mend(self, now: Backup, backup: Backup, names: list[str]) -> None:
-        """Do what the reason advises if the table is set aside."""
         status = self.sync.statuses().get("shop.a")
         if status is not None and status.state == "set aside":
             self.told.append(str(status.reason))

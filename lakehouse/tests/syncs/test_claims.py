@@ -7,9 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from lakehouse.tests.syncs.context import context
+from lakehouse.tests.syncs.context import config, context
 from lakehouse.tests.targets.memory import Lake
-from ticdc_lakehouse import SyncConfig
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.checkpoint import starts_of
 from ticdc_lakehouse.syncs.completeness import claimed, lost_before
@@ -20,7 +19,6 @@ from ticdc_source.errors import CheckpointError, ClaimCheckUnavailableError, Dec
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 
-NAME = "lake._ticdc._ticdc_sync"
 CREATED, LATER = 100, 200
 
 
@@ -28,14 +26,7 @@ CREATED, LATER = 100, 200
 def status(monkeypatch: pytest.MonkeyPatch) -> StatusTable:
     """A status table in a lake of its own, which does not exist yet."""
     Lake(None).serve(monkeypatch)  # type: ignore[arg-type]  # no rows are read
-    return StatusTable(None, NAME, "iceberg")  # type: ignore[arg-type]
-
-
-def config(**source: str) -> SyncConfig:
-    """Return a configuration."""
-    return SyncConfig(
-        source={"kafka.bootstrap.servers": "h:1", **source}, topics=("t",), format="delta", path="/l", checkpoint="/c"
-    )
+    return StatusTable(None, config())  # type: ignore[arg-type]
 
 
 def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
@@ -58,9 +49,7 @@ def test_the_first_sync_owns_its_tables(status: StatusTable) -> None:
 
 def test_a_checkpoint_without_its_tables_is_refused(status: StatusTable) -> None:
     """If the tables are gone or elsewhere, going on would make tables that lack all earlier rows."""
-    with pytest.raises(
-        CheckpointError, match=r"The checkpoint has micro-batch 5, and lake._ticdc._ticdc_sync does not"
-    ):
+    with pytest.raises(CheckpointError, match=r"The checkpoint has micro-batch 5, and delta.`/l/_ticdc_sync` does not"):
         status.check("one", 5, ["t"])
     assert not status.opened().exists()
 
@@ -87,7 +76,7 @@ def test_what_a_topic_has_lost_is_told_by_its_first_offsets(
     starts: dict[str, dict[str, int]] | None, option: dict[str, str], whole: bool
 ) -> None:
     """Offset 0 everywhere means that nothing is lost; otherwise anything that was written before the start may be."""
-    lost = lost_before(config(**option), starts)
+    lost = lost_before(config(source=option), starts)
 
     assert (lost is None) == whole
     assert lost is None or lost > 2**58  # a commit-ts of this decade
@@ -99,7 +88,7 @@ def test_what_was_lost_is_told_once_and_when_may_lose_changes() -> None:
     assert (first["lost_until"], first["may_lose"]) == (None, False)
 
     assert claimed(config(), lambda: pytest.fail("known"), "one", first) == first
-    loses = claimed(config(failOnDataLoss="false"), lambda: pytest.fail("known"), "one", first)
+    loses = claimed(config(source={"failOnDataLoss": "false"}), lambda: pytest.fail("known"), "one", first)
     assert loses["may_lose"]
     assert loses["lost_until"] > 2**58
 

@@ -76,36 +76,25 @@ def test_a_store_that_fails_is_no_tables_trouble() -> None:
     assert not shared(fails).stops_all(SchemaError("the store is not asked about messages"))
 
 
-def test_brokers_that_are_gone_are_no_tables_trouble() -> None:
-    """Unavailable brokers end the sync, also if only a worker has noticed it; so does whoever stops its query."""
+@pytest.mark.parametrize(
+    "kind", [AccessRefusedError, ClaimCheckUnavailableError, KafkaUnavailableError, StorageUnavailableError]
+)
+def test_what_every_table_is_read_from_is_no_tables_trouble(kind: type[Exception]) -> None:
+    """If brokers, logins or storages fail, the sync ends, also if only a worker has noticed it."""
     there = shared(lambda: pytest.fail("asked"))
+    of_worker = RuntimeError(f"Job aborted.\nticdc_source.errors.{kind.__name__}: no answer\n\n\tat x")
 
-    assert there.stops_all(KafkaUnavailableError("no answer"))
-    assert there.stops_all(RuntimeError("PythonException: ticdc_source.errors.KafkaUnavailableError: no answer"))
+    assert there.stops_all(kind("no answer"))
+    assert there.stops_all(of_worker)
+    assert repr(shared_cause(of_worker)) == repr(kind("no answer"))
+
+
+def test_other_causes_are_one_tables() -> None:
+    """A file that is missing is one table's trouble; whoever stops the query of a sync ends it."""
+    there = shared(lambda: pytest.fail("asked"))
+    assert not there.stops_all(DecodeError("no file x"))
     there.stopping = lambda: True
     assert there.stops_all(SchemaError("the session is gone"))
-
-
-@pytest.mark.parametrize("error", [AccessRefusedError, StorageUnavailableError])
-def test_a_source_that_lets_nobody_in_is_no_tables_trouble(error: type[Exception]) -> None:
-    """A worker that reads records again, because an executor was lost, may be refused: no table is set aside."""
-    there = shared(lambda: pytest.fail("asked"))
-
-    assert there.stops_all(error("refused"))
-    assert there.stops_all(RuntimeError(f"PythonException: ticdc_source.errors.{error.__name__}: refused"))
-
-
-def test_claim_checks_that_cannot_be_read_are_no_tables_trouble() -> None:
-    """Every table reads large messages from one storage: if it fails, the sync ends; a missing file is one table's."""
-    there = shared(lambda: pytest.fail("asked"))
-    text = "Job aborted.\nticdc_source.errors.ClaimCheckUnavailableError: file x cannot be read: TimeoutError\n\n\tat x"
-
-    assert there.stops_all(ClaimCheckUnavailableError("file x cannot be read"))
-    assert there.stops_all(RuntimeError(text))
-    assert repr(shared_cause(RuntimeError(text))) == repr(
-        ClaimCheckUnavailableError("file x cannot be read: TimeoutError")
-    )
-    assert not there.stops_all(DecodeError("no file x"))
     assert shared_cause(RuntimeError("ticdc_source.errors.DecodeError: no file x")) is None
     lost = cause_of(RuntimeError("Traceback …\nticdc_source.errors.DataLossError: gone\nSQLSTATE: 38000"))
     assert repr(lost) == repr(DataLossError("gone"))

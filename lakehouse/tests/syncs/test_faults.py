@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.tests.syncs.context import Clock
 from lakehouse.tests.syncs.memory_sync import STATUS, MemorySync, insert, target
-from lakehouse.tests.syncs.test_healing import Clock
 from lakehouse.tests.targets.memory import Lake
 from ticdc_lakehouse import TableConfig
 from ticdc_lakehouse.syncs.database_sync import await_query

@@ -6,46 +6,21 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
+from lakehouse.tests.syncs.context import A_TIDB, Clock, config
 from ticdc_lakehouse.syncs import database_sync, following
-from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import BackOff
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, SetAside, TableStatus
 from ticdc_lakehouse.syncs.steps import renames
-from ticdc_source.errors import DataLossError, OptionError
+from ticdc_source.errors import DataLossError
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.table_name import TableName
-
-
-def config(**given: Any) -> SyncConfig:
-    """Return a configuration that heals."""
-    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", "heal": True, **given}
-    values.setdefault("tidb", TiDBConfig(url="h", user="reader"))
-    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, **values)
 
 
 def status(name: str = "s.a", **given: Any) -> TableStatus:
     """Return the status of a complete table."""
     values = {"target": f"lake.{name}", "kind": "table", "complete_since": 100, "resolved_ts": 500, **given}
     return TableStatus(table_name=name, **values)
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now
-
-
-def test_healing_needs_a_tidb() -> None:
-    """`heal = true` without `[tidb]` is an error, before anything is copied."""
-    with pytest.raises(OptionError, match=r"heal = true: tables are read again from TiDB. Write \[tidb\]"):
-        config(tidb=None)
 
 
 def test_a_table_that_fails_again_waits_longer() -> None:
@@ -130,23 +105,19 @@ class Stream:
         monkeypatch.setattr(database_sync, "_run", self.run)
 
     def run(self, _running: object, records: str, trigger: str | None) -> None:
-        """Run a query."""
         self.done.append(f"run {records} {trigger}")
         if self.errors and records == "all":
             raise self.errors.pop(0)
 
     def heals_loss(self, error: Exception) -> bool:
-        """Return whether tables heal after it."""
         return self.heal and isinstance(error, DataLossError)
 
     def restart_after_loss(self, reason: str, *, skips: bool) -> None:
-        """Let tables be read again."""
         self.done.append(f"{'begin' if skips else 'end'}: {reason}")
 
     def follow(self) -> None:
-        """Follow the stream, as a sync does."""
         own: Any = self
-        database_sync._follow(own, config(trigger="1 second"), own, own._records())
+        database_sync._follow(own, config(heal=True, tidb=A_TIDB, trigger="1 second"), own, own._records())
 
     def _records(self) -> str:
         return "all"
@@ -179,7 +150,7 @@ def test_a_stream_that_loses_again_ends(monkeypatch: pytest.MonkeyPatch) -> None
 def test_after_a_loss_every_table_heals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are read again, at a TSO that is not taken yet; a log is not complete any more; what is left out stays."""
     spark: Any = None
-    sync: Any = RunningSync(spark, config(), lambda _: None)
+    sync: Any = RunningSync(spark, config(heal=True, tidb=A_TIDB), lambda _: None)
     written: list[Any] = []
     unclaimed: list[str] = []
     sync._status = SimpleNamespace(

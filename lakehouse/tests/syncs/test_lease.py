@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from threading import RLock
 from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import Clock
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.lease import LEASE_S, Lease, Owner
 
@@ -27,27 +29,14 @@ class Properties:
         self.values |= properties
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def lease(table: Any, clock: Clock, owner: Owner | None = None) -> Lease:
     """Return a lease of a new owner in this process."""
-    return Lease(lambda: table, owner or Owner.here(), clock, clock.sleep)
+    return Lease(lambda: table, owner or Owner.of(os.getpid()), RLock(), clock, clock.sleep)
 
 
 def elsewhere() -> Owner:
     """Return an owner on another machine."""
-    return replace(Owner.here(), host="other-host", space="other-boot", pid=17)
+    return replace(Owner.of(os.getpid()), host="other-host", space="other-boot", pid=17)
 
 
 def test_two_syncs_cannot_write_at_once() -> None:
@@ -86,7 +75,7 @@ def test_a_silent_owner_loses_its_lease() -> None:
 
 def test_a_dead_process_of_this_machine_has_no_lease() -> None:
     """A process that was killed is followed at once; one with its number that started later is not it."""
-    table, clock, here = Properties(), Clock(), Owner.here()
+    table, clock, here = Properties(), Clock(), Owner.of(os.getpid())
     assert not here.is_known_dead()
     assert replace(here, started="another").is_known_dead()
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -112,7 +101,7 @@ def test_of_two_that_take_it_at_once_one_is_refused() -> None:
         while pending:
             pending.pop()._write(table)  # type: ignore[arg-type]  # it has looked before the first one wrote
 
-    first = Lease(lambda: table, Owner.here(), clock, sleep)  # type: ignore[arg-type,return-value]
+    first = Lease(lambda: table, Owner.of(os.getpid()), RLock(), clock, sleep)  # type: ignore[arg-type,return-value]
     with pytest.raises(TargetError, match="another sync"):
         first.take()
 

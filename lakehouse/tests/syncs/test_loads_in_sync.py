@@ -1,20 +1,17 @@
 """When a sync loads its tables, and what it keeps for them meanwhile; without Spark, TiDB or Kafka."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lakehouse.tests.syncs.context import context
-from ticdc_lakehouse.common.tidb import TiDBConfig
-from ticdc_lakehouse.syncs.config import SyncConfig
+from lakehouse.tests.syncs.context import A_TIDB, config, context
 from ticdc_lakehouse.syncs.following import RunningSync
 from ticdc_lakehouse.syncs.joining import LoadEvents
 from ticdc_lakehouse.syncs.micro_batch import MicroBatch, Outcome
 from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus
-from ticdc_lakehouse.syncs.steps import Loaded
+from ticdc_lakehouse.syncs.steps import Begins, Loaded
 from ticdc_lakehouse.targets.target import CommitFacts
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.ddl_event import DDLEvent
@@ -22,12 +19,6 @@ from ticdc_source.schema.table_name import TableName
 from ticdc_source.spark.tables import Tables
 
 AT, LAST = 400, 7
-
-
-def config(**given: Any) -> SyncConfig:
-    """Return a configuration with a TiDB."""
-    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}
-    return SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, tidb=TiDBConfig(url="h", user="reader"), **values)
 
 
 def status(name: str, **given: Any) -> TableStatus:
@@ -38,24 +29,20 @@ def status(name: str, **given: Any) -> TableStatus:
 class Loads:
     """Stands for what joins tables: `new` joins, and each load makes a table complete."""
 
-    def __init__(self, *new: TableStatus) -> None:
-        self.new = {each.table_name: each for each in new}
+    def __init__(self, *new: str) -> None:
+        self.new = new
         self.beside: list[str] = []
-        self.known_ddl: dict[str, Any] = {}
         self.moment: Any = None
         self.answers = True
 
-    def joined(self, _statuses: Any, **_: object) -> dict[str, TableStatus]:
-        """Return what joins."""
-        return self.new
+    def begins(self, _statuses: Any, **_: object) -> dict[str, Begins]:
+        return dict.fromkeys(self.new, Begins(AT))
 
     def load(self, statuses: Any) -> LoadEvents:
-        """Load tables."""
         answered = statuses if self.answers else ()
         return {each.table_name: Loaded(at=AT, target=each.target, kind="table") for each in answered}
 
     def load_beside(self, statuses: Any) -> None:
-        """Load tables later."""
         self.beside += [each.table_name for each in statuses]
 
 
@@ -64,7 +51,7 @@ class Sync:
 
     def __init__(self, loads: Loads, tables: dict[str, TableStatus], **given: Any) -> None:
         spark: Any = None
-        self.sync = RunningSync(spark, config(**given), lambda _: None)
+        self.sync = RunningSync(spark, config(tidb=A_TIDB, **given), lambda _: None)
         self.written: list[dict[str, str]] = []
         self.resumed: list[tuple[str, int, str]] = []
         own: Any = self.sync
@@ -77,11 +64,9 @@ class Sync:
         own._resuming.write_missed = self.resume
 
     def write(self, statuses: dict[str, TableStatus]) -> None:
-        """Note what the status table gets."""
         self.written.append({name: each.state for name, each in statuses.items()})
 
     def resume(self, name: str, statuses: dict[str, TableStatus], last: int, writer: str) -> Outcome:
-        """Write what was kept for a table."""
         aside = statuses[name]
         assert isinstance(aside.phase, SetAside)
         self.resumed.append((name, last, writer))
@@ -90,7 +75,7 @@ class Sync:
 
 def test_the_first_load_comes_before_the_first_change() -> None:
     """The status says that tables are loading before a row is read, and micro-batches wait until they follow."""
-    run = Sync(Loads(status("s.a", phase=Loading(at=AT)), status("s.b", phase=Loading(at=AT))), {})
+    run = Sync(Loads("s.a", "s.b"), {})
     assert not run.sync._loaded.is_set()
 
     run.sync.load("query")
@@ -126,7 +111,7 @@ def test_a_load_waits_for_its_moment() -> None:
 @pytest.mark.parametrize("trigger", [None, "1 second"])
 def test_others_go_on_while_a_table_joins(trigger: str | None) -> None:
     """If the sync goes on for ever, a new table is loaded beside those that follow; if it ends, before them."""
-    loads = Loads(status("s.new", phase=Loading(at=AT)))
+    loads = Loads("s.new")
     run = Sync(loads, {"s.old": status("s.old", kind="table", complete_since=1)}, trigger=trigger)
 
     run.sync.load("query")
@@ -138,10 +123,13 @@ def test_others_go_on_while_a_table_joins(trigger: str | None) -> None:
 
 @pytest.mark.parametrize("others", [True, False])
 def test_a_tidb_that_does_not_answer_at_the_start_is_asked_again(others: bool) -> None:
-    """Loads that have begun go on beside the stream, and those without a moment get one in the next micro-batch."""
+    """Loads that have begun go on beside the stream, and those without a moment get one in the next micro-batch.
+
+    A query that skips what is lost takes none: the rows of a table must be of after the loss.
+    """
     waiting = [status("s.begun", phase=Loading(at=AT)), status("s.not", phase=Healing(reason="no"))]
     known = [*waiting, status("s.old", kind="table", complete_since=1)] if others else waiting
-    loads = Loads(*() if others else waiting)
+    loads = Loads(*() if others else ["s.begun"])
     loads.answers = False
     run = Sync(loads, {each.table_name: each for each in known}, trigger="1 second")
 
@@ -149,17 +137,10 @@ def test_a_tidb_that_does_not_answer_at_the_start_is_asked_again(others: bool) -
 
     assert loads.beside == ["s.begun"]
     loads.moment = lambda _: AT + 1
-    assert [(each.table_name, each.phase.at) for each in run.sync._date_loads()] == [("s.not", AT + 1)]  # type: ignore[union-attr]
-
-
-def test_a_query_that_skips_what_is_lost_loads_nothing() -> None:
-    """The rows of a table must be of after the loss, so that its moment is taken by the next query."""
-    loads = Loads()
-    loads.moment = lambda _: AT
-    run = Sync(loads, {"s.a": status("s.a", phase=Healing(reason="lost"))})
     run.sync._skips = True
-
     assert run.sync._date_loads() == []
+    run.sync._skips = False
+    assert [(each.table_name, each.phase.at) for each in run.sync._date_loads()] == [("s.not", AT + 1)]  # type: ignore[union-attr]
 
 
 def test_a_load_that_tidb_dates_at_the_end_of_a_finite_run_is_made() -> None:
@@ -175,8 +156,7 @@ def test_a_load_that_tidb_dates_at_the_end_of_a_finite_run_is_made() -> None:
 
 def test_what_was_kept_while_a_table_loaded_is_written_after_it() -> None:
     """Its kept records are replayed from the first that was kept, and the status says so only then."""
-    kept = status("s.new", phase=Loading(at=AT, kept_from=3))
-    run = Sync(Loads(kept), {"s.new": kept})
+    run = Sync(Loads("s.new"), {"s.new": status("s.new", phase=Loading(at=AT, kept_from=3))})
 
     run.sync.load("query")
 
@@ -225,7 +205,7 @@ def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
             msg = f"no server for {len([*statuses])}"
             raise TiCDCSourceError(msg)
 
-    run = Sync(Broken(status("s.a", phase=Loading())), {})
+    run = Sync(Broken("s.a"), {})
 
     with pytest.raises(TiCDCSourceError, match="no server"):
         run.sync.load("query")
@@ -235,60 +215,26 @@ def test_a_load_that_fails_ends_the_sync_with_its_error() -> None:
     assert str(run.sync.stream.error) == "no server for 1"
 
 
-class Batch(MicroBatch):
-    """A micro-batch that writes nothing, and notes what it does with each table."""
-
-    did: list[tuple[str, str]] = []  # noqa: RUF012 (each test has its own)
-
-    def _write(self, status: TableStatus, frame: Any, *, whole: bool = True) -> Outcome:
-        assert whole
-        assert frame is not None
-        self.did.append(("write", status.table_name))
-        return Outcome(status)
-
-    def _keep(self, name: str) -> None:
-        self.did.append(("keep", name))
+CREATE, DROP = "CREATE TABLE t (a INT)", "DROP TABLE t"
 
 
-@pytest.fixture
-def did(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """What a micro-batch does with its tables."""
-    found: list[tuple[str, str]] = []
-    monkeypatch.setattr(Batch, "did", found)
-    return found  # type: ignore[return-value]
-
-
-def apply(columns: int, *ddl: str, known: TableStatus | None = None, has: bool = True) -> TableStatus:
-    """Apply a micro-batch with rows of one table, and return its status."""
+@pytest.mark.parametrize(("columns", "ddl", "known", "has", "needs_load"), [
+    (6, (), {}, True, True),
+    (6, (), {}, False, False),  # TiDB has no such table
+    (6, (CREATE,), {}, True, False),
+    (6, (), {"kind": "table"}, True, False),  # it has had changes
+    (6, (), {"complete_since": 3}, True, False),
+    (4, (DROP,), {}, True, False),  # there is only DDL, which tells no rows
+])  # fmt: skip
+def test_a_table_without_its_create_is_loaded(
+    columns: int, ddl: tuple[str, ...], known: dict[str, Any], has: bool, needs_load: bool
+) -> None:
+    """Its changes are kept then, as `step` says."""
     changes: Any = Tables()
     changes["s.t"] = SimpleNamespace(columns=["c"] * columns)
-    changes.ddl = {
-        "s.t": [
-            DDLEvent(position=0, index=0, commit_ts=5, table=TableName("s", "t"), query=one, type="") for one in ddl
-        ]
-    }
-    batch = Batch(
-        context=context(config(), joining=SimpleNamespace(has=lambda _: has)),
-        changes=changes,
-        facts=CommitFacts(None, "query", 6),
-        statuses={} if known is None else {"s.t": known},
-    )
-    return batch.apply(["s.t"])[0].status
+    table = TableName("s", "t")
+    changes.ddl = {"s.t": [DDLEvent(position=0, index=0, commit_ts=5, table=table, query=one, type="") for one in ddl]}
+    shared = context(config(tidb=A_TIDB), joining=SimpleNamespace(has=lambda _: has))
+    batch = MicroBatch(context=shared, changes=changes, facts=CommitFacts(None, "query", 6), statuses={})
 
-
-def test_a_table_without_its_create_is_loaded(did: list[tuple[str, str]]) -> None:
-    """Its records are kept from this micro-batch on, unless TiDB has no such table."""
-    begun = apply(6)
-
-    assert (begun.phase, did) == (Loading(kept_from=6), [("keep", "s.t")])
-    assert apply(6, has=False).state == "following"
-    assert did[-1] == ("write", "s.t")
-
-
-def test_a_table_that_needs_no_load_is_written(did: list[tuple[str, str]]) -> None:
-    """Its CREATE is in the topic, or it has had changes, or there is only DDL, which tells no rows."""
-    assert apply(6, "CREATE TABLE t (a INT)").state == "following"
-    assert apply(6, known=status("s.t", kind="table")).state == "following"
-    assert apply(6, known=status("s.t", complete_since=3)).state == "following"
-    assert apply(4, "DROP TABLE t").state == "following"
-    assert [what for what, _ in did] == ["write"] * 4
+    assert batch._needs_load(status("s.t", **known)) == needs_load

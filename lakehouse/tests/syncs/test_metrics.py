@@ -4,7 +4,7 @@ import socket
 import urllib.request
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -57,23 +57,6 @@ def test_a_status_has_times_beside_commit_ts() -> None:
     assert shown["complete_since_time"] == shown["resolved_time"]
     assert WAITING.as_json(NOW)["lag_seconds"] is None
     assert aside.as_json(NOW)["reason"] == "why. The sync resumes the table by itself"
-
-
-def test_tables_may_join_while_prometheus_asks() -> None:
-    """Statuses are those of one moment, though a micro-batch adds a table in the middle of an answer."""
-    sync = RunningSync.__new__(RunningSync)
-    tables: dict[str, Any] = {}
-
-    class Joined:
-        @property
-        def state(self) -> str:
-            tables[f"s.{len(tables)}"] = self
-            return "following"
-
-    tables["s.a"] = Joined()
-    sync._tables = tables
-
-    assert len(sync.statuses()) == 1
 
 
 def test_no_status_is_written_once_the_lease_is_lost() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
+from lakehouse.tests.syncs import context
 from ticdc_lakehouse import SyncConfig
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import session_and_catalog
@@ -79,10 +80,7 @@ def config_of(monkeypatch: pytest.MonkeyPatch, **spark: str) -> SyncConfig:
     for name in ("_check_jars", "_check_catalog", "_preload_workers", "_quiet"):
         monkeypatch.setattr(session_and_catalog, name, lambda *_: None)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
-    return SyncConfig(
-        source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l", checkpoint="/c",
-        spark=spark, secret_settings=frozenset(spark),
-    )  # fmt: skip
+    return context.config(spark=spark, secret_settings=frozenset(spark))
 
 
 def test_secrets_are_no_arguments_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_lakehouse.common.tidb import TiDBConfig
-from ticdc_lakehouse.syncs.config import SyncConfig, TableConfig
+from lakehouse.tests.syncs.context import A_TIDB, config
+from ticdc_lakehouse.syncs.config import TableConfig
 from ticdc_lakehouse.syncs.status import Following, Healing, LeftOut, Loading, Phase, SetAside, TableStatus, _status_of
 from ticdc_lakehouse.syncs.steps import (
     BadRecords,
@@ -250,17 +250,11 @@ def test_a_row_of_the_status_table_has_all_of_a_status(phase: Phase) -> None:
 
 def test_the_rules_of_a_table() -> None:
     """A log is never read again, nor is a table whose name is refused; settings tell a log before its first rows."""
-    given: dict[str, Any] = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c"}
-    config = SyncConfig(
-        source={"kafka.bootstrap.servers": "h:1"},
-        tidb=TiDBConfig(url="h", user="reader"),
-        heal=True,
-        table_configs={"s.log": TableConfig(log=True), "s.a": TableConfig(history=True)},
-        **given,
-    )
+    tables = {"s.log": TableConfig(log=True), "s.a": TableConfig(history=True)}
+    heals = config(tidb=A_TIDB, heal=True, table_configs=tables)
     table = status(FOLLOWING)
 
-    assert Rules.of(config, table) == HISTORY
-    assert not Rules.of(config, replace(table, kind="log")).heals
-    assert not Rules.of(config, replace(table, table_name="s.log", kind=None)).heals
-    assert Rules.of(config, replace(table, target="")) == Rules(has_history=True)
+    assert Rules.of(heals, table) == HISTORY
+    assert not Rules.of(heals, replace(table, kind="log")).heals
+    assert not Rules.of(heals, replace(table, table_name="s.log", kind=None)).heals
+    assert Rules.of(heals, replace(table, target="")) == Rules(has_history=True)

@@ -120,11 +120,9 @@ class Sync:
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint of the stream."""
         return self.folder / "checkpoint" / "stream"
 
     def is_at(self, batch: int, *, committed: bool) -> bool:
-        """Return whether a micro-batch has been planned, or committed."""
         state = State.of(self.checkpoint)
         return (state.committed if committed else state.planned) >= batch
 
@@ -139,7 +137,6 @@ class Sync:
         return [ends[str(partition)] for partition in range(len(written))] == written
 
     def write(self, shares: list[float]) -> None:
-        """Write this share of each partition's messages: one partition may lag behind another."""
         for partition, share in enumerate(shares):
             messages = self.feed.records[partition]
             end = max(self._written[partition], int(len(messages) * share))
@@ -148,7 +145,6 @@ class Sync:
             self._written[partition] = end
 
     def start(self, *more: str) -> Program:
-        """Start the command, or go on."""
         arguments = ["ticdc_lakehouse.cli", "sync", str(self.config), *more]
         life = Program(
             python_of(self.engine, self.protocol), arguments, self.folder / f"life-{len(self.lives)}", self._spark()
@@ -160,7 +156,6 @@ class Sync:
         return {**spark_of(self.engine, self.more_jars), **self.environment}
 
     def kill_all(self) -> None:
-        """Kill what still runs."""
         for life in self.lives:
             life.kill()
 
@@ -197,7 +192,6 @@ class FilesSync(Sync):
         self.sink, self._end = StorageSink(folder / "sink", []), 0
 
     def write(self, shares: list[float]) -> None:
-        """Write the files of this share of all messages."""
         end = max(self._end, int(len(self.feed.log) * min(shares)))
         for value in self.feed.log[self._end : end]:
             self.sink.message(value)
@@ -205,7 +199,6 @@ class FilesSync(Sync):
         self._end = end
 
     def has_read_all(self, extra: int = 0) -> bool:  # noqa: ARG002 (of topics)
-        """Return whether the last committed micro-batch has the checkpoint-ts."""
         ts = json.loads((self.sink.folder / "metadata").read_text())["checkpoint-ts"]
         return bool(offset_of(self.checkpoint, State.of(self.checkpoint).committed)["metadata"]["0"] == ts + 1)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lakehouse.tests.syncs.context import config
 from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs import time_travel
 from ticdc_lakehouse.syncs.completeness import claimed
-from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.status import Healing, LeftOut, Pause, SetAside, TableStatus
 from ticdc_lakehouse.syncs.time_travel import _History, _last_tso, _newest, _points, selected
 from ticdc_lakehouse.targets.target import Commit, CommitFacts
@@ -89,39 +89,30 @@ def test_a_pause_that_is_over_hides_no_other_time(monkeypatch: pytest.MonkeyPatc
     assert [version_at(monkeypatch, healed, history, ts) for ts in (20, 60, 80, 94, 95)] == [0, 1, 7, 7, 8]
 
 
-def test_all_tables_have_the_chosen_commit_ts() -> None:
-    """It is that of the newest micro-batch that has ended: one that is under way is in some of the tables only."""
-    one = _History(status=status(), target=None, points=_points(commits(20, 60, 90)))
-    other = _History(status=status(), target=None, points=_points(commits(75, writer="load-75")))
-    empty = _History(status=status(kind=None), target=None, points={})
-    for both in ([one, other], [one, other, empty]):
-        assert _newest(both, WRITER, committed=2, moment=1000) == 90
-        assert _newest(both, WRITER, committed=1, moment=1000) == 60
-        assert _newest(both, WRITER, committed=2, moment=59) == 20
-        assert _newest(both, WRITER, committed=-1, moment=1000) is None
-        assert _newest(both, WRITER, committed=2, moment=19) is None
-    assert _newest([empty], WRITER, committed=2, moment=1000) is None
+def history(*resolved: int, writer: str = WRITER, **given: Any) -> _History:
+    """Return what a table was."""
+    return _History(status=status(**given), target=None, points=_points(commits(*resolved, writer=writer)))
 
 
-def test_a_commit_ts_that_each_table_has_itself_is_a_state() -> None:
-    """Tables that were loaded at one TSO have it. A single table has each of its own."""
-    loads = [
-        _History(status=status(), target=None, points=_points(commits(*its, writer="load")))
-        for its in ((30, 75), (75,), (75, 80))
-    ]
-    assert _newest(loads, WRITER, committed=-1, moment=1000) == 75
-    assert _newest(loads, WRITER, committed=-1, moment=74) is None
-    assert _newest(loads[:1], WRITER, committed=-1, moment=74) == 30
-    empty = _History(status=status(kind=None), target=None, points={})
-    assert _newest([*loads, empty], WRITER, committed=-1, moment=1000) is None  # rows may be on their way
+ONE, LOADED, EMPTY = history(20, 60, 90), history(75, writer="load-75"), history(kind=None)
+LOADS = [history(*its, writer="load") for its in ((30, 75), (75,), (75, 80))]
 
 
-def test_a_micro_batch_under_way_does_not_count() -> None:
-    """Even if each table has it already: it may have a new table that no status tells of."""
-    one = _History(status=status(), target=None, points=_points(commits(20, 60)))
-    for histories in ([one], [one, one]):
-        assert _newest(histories, WRITER, committed=0, moment=1000) == 20
-        assert _newest(histories, WRITER, committed=1, moment=1000) == 60
+@pytest.mark.parametrize(("histories", "committed", "moment", "newest"), [
+    # That of the newest micro-batch that has ended: one that is under way is in some of the tables only,
+    *(([ONE, LOADED, *empty], *case) for empty in ([], [EMPTY]) for case in (
+        (2, 1000, 90), (1, 1000, 60), (2, 59, 20), (-1, 1000, None), (2, 19, None))),
+    # or, if each has it, there may be a new table that no status tells of.
+    ([ONE], 0, 1000, 20), ([ONE, ONE], 0, 1000, 20), ([ONE, ONE], 1, 1000, 60),
+    # Tables that were loaded at one TSO have it. A single table has each of its own.
+    (LOADS, -1, 1000, 75), (LOADS, -1, 74, None), (LOADS[:1], -1, 74, 30),
+    ([*LOADS, EMPTY], -1, 1000, None), ([EMPTY], 2, 1000, None),  # rows may be on their way
+])  # fmt: skip
+def test_all_tables_have_the_chosen_commit_ts(
+    histories: list[_History], committed: int, moment: int, newest: int | None
+) -> None:
+    """It is the newest one up to the moment that all tables can have."""
+    assert _newest(histories, WRITER, committed=committed, moment=moment) == newest
 
 
 def test_a_table_that_was_created_again_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,17 +163,13 @@ def test_a_moment_has_a_time_zone() -> None:
 def test_since_when_micro_batches_end_at_their_resolved_ts(
     consistency: Any, is_first: bool, before: int | None, since: int | None
 ) -> None:
-    """A sync that has always been `resolved` has all its states, and one that is `latest` has none."""
-    config = SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l",
-                        checkpoint="/c", consistency=consistency)  # fmt: skip
+    """A sync that has always been `resolved` has all its states, and one that is `latest` has none.
+
+    What was applied until the change may be newer than its micro-batch, so states begin after it.
+    """
+    own = config(consistency=consistency)
     stated = {"writer": None if is_first else WRITER, "exact_since": before}
-    assert claimed(config, dict, WRITER, stated)["exact_since"] == since
-
-
-def test_after_a_time_as_latest_older_states_are_not_exact() -> None:
-    """What was applied until the change may be newer than its micro-batch, so states begin after it."""
-    config = SyncConfig(source={"kafka.bootstrap.servers": "h:1"}, topics=("t",), format="delta", path="/l",
-                        checkpoint="/c", consistency="resolved")  # fmt: skip
-    since = claimed(config, dict, WRITER, {"writer": WRITER})["exact_since"]
-    assert since is not None
-    assert since > of_ms(int(datetime.now(timezone.utc).timestamp() * 1000))
+    assert claimed(own, dict, WRITER, stated)["exact_since"] == since
+    if consistency == "resolved":
+        changed = claimed(own, dict, WRITER, {"writer": WRITER})["exact_since"]
+        assert changed > of_ms(int(datetime.now(timezone.utc).timestamp() * 1000))

@@ -41,7 +41,6 @@ class Frozen:
         sync.lake.writing = self.before
 
     def before(self, *write: str) -> None:
-        """Stop before the write."""
         if write != self.at:
             return
         self.sync.lake.writing = lambda *_: None
@@ -51,7 +50,6 @@ class Frozen:
         self.writes = len(self.sync.lake.writes)
 
     def take_over(self) -> None:
-        """Write the micro-batch that the other one has begun, and one more."""
         self.other.start()
         self.other.batch(self.number, *messages(self.number))
         self.other.batch(self.number + 1, insert("a", self.number + 1, 10 * self.number + 20))

@@ -8,7 +8,7 @@ lakehouse/tests/data/upgrades has one archive for each release. When a release i
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ import pytest
 
 from examples.local_kafka import create_topic, delete_topic, produce
 from lakehouse.tests.syncs.delta_sync import delta_rows
-from lakehouse.tests.syncs.test_sync_database import LOG, SECONDS, Sync, differences
+from lakehouse.tests.syncs.test_sync_database import SECONDS, Sync, differences
 from lakehouse.tests.targets.feed import DATABASE, KEYED, KEYLESS, DatabaseFeed
 from tests.fixtures import Kafka
 from tests.spark.restarts import State, offset_of
@@ -129,11 +129,6 @@ def ends_of(checkpoint: Path, batch: int, topic: str) -> Ends:
     return {int(partition): end for partition, end in offset_of(checkpoint, batch)[topic].items()}
 
 
-def ranges_read(lines: Sequence[Mapping[str, Any]], batch: int) -> list[tuple[int, int, int]]:
-    """Return partition, start and end of each offset range that a micro-batch has read, in order."""
-    return sorted({(line["partition"], line["start"], line["end"]) for line in lines if line["batch"] == batch})
-
-
 def stored(folder: Path, table: str, suffix: Suffix = "") -> list[dict[str, Any]]:
     """Return the rows of a target, or of the log of a table."""
     _, path, _ = Layout("delta", root=str(folder / "lake")).target(TableName(DATABASE, table), suffix).split("`")
@@ -180,10 +175,6 @@ def test_a_sync_goes_on_after_an_upgrade(
     assert before.in_a_batch  # the older release was killed in it
     planned = [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)]
     committed_ends = ends_of(sync.checkpoint, before.committed, topic)
-    query = json.loads((sync.checkpoint / "metadata").read_text())["id"]
-
-    config = sync.config.read_text()  # `--conf` refuses a `metricsPath`, which may be a secret
-    sync.config.write_text(config.replace("[source]", f'[source]\nmetricsPath = "{tmp_path}/metrics"'))
 
     sync._written = list(map(len, partitions))
     life = sync.start("--json", "--trigger=1 second")  # before PySpark 4.2, a finite run only repeats the micro-batch
@@ -191,30 +182,11 @@ def test_a_sync_goes_on_after_an_upgrade(
     life.kill()
     reports = [json.loads(line) for line in life.log.splitlines() if line.startswith('{"batch_id"')]
 
-    assert [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)] == planned
     after = State.of(sync.checkpoint)
-    batches = list(range(before.committed + 1, after.committed + 1))
+    assert [offset_of(sync.checkpoint, batch) for batch in range(before.planned + 1)] == planned
     assert after.committed == after.planned > before.planned
-    assert [report["batch_id"] for report in reports] == batches
-
-    # Where each micro-batch began and ended, as the tasks that read it say.
-    lines = [
-        json.loads(line) for file in (tmp_path / "metrics").glob("*.jsonl") for line in file.read_text().splitlines()
-    ]
-    assert {(line["query"], line["topic"]) for line in lines} == {(query, topic)}
-    assert sorted({line["batch"] for line in lines}) == batches
-    at = dict(committed_ends)
-    for batch in batches:
-        for partition, start, end in ranges_read(lines, batch):
-            assert start == at[partition], (
-                f"micro-batch {batch} starts at {start} of partition {partition}, not at {at[partition]}"
-            )
-            at[partition] = end
-        assert at == ends_of(sync.checkpoint, batch, topic), f"micro-batch {batch} was not read to its end"
-    assert at == dict(enumerate(map(len, partitions)))
-    left = sum(map(len, partitions)) - sum(committed_ends.values())
-    records = {(line["batch"], line["partition"], line["start"]): line["records"] for line in lines}
-    assert sum(records.values()) == left
+    assert [report["batch_id"] for report in reports] == [*range(before.committed + 1, after.committed + 1)]
+    assert ends_of(sync.checkpoint, after.committed, topic) == dict(enumerate(map(len, partitions)))
 
     # Each message of the table without a key gives one row of its log.
     rows = [row["_sequence"] for row in stored(tmp_path, KEYLESS, "__log")]
@@ -228,7 +200,3 @@ def test_a_sync_goes_on_after_an_upgrade(
         wrong = list(differences(feed, str(TableName(DATABASE, name)), there, feed.truth.at()))
         assert not wrong, f"{name}: {len(wrong)} differences, {wrong[:5]}"
     assert all(file.exists() for file in earlier), "versions of the release before are gone"
-    print(  # noqa: T201 (the evidence)
-        f"{kept.name}: committed {before.committed}, planned {before.planned}; read micro-batches {batches}; "
-        f"{left} messages were left, {sum(records.values())} were read; {LOG} has {len(rows)} rows of {len(places)}"
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import types as spark
 
@@ -26,25 +27,15 @@ _FRACTION_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """A column that both TiDB and the target have.
-
-    Attributes:
-        value: the target's column, as Spark's SQL.
-        tidb: its canonical text, as TiDB's SQL.
-        spark: the target's canonical text, as Spark's SQL.
-        rewritten: Spark's SQL that rewrites TiDB's text, `{}`, as Spark writes an equal value; "" if both write it
-            alike.
-        hashed: what is hashed instead of the texts, as TiDB's SQL and as Spark's; () if the texts are.
-        any_text: whether the text may have any character, commas included, and so needs its length before it.
-    """
+    """A column that both TiDB and the target have."""
 
     name: str
-    value: str
-    tidb: str
-    spark: str
-    rewritten: str = ""
-    hashed: tuple[str, str] | tuple[()] = ()
-    any_text: bool = False
+    value: str  # the target's column, as Spark's SQL
+    tidb: str  # its canonical text, as TiDB's SQL
+    spark: str  # the target's canonical text, as Spark's SQL
+    rewritten: str = ""  # Spark's SQL that writes TiDB's text, `{}`, as Spark writes an equal value
+    hashed: tuple[str, str] | tuple[()] = ()  # what is hashed instead of the texts, in both SQLs
+    any_text: bool = False  # the text may have any character, commas too, so it needs its length before it
 
     @property
     def part_in_tidb(self) -> str:
@@ -96,49 +87,44 @@ def compared_column(column: Column, stored: str, type_: spark.DataType, *, is_ke
     name, mine = quoted_name(column.name), quoted(stored)
     as_char, as_string = f"CAST({name} AS CHAR)", f"CAST({mine} AS STRING)"
     is_text = isinstance(type_, spark.StringType)
+    compared = partial(ComparedColumn, column.name, mine)
     match mysql_type(column).family:
         case "float":
             if is_text:
-                return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
+                return compared(as_char, mine, any_text=True)
             return _binary_fraction(column, mine, as_char, type_)
         case "number":
             return _number(column, mine, type_)
         case "bit":
             number = "UNSIGNED" if is_text or isinstance(type_, spark.DecimalType) else "SIGNED"
-            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS {number}) AS CHAR)", _digits(mine, type_))
+            return compared(f"CAST(CAST({name} AS {number}) AS CHAR)", _digits(mine, type_))
         case "enum" | "set" if not is_text:
-            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS UNSIGNED) AS CHAR)", _digits(mine, type_))
+            return compared(f"CAST(CAST({name} AS UNSIGNED) AS CHAR)", _digits(mine, type_))
         case "datetime" | "timestamp":
             if is_text:
-                return ComparedColumn(column.name, mine, as_char, mine)
+                return compared(as_char, mine)
             text, rewritten = _moment(mysql_type(column), name, type_, is_key=is_key)
-            return ComparedColumn(column.name, mine, text, as_string, rewritten)
+            return compared(text, as_string, rewritten)
         case "time":
             text = _time_of_text(mine) if is_text else time_in_sql(mine, _FRACTION_DIGITS)
-            return ComparedColumn(column.name, mine, f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
+            return compared(f"CAST(CAST({name} AS TIME({_FRACTION_DIGITS})) AS CHAR)", text)
         case "binary":
-            if is_text:
-                return ComparedColumn(column.name, mine, f"HEX({name})", f"hex(CAST({mine} AS BINARY))")
-            return ComparedColumn(column.name, mine, f"HEX({name})", f"hex({mine})")
+            return compared(f"HEX({name})", f"hex(CAST({mine} AS BINARY))" if is_text else f"hex({mine})")
         case "vector" if not is_text:
             numbers = _plain_number("CAST(x + float('0') AS STRING)")  # -0 is 0, as in `_without_minus_zero`
             start, end = "'[' || array_join(transform(", f", x -> {numbers}), ',', '{_NULL}') || ']'"
             rewritten = f"{start}from_json({{}}, 'array<float>'){end}"
-            return ComparedColumn(
-                column.name, mine, _without_minus_zero(as_char), f"{start}{mine}{end}", rewritten, any_text=True
-            )
+            return compared(_without_minus_zero(as_char), f"{start}{mine}{end}", rewritten, any_text=True)
         case "text" if isinstance(type_, spark.BinaryType):
-            return ComparedColumn(column.name, mine, f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
+            return compared(f"HEX(CONVERT({name} USING utf8mb4))", f"hex({mine})")
         case "json" if isinstance(type_, spark.VariantType):
-            return ComparedColumn(
-                column.name, mine, as_char, f"to_json({mine})", "to_json(parse_json({}))", any_text=True
-            )
+            return compared(as_char, f"to_json({mine})", "to_json(parse_json({}))", any_text=True)
         case "json" | "vector":
-            return ComparedColumn(column.name, mine, as_char, mine, any_text=True)
+            return compared(as_char, mine, any_text=True)
         case "text":
-            return ComparedColumn(column.name, mine, f"CONVERT({name} USING utf8mb4)", as_string, any_text=True)
+            return compared(f"CONVERT({name} USING utf8mb4)", as_string, any_text=True)
         case _:  # labels
-            return ComparedColumn(column.name, mine, f"CONVERT({as_char} USING utf8mb4)", as_string, any_text=True)
+            return compared(f"CONVERT({as_char} USING utf8mb4)", as_string, any_text=True)
 
 
 def _number(column: Column, stored: str, type_: spark.DataType) -> ComparedColumn:

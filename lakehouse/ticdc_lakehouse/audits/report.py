@@ -13,67 +13,38 @@ EQUAL, DIFFERENT, UNKNOWN = 0, 1, 2  # exit codes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A row that differs.
-
-    Attributes:
-        kind: `missing` in the target, `extra` in it, or `changed`.
-        key: the columns of the key with their canonical texts.
-        cells: the columns that differ, each with the canonical texts in TiDB and in the target; None for NULL.
-    """
+    """A row that differs: missing in the target, extra in it, or changed."""
 
     kind: Literal["missing", "extra", "changed"]
-    key: Mapping[str, str | None]
+    key: Mapping[str, str | None]  # the columns of the key with their canonical texts
+    # the columns that differ, with the canonical texts in TiDB and in the target; None for NULL
     cells: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAudit:
-    """What the audit of a table found.
+    """What the audit of a table found."""
 
-    Attributes:
-        table: the table in TiDB; "" if the target does not say it.
-        state: `equal`, `different`, or `unknown` if it could not tell.
-        reason: why it could not tell.
-        at: the TSO at which both sides were compared.
-        version: the version of the target: Delta's, or Iceberg's snapshot id.
-        rows: how many rows TiDB has.
-        target_rows: how many rows the target has, without those that changed after `at`.
-        cells: how many values were compared: rows times columns.
-        buckets: how many buckets of rows were compared; 0 if all rows together have the same checksum.
-        differing_buckets: how many of them have not the same rows on both sides.
-        rows_read: how many rows TiDB sent to tell what differs.
-        newer: how many rows changed after `at`: they are left out.
-        missing: how many rows the target lacks.
-        extra: how many rows it has that TiDB has not.
-        changed: how many rows have other values.
-        columns: how many values differ in each column that has such.
-        missing_columns: the columns of TiDB that have values, and that the target lacks.
-        differences: a sample of the rows that differ.
-        repaired: how many rows were repaired; `state` and `version` are then those after the repair, and the numbers
-            those before it.
-        seconds: how long it took.
-    """
-
-    table: str
+    table: str  # the table in TiDB; "" if the target does not say it
     target: str
     state: Literal["equal", "different", "unknown"]
-    reason: str | None = None
-    at: int | None = None
-    version: int | None = None
-    rows: int = 0
-    target_rows: int = 0
-    cells: int = 0
-    buckets: int = 0
-    differing_buckets: int = 0
-    rows_read: int = 0
-    newer: int = 0
-    missing: int = 0
-    extra: int = 0
-    changed: int = 0
-    columns: Mapping[str, int] = field(default_factory=dict)
-    missing_columns: tuple[str, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    repaired: int = 0
+    reason: str | None = None  # why it could not tell
+    at: int | None = None  # the TSO at which both sides were compared
+    version: int | None = None  # the version of the target: Delta's, or Iceberg's snapshot id
+    rows: int = 0  # how many rows TiDB has
+    target_rows: int = 0  # how many rows the target has, without those that changed after `at`
+    cells: int = 0  # how many values were compared: rows times columns
+    buckets: int = 0  # how many buckets of rows were compared; 0 if all rows together have the same checksum
+    differing_buckets: int = 0  # how many of them have not the same rows on both sides
+    rows_read: int = 0  # how many rows TiDB sent to tell what differs
+    newer: int = 0  # how many rows changed after `at`: they are left out
+    missing: int = 0  # how many rows the target lacks
+    extra: int = 0  # how many rows it has that TiDB has not
+    changed: int = 0  # how many rows have other values
+    columns: Mapping[str, int] = field(default_factory=dict)  # how many values differ in each column that has such
+    missing_columns: tuple[str, ...] = ()  # the columns of TiDB that have values, and that the target lacks
+    differences: tuple[Difference, ...] = ()  # a sample of the rows that differ
+    repaired: int = 0  # how many were repaired; the numbers are those from before the repair
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, object]:

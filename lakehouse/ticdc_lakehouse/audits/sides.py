@@ -148,17 +148,12 @@ def differing_buckets(tidb: Mapping[int, Checksum], target: Mapping[int, Checksu
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Rows that differ.
+    """Rows that differ."""
 
-    Attributes:
-        frame: these rows: the text of the key, `kind`, and of each column `t0`, `t1`, … in TiDB and `s0`, … in the
-            target, as far as the row is there. It is computed once.
-        columns: by the name of a column, how many values differ in rows that both sides have.
-    """
-
+    # The text of the key, `kind`, and of each column `t0`, … in TiDB and `s0`, … in the target; it is computed once.
     frame: DataFrame
     counts: Mapping[str, int]
-    columns: Mapping[str, int]
+    columns: Mapping[str, int]  # by the name of a column, how many values differ in rows that both sides have
     rows_read: int
 
     def sample(self, comparison: Comparison, most: int) -> tuple[Difference, ...]:

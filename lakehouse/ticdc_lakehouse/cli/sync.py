@@ -96,11 +96,7 @@ def checked_patterns(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a sync, or show how its tables are.
-
-    Returns:
-        1 if a table is set aside.
-    """
+    """Run a sync, or show how its tables are; return 1 if a table is set aside."""
     if arguments.example:
         print(EXAMPLE.read_text(encoding="utf-8"), end="")  # noqa: T201 (it is made for a file)
         return 0
@@ -121,12 +117,7 @@ def _config_of(arguments: argparse.Namespace) -> SyncConfig:
 
 
 def config_of(file: Path | None, given: dict[str, object]) -> SyncConfig:
-    """Return the settings in a file.
-
-    Args:
-        file: the file; None if there is none.
-        given: what replaces those of the file, by section and key.
-    """
+    """Return the settings in a file, if there is one; `given` replaces them, by section and key."""
     from ticdc_lakehouse.syncs.sync_toml import read_toml  # noqa: PLC0415 (it imports pyspark)
 
     text, folder = "", Path()
@@ -152,13 +143,12 @@ def _sync(config: SyncConfig, arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     if not arguments.json:
         errors().print(f"reading {visible(', '.join(config.reads))}")
-    loads = Loads(json=arguments.json)
     report = sync(
         spark,
         config,
         resume=tuple(arguments.resume),
         on_batch=lambda one: print_json(one.as_json(), indent=None) if arguments.json else _show_batch(one),
-        on_load=loads.show,
+        on_load=Loads(json=arguments.json).show,
     )
     _tell_what_is_not_there(config, report)
     if not arguments.json:
@@ -186,12 +176,9 @@ def _tell_what_is_not_there(config: SyncConfig, report: SyncReport) -> None:
 
 
 def _check_before_spark(config: SyncConfig) -> None:
-    """Look for Java and the brokers before Spark starts: it takes long, and says less.
+    """Look for Java, the brokers and the topics before Spark starts: it takes long, and says less.
 
-    Raises:
-        TargetError: Spark cannot start here.
-        TiCDCSourceError: the brokers do not answer, or refuse the login.
-        OptionError: a topic does not exist. A sync with a trigger waits for it, and says so.
+    A sync with a trigger waits for a topic that does not exist, and says so.
     """
     refuse_without_java()
     if config.folder is None:
@@ -206,7 +193,6 @@ def _check_before_spark(config: SyncConfig) -> None:
 
 
 def refuse_without_java() -> None:
-    """Refuse to start Spark where it finds no Java."""
     java = check_java()
     if java.result == "failed":
         msg = f"{java.message}: {java.mend}"
@@ -263,10 +249,7 @@ def _show_status(config: SyncConfig, arguments: argparse.Namespace) -> int:
 
 
 def _statuses_of(config: SyncConfig) -> tuple[list[TableStatus], str, str]:
-    """Return how the tables are, when somebody has said so, and what: the sync's file, or its table if there is none.
-
-    Spark, which reads the table, takes half a minute to start.
-    """
+    """Return how the tables are, when somebody has said so, and who: the sync's file, or its table through Spark."""
     from ticdc_lakehouse.syncs.session_and_catalog import session_of  # noqa: PLC0415 (it imports pyspark)
     from ticdc_lakehouse.syncs.status import StatusFile, now_text, statuses_of  # noqa: PLC0415 (it imports pyspark)
 
@@ -301,11 +284,7 @@ def _time(commit_ts: int | None) -> str:
 
 
 class Loads:
-    """Shows the loads of tables.
-
-    Args:
-        json: whether the lines are JSON, for scripts, on standard output.
-    """
+    """Tells how far loads are: when a table begins and ends, and each ten seconds between; JSON for scripts."""
 
     def __init__(self, *, json: bool = False) -> None:
         self._json = json
@@ -313,21 +292,16 @@ class Loads:
         self._told: dict[str, float] = {}
 
     def show(self, progress: LoadProgress) -> None:
-        """Show that the load of a table has come further."""
+        name, now = str(progress.table), time.monotonic()
         with self._lock:
-            if not self._is_due(progress):  # which notes that it is told now
+            ends = progress.complete or progress.failed
+            if not ends and now - self._told.get(name, float("-inf")) < _SECONDS:
                 return
+            self._told[name] = now
             if self._json:
-                print_json({**asdict(progress), "table": str(progress.table)}, indent=None)
+                print_json({**asdict(progress), "table": name}, indent=None)
             else:
                 errors().print(visible(as_line(progress)))
-
-    def _is_due(self, progress: LoadProgress) -> bool:
-        name, now = str(progress.table), time.monotonic()
-        due = progress.complete or progress.failed or now - self._told.get(name, float("-inf")) >= _SECONDS
-        if due:
-            self._told[name] = now
-        return due
 
 
 def as_line(progress: LoadProgress) -> str:

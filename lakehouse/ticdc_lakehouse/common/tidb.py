@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,6 @@ from ticdc_source.errors import AccessRefusedError, OptionError, TiCDCSourceErro
 
 _FIRST_TSO, _LAST_TSO = of_ms(1_420_070_400_000), 2**63 - 1  # from 2015 on, when TiDB began
 _MILLISECONDS = range(10**12, 10**14)
-_HOST_OF_JDBC = re.compile(r"jdbc:[^/]*//(?:[^/@]*@)?([\w.-]+(?::\d+)?)(?:[/?]|$)")
 _READS_ALL_S = 6 * 3600  # for how long TiDB may read all rows of a table before it answers
 _METADATA_PREFIX = "__ticdc_"  # of frames that nobody else sees: a column of the table may be called _sequence
 
@@ -60,25 +58,14 @@ class TiDBConfig:
     rows_per_range: int = 200_000
 
     def __post_init__(self) -> None:
-        """Check all that can be checked without TiDB.
-
-        Raises:
-            OptionError: a value is wrong.
-        """
-        if self.url.startswith("jdbc:"):
-            host = _HOST_OF_JDBC.match(self.url)
-            msg = (
-                f'tidb.url is a JDBC URL. Write url = "{host[1] if host else "tidb:4000"}", and the rest of it as '
-                "user, password, ssl_mode and ssl_ca: MySQL's JDBC driver is not needed any more"
-            )
-            raise OptionError(msg)
+        """Check all that can be checked without TiDB."""
         if self.rows_per_range < 1:
             msg = f"tidb.rows_per_range = {self.rows_per_range}: it must be 1 or more"
             raise OptionError(msg)
         self._session()
 
     def options(self) -> dict[str, str]:
-        """Return it as options of `format("ticdc")`."""
+        """Return the options of `format("ticdc")`."""
         named = {
             "tidb.url": self.url,
             "tidb.user": self.user,
@@ -99,8 +86,7 @@ class TiDBConfig:
     def life_time(self, at: int) -> tuple[float, float] | None:
         """Return for how many seconds TiDB keeps a moment, and for how many more that of a TSO; None if not known.
 
-        Raises:
-            DataLossError: TiDB's garbage collection has passed it.
+        If garbage collection has passed it, it raises a DataLossError.
         """
         with _refused(), self._session() as session:
             kept, now = session.collected_after_s(), session.now()
@@ -115,12 +101,7 @@ class TiDBConfig:
     def table(
         self, name: TableName, at: int, *, prefix: str = _METADATA_PREFIX, zero_date: str = "null"
     ) -> SnapshotTable:
-        """Ask TiDB what a table was.
-
-        Raises:
-            OptionError: there was no such table.
-            DataLossError: TiDB's garbage collection has passed the TSO.
-        """
+        """Ask TiDB what a table was: an error if there was none, or if garbage collection has passed the TSO."""
         check_tso(at)
         options = {"snapshot.rowsPerRange": str(self.rows_per_range), "zeroDate": zero_date}
         with _refused():
@@ -149,10 +130,7 @@ class SnapshotTable(TableRows):
     def where(
         self, spark: SparkSession, condition: str, texts: Mapping[str, str], *, rank: int, index: int = -1
     ) -> DataFrame:
-        """Return the rows that meet a condition ("" for none), with more columns: texts in TiDB's SQL.
-
-        `rank` and `index` are those of the rows in `_sequence`.
-        """
+        """Return the rows that meet a condition ("" for none), with more columns: texts in TiDB's SQL."""
         return replace(self, condition=condition, computed=texts).frame(spark, rank=rank, index=index)
 
     def texts(self, spark: SparkSession, condition: str, texts: Mapping[str, str]) -> DataFrame:

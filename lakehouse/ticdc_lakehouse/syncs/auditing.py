@@ -79,8 +79,7 @@ def audit_sync(
 ) -> AuditReport:
     """Compare the targets of a sync with their tables in TiDB, each at the newest TSO up to which it is complete.
 
-    `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for
-    all of them. `on_table` is called after each table.
+    `tables` are patterns, such as `shop.*`, empty for all; `at` is one TSO for all of them.
     """
     if config.tidb is None:
         msg = "An audit asks TiDB: write [tidb] with its url into sync.toml"
@@ -93,9 +92,8 @@ def audit_sync(
         found = audit_table(
             spark, status.target, tidb=tidb, at=at, complete=status.resolved_ts, repair=repair, sample=sample
         )
-        found = replace(found, table=found.table or status.table_name)
-        if found.reason is not None:
-            found = replace(found, reason=redaction.text(found.reason))
+        reason = None if found.reason is None else redaction.text(found.reason)
+        found = replace(found, table=found.table or status.table_name, reason=reason)
         on_table(found)
         return found
 

@@ -55,7 +55,7 @@ class StreamCheckpoint:
         return self._query_id
 
     def committed(self) -> int:
-        """Return the number of the last micro-batch that has ended; -1 if none has."""
+        """Return Spark's number of the last micro-batch that has ended; -1 if none has."""
         commits = f"{self.folder}/commits"
         try:  # given twice, as above
             files = self._spark.read.format("binaryFile").load([commits, commits]).select("path").collect()
@@ -91,26 +91,18 @@ class LakeMark:
     """A state of the lake.
 
     Attributes:
-        written: how often the statuses had been written.
-        targets: by table, the last micro-batch that a commit of its target records.
-        contents: by table, what that commit records of it.
         shift: the number of a micro-batch in the lake, less Spark's: after a checkpoint was restored, Spark uses
             numbers again that the lake has for other changes.
     """
 
-    written: int = 0
-    targets: Mapping[str, int] = field(default_factory=dict)
-    contents: Mapping[str, str] = field(default_factory=dict)
+    written: int = 0  # how often the statuses had been written
+    targets: Mapping[str, int] = field(default_factory=dict)  # by table, its last micro-batch that a commit records,
+    contents: Mapping[str, str] = field(default_factory=dict)  # and what that commit records of it
     shift: int = 0
 
 
 class LakeMarks:
-    """The mark of a checkpoint, compared at each start, and written with each micro-batch.
-
-    Attributes:
-        shift: what to add to Spark's numbers of micro-batches.
-        lacking: by table, why it cannot go on: its target lacks what the stream does not read again.
-    """
+    """The mark of a checkpoint, compared at each start, and written with each micro-batch."""
 
     def __init__(
         self, spark: SparkSession, config: SyncConfig, checkpoint: StreamCheckpoint, status: StatusTable
@@ -119,7 +111,7 @@ class LakeMarks:
         self._path = f"{config.checkpoint}/lake.json"
         self._last = LakeMark()
         self.shift = 0
-        self.lacking: dict[str, str] = {}
+        self.lacking: dict[str, str] = {}  # by table, why it cannot go on
 
     def committed(self) -> int:
         """Return the lake's number of the last micro-batch that has ended."""
@@ -128,8 +120,7 @@ class LakeMarks:
     def compared(self, statuses: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
         """Compare the lake with the checkpoint: one of them, or a part of the lake, may have been restored.
 
-        Returns:
-            The statuses; a table whose target is an older version is set aside.
+        A table whose target is an older version is set aside.
         """
         self._last = mark = self._read()
         if mark.written > self._status.written and not (not statuses and self._are_dropped(mark.targets)):
@@ -149,8 +140,10 @@ class LakeMarks:
             for name, each in statuses.items()
         }
         held = self._held(known, mark)
-        numbers = [*(its.number for its, _ in held.values()), *(one for each in known.values() for one in each.numbers)]
-        newest = max(map(_number, numbers), default=-1)
+        numbers = [its.number for its, _ in held.values()]
+        for each in known.values():
+            numbers += map(_number, (each.batch_id, each.target_batch, each.kept_from))
+        newest = max(numbers, default=-1)
         if newest > last + 1:  # Spark gives numbers again that the lake has for other changes
             self.shift += newest - last
             until = newest_ts()  # changes up to it come again, in micro-batches that do not end at their resolved ts

@@ -44,9 +44,6 @@ def lost_before(config: SyncConfig, starts: Mapping[str, Mapping[str, int]] | No
 
     A stream that starts at offset 0 everywhere has lost nothing. Otherwise everything that is lost was written
     before now, so its commit-ts is not larger than that of now.
-
-    Args:
-        starts: the offsets at which the stream has started, by topic and partition; None if nobody knows.
     """
     if starts is not None and not config.may_lose_changes and not any(any(each.values()) for each in starts.values()):
         return None

@@ -91,7 +91,6 @@ class TableConfig:
 
     @property
     def layout(self) -> DataLayout:
-        """The layout of a new target."""
         return DataLayout(self.partition_by, self.cluster_by)
 
 
@@ -113,30 +112,22 @@ class MaintainConfig:
     purge_deleted: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the durations.
-
-        Raises:
-            OptionError: one of them is none, or too short.
-        """
+        """Check the durations."""
         for name, least in (("every", "1m"), ("keep", "1h"), ("purge_deleted", "1h")):
             given = getattr(self, name)
-            if given is not None and _duration(f"maintain.{name}", given) < _duration(name, least):
-                msg = f"maintain.{name} = {given!r}: it must be at least {least}"
-                raise OptionError(msg)
+            too_short = given is not None and _duration(f"maintain.{name}", given) < _duration(name, least)
+            _refuse_if(too_short, f"maintain.{name} = {given!r}: it must be at least {least}")
 
     @property
     def pause(self) -> timedelta:
-        """The time between two rounds of a table."""
         return _duration("maintain.every", self.every)
 
     @property
     def history(self) -> timedelta:
-        """For how long versions are kept."""
         return _duration("maintain.keep", self.keep)
 
     @property
     def memory(self) -> timedelta | None:
-        """How long deleted rows are remembered; None for ever."""
         return None if self.purge_deleted is None else _duration("maintain.purge_deleted", self.purge_deleted)
 
 
@@ -198,51 +189,39 @@ class SyncConfig:
     heal: bool = False
 
     def __post_init__(self) -> None:
-        """Check all that can be checked without Spark.
-
-        Raises:
-            OptionError: a value is wrong or missing, or contradicts another.
-        """
-        if (self.path is None) == (self.catalog is None):
-            msg = "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one"
-            raise OptionError(msg)
-        if bool(self.topics) == (self.folder is not None):
-            msg = (
-                "Say what to read: source.topics = ['tidb-shop'], or source.path, the folder of a changefeed with a "
-                "storage sink. Give one"
-            )
-            raise OptionError(msg)
-        if not 1 <= self.parallel <= _MOST_PARALLEL:
-            msg = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
-            raise OptionError(msg)
-        if self.views and self.catalog is None:
-            msg = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
-            raise OptionError(msg)
-        if self.heal and self.tidb is None:
-            msg = "heal = true: tables are read again from TiDB. Write [tidb] with its url, or remove heal = true"
-            raise OptionError(msg)
-        if self.prometheus_port is not None and not 0 <= self.prometheus_port <= _LARGEST_PORT:
-            msg = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
-            raise OptionError(msg)
+        """Check all that can be checked without Spark."""
+        _refuse_if(
+            (self.path is None) == (self.catalog is None),
+            "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",
+        )
+        _refuse_if(
+            bool(self.topics) == (self.folder is not None),
+            "Say what to read: source.topics = ['tidb-shop'], or source.path, the folder of a changefeed with a "
+            "storage sink. Give one",
+        )
+        wrong = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
+        _refuse_if(not 1 <= self.parallel <= _MOST_PARALLEL, wrong)
+        wrong = "views = true: a folder has no views. Give target.catalog, a catalog that has, or remove views = true"
+        _refuse_if(self.views and self.catalog is None, wrong)
+        wrong = "heal = true: tables are read again from TiDB. Write [tidb] with its url, or remove heal = true"
+        _refuse_if(self.heal and self.tidb is None, wrong)
+        wrong = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
+        _refuse_if(not 0 <= (self.prometheus_port or 0) <= _LARGEST_PORT, wrong)
         given = {name.lower() for name in self.source}
         for name, instead in _SET_BY_SYNC.items():
-            if name.lower() in given:
-                msg = f"source.{name} cannot be set: {instead}"
-                raise OptionError(msg)
+            _refuse_if(name.lower() in given, f"source.{name} cannot be set: {instead}")
         refuse_unknown(self.source)
         for table, each in self.table_configs.items():
             _check_name(table)
             each.layout.check(self.layout.engine, f'[table."{table}"]')
             refuse_unknown_keys(each.options, TABLE_OPTIONS, f'table."{table}"')
-            if each.log and each.history:
-                msg = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
-                raise OptionError(msg)
+            wrong = f'[table."{table}"]: log = true is the log alone, history = true the table and its log. Give one'
+            _refuse_if(each.log and each.history, wrong)
         Options.of(self.reader_options())
         frame_options(self.decode_options())
 
     @property
     def folder(self) -> str | None:
-        """The folder of a storage sink; None if topics are read."""
         return self.source_option("path", "") or None
 
     @property
@@ -252,11 +231,9 @@ class SyncConfig:
 
     @property
     def layout(self) -> Layout:
-        """Where the tables are."""
         return Layout(self.format, root=self.path, catalog=self.catalog)
 
     def reader_options(self) -> dict[str, str]:
-        """Return the options of the stream of records."""
         given = {name: text for name, text in self.source.items() if applies_to_records(name)}
         if self.topics and all(map(_TOPIC_NAME.fullmatch, self.topics)):
             given["subscribe"] = ",".join(self.topics)
@@ -269,7 +246,6 @@ class SyncConfig:
         return {"startingOffsets": "earliest", **given, "outputFormat": "record"}
 
     def decode_options(self) -> dict[str, str]:
-        """Return the options with which the records of all tables are decoded."""
         given = {name: text for name, text in self.source.items() if applies_to_frames(name)}
         ddl = [given.pop("tableDDL", ""), *(each.options.get("tableDDL", "") for each in self.table_configs.values())]
         if any(ddl):
@@ -297,11 +273,6 @@ class SyncConfig:
             if SECRET_NAME.search(name) or (name in self.secret_settings and not _AT_START.match(name))
         }
 
-    @property
-    def time_zone(self) -> str:
-        """The zone of TIMESTAMP values in messages."""
-        return self.source_option("timeZone", "UTC")
-
     def source_option(self, name: str, default: str) -> str:
         """Return an option of the source, whose name may have any case."""
         return next((text for given, text in self.source.items() if given.lower() == name.lower()), default)
@@ -312,14 +283,13 @@ class SyncConfig:
         return self.source_option("failOnDataLoss", "true").lower() != "true"
 
     def write_settings(self, table: TableName) -> WriteSettings:
-        """Return how the rows of a table are written."""
         own = self.of_table(table)
         return WriteSettings(
             format=self.format,
             keys=own.keys,
             deletes=own.deletes or self.deletes,
             column_prefix=self.column_prefix,
-            time_zone=self.time_zone,
+            time_zone=self.source_option("timeZone", "UTC"),
             time_as=self.time_as,
             commit_time=self.commit_time,
             layout=own.layout,
@@ -328,19 +298,21 @@ class SyncConfig:
 
     @cached_property
     def table_filter(self) -> TableFilter:
-        """The tables that `tables` selects."""
         return TableFilter(table_patterns(",".join(self.tables)) if self.tables else ())
 
     def selects(self, table: TableName) -> bool:
-        """Return whether a table is copied."""
         return self.table_filter.matches(table) and not self.of_table(table).skip
 
     def of_table(self, table: TableName) -> TableConfig:
-        """Return the settings of a table."""
         return next((each for name, each in self.table_configs.items() if parse_table(name).is_same(table)), _DEFAULT)
 
 
 _DEFAULT = TableConfig()
+
+
+def _refuse_if(is_wrong: object, message: str) -> None:
+    if is_wrong:
+        raise OptionError(message)
 
 
 def refuse_unknown_keys(given: Iterable[str], names: Sequence[str], section: str) -> None:

@@ -96,7 +96,6 @@ def sync(
 
 
 def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **more: str) -> DataFrame:
-    """Return the stream of a sync; see `_run` for `trigger`."""
     options = {**config.reader_options(), **more}
     limits = [name for name in options if name.lower() in ("maxoffsetspertrigger", "minoffsetspertrigger")]
     if limits and trigger is None and not HAS_ADMISSION_CONTROL:
@@ -108,8 +107,7 @@ def _records(spark: SparkSession, config: SyncConfig, trigger: str | None, **mor
 def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, records: DataFrame) -> None:
     """Run the stream until it ends. If records are lost and tables heal, skip what is lost, and read all tables again.
 
-    Raises:
-        Exception: the stream has failed; also if records are lost again within a minute.
+    If records are lost again within a minute, the stream fails.
     """
     skipped_at = float("-inf")
     while True:
@@ -130,11 +128,7 @@ def _follow(spark: SparkSession, config: SyncConfig, running: RunningSync, recor
 
 
 def _run(running: RunningSync, records: DataFrame, trigger: str | None) -> None:
-    """Run a query until it ends.
-
-    Args:
-        trigger: time between two micro-batches; None ends when the topics are read.
-    """
+    """Run a query until it ends: without a trigger, when the topics are read."""
     how = {"availableNow": True} if trigger is None else {"processingTime": trigger}
     stream = records.writeStream.foreachBatch(running.apply).trigger(**how)
     query = stream.option("checkpointLocation", running.checkpoint.folder).queryName(_QUERY).start()

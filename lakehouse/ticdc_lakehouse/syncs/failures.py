@@ -64,7 +64,6 @@ def is_fault(error: Exception) -> bool:
 
 
 def why_of(error: Exception) -> Why:
-    """Return what kind of reason a failure has."""
     if is_fault(error):
         return "fault"
     if isinstance(error, UnexplainedChangeError):
@@ -80,17 +79,10 @@ def shared_cause(error: Exception) -> TiCDCSourceError | None:
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """Tells errors of one table from those that would set every table aside.
+    """Tells errors of one table from those that would set every table aside."""
 
-    Attributes:
-        stopping: returns whether the sync is stopped: what its end does to tables is not their trouble.
-        try_store: reads and writes a small table in the store of all tables; raises an error if that fails.
-        redact: hides secrets in what an error says.
-        clock: a monotonic clock, in seconds.
-    """
-
-    stopping: Callable[[], bool]
-    try_store: Callable[[], None]
+    stopping: Callable[[], bool]  # what the end of a sync does to tables is not their trouble
+    try_store: Callable[[], None]  # reads and writes a small table in the store of all tables
     store: str = "The status table"
     redact: Callable[[str], str] = lambda text: text
     clock: Callable[[], float] = time.monotonic
@@ -111,10 +103,9 @@ class Shared:
         return retried(write, again=again)
 
     def stops_all(self, error: Exception) -> bool:
-        """Return whether an error is none of one table: brokers, claim checks, the session or the store are gone.
+        """Return whether an error affects every table: brokers, claim checks or the session are gone.
 
-        Raises:
-            Exception: what the store says, if it is the store.
+        If the store is, what it says is raised.
         """
         if self.stopping():
             return True
@@ -131,7 +122,6 @@ class Shared:
         return self.stopping()
 
     def _check_store(self) -> None:
-        """Write and read the status table."""
         try:
             self.retried(self.try_store, self.store)
         except Exception as error:  # noqa: BLE001 (of any store)
@@ -143,18 +133,12 @@ class Shared:
 
 
 class Stream:
-    """The query that runs, and how it ends.
-
-    Attributes:
-        query: the query; None before it is started.
-        error: what has stopped it; None if nothing has.
-        in_batch: whether a micro-batch is being applied, or has failed.
-    """
+    """The query that runs, and how it ends."""
 
     def __init__(self, redaction: Redaction, *, is_finite: bool) -> None:
         self.query: StreamingQuery | None = None
-        self.error: BaseException | None = None
-        self.in_batch = False
+        self.error: BaseException | None = None  # what has stopped it
+        self.in_batch = False  # a micro-batch is being applied, or has failed
         self._redaction = redaction
         self._is_finite = is_finite
         self._stopping = threading.Event()
@@ -171,17 +155,12 @@ class Stream:
             self.query.stop()
 
     def restart(self) -> None:
-        """Begin anew, with another query."""
         self._stopping.clear()
         self.in_batch = False
         self.error = self.query = None
 
     def check(self) -> None:
-        """Raise the error that has stopped it.
-
-        Raises:
-            BaseException: there is one.
-        """
+        """Raise the error that has stopped it, if there is one."""
         if self.error is not None:
             raise self.error
 
@@ -210,11 +189,7 @@ _CALM_S = 120.0  # two healthy minutes after a wait reset it
 
 
 class BackOff:
-    """When a table is tried again that cannot go on: the first time at once or in a minute, then later each time.
-
-    Args:
-        clock: a monotonic clock, in seconds.
-    """
+    """When a table is tried again that cannot go on: the first time at once or in a minute, then later each time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -224,8 +199,7 @@ class BackOff:
     def begins(self, name: str, *, at_end: bool = False) -> bool:
         """Return whether a table is tried now; then it waits longer the next time.
 
-        Args:
-            at_end: whether the stream has ended, so that there is nothing to wait for.
+        If the stream is `at_end`, there is nothing to wait for.
         """
         now = self._clock()
         if at_end:
@@ -239,5 +213,4 @@ class BackOff:
         return True
 
     def postpone(self, name: str) -> None:
-        """Let a table wait that was set aside just now."""
         self._not_before[name] = max(self._not_before.get(name, 0), self._clock() + _FIRST_WAIT_S)

@@ -6,6 +6,7 @@ aside or loading is written by `Resuming` alone.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +27,7 @@ from ticdc_lakehouse.syncs.quarantine import Quarantine
 from ticdc_lakehouse.syncs.redaction import Redaction
 from ticdc_lakehouse.syncs.reports import BatchReport, SyncReport
 from ticdc_lakehouse.syncs.resuming import Resuming
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, TableStatus, status_table
+from ticdc_lakehouse.syncs.status import Following, Healing, Loading, SetAside, StatusTable, TableStatus
 from ticdc_lakehouse.syncs.steps import Begins, Effect, Event, Loaded, RecordsLost, Signal, renames
 from ticdc_lakehouse.syncs.upkeep import Upkeep
 from ticdc_lakehouse.syncs.views import Views
@@ -57,9 +58,8 @@ class RunningSync:
         tidb = {} if config.tidb is None else config.tidb.options()
         redaction = Redaction(config.source, {**config.spark, **tidb}, config.secret_spark)
         self.stream = Stream(redaction, is_finite=config.trigger is None)
-        self._status = status_table(spark, config)
-        self._lease = Lease(self._status.opened, Owner.here())
-        self._status.committing(self._lease.lock)
+        self._status = StatusTable(spark, config)
+        self._lease = Lease(self._status.opened, Owner.of(os.getpid()), self._status.lock)
         self._marks = LakeMarks(spark, config, self.checkpoint, self._status)
         shared = Shared(stopping=self.stream.is_stopped, try_store=self._status.attempt, store=self._status.name,
                         redact=redaction.text)  # fmt: skip
@@ -92,11 +92,7 @@ class RunningSync:
     # What becomes of a table
 
     def _happens(self, name: str, event: Event) -> Outcome:
-        """Let something happen to a table, and do what that asks for.
-
-        Returns:
-            What became of it.
-        """
+        """Let something happen to a table, and do what that asks for."""
         status, effects = self._context.step(self._tables[name], event)
         if Effect.UNCLAIM in effects:
             unclaim(self._spark, status.target)
@@ -149,15 +145,12 @@ class RunningSync:
         self._lease.keep(self.stream.fail)
         stated = self._status.read()
         self._tables = self._marks.compared(stated)
-        if any(each.phase != stated[name].phase for name, each in self._tables.items()):
-            self._commit_status()
-        self._joining.remember({each.loaded_ts for each in self._tables.values() if each.loaded_ts is not None})
-        before = self._at_start = {**self._tables}
-        for name, status in before.items():
+        self._at_start = {**self._tables}
+        for name, status in self._at_start.items():
             event = disclaimer(self._config, status)
             if event is not None:
                 self._happens(name, event)
-        if self._tables != before:
+        if self._tables != self._at_start or any(_matters(stated[name], each) for name, each in self._tables.items()):
             self._commit_status()
 
     def writing(self) -> AbstractContextManager[None]:
@@ -216,14 +209,17 @@ class RunningSync:
             self._writer = writer
             self.stream.check()  # the lease was lost before there was a query to stop
             is_new = self._config.tidb is not None and self._wait_for_offsets()
-            joined = self._joining.joined(self._tables, is_new=is_new)
-            if joined:
-                self._tables |= joined
+            begins = self._joining.begins(self._tables, is_new=is_new)
+            for name, event in begins.items():
+                target = self._config.layout.target(parse_table(name))
+                self._tables.setdefault(name, TableStatus(table_name=name, target=target))
+                self._happens(name, event)
+            if begins:
                 self._write_status()  # a load that is killed continues from it
                 others = any(isinstance(each.phase, Following) for each in self._tables.values())
                 if self._config.trigger is None or not others:
                     self._last_batch = self._marks.committed()
-                    self._loads_ended(self._joining.load(joined.values()))
+                    self._loads_ended(self._joining.load(self._tables[name] for name in begins))
             if self._config.trigger is not None and self._config.tidb is not None:
                 loading = [each for each in self._tables.values() if _is_loading(each) and not _is_undated(each)]
                 self._joining.load_beside(loading)  # also if TiDB has not answered until now
@@ -278,9 +274,7 @@ class RunningSync:
     def restart_after_loss(self, reason: str, *, skips: bool) -> None:
         """Let every table heal, as the records of any may be lost.
 
-        Args:
-            skips: whether the next query skips that without an error. After it, more may be lost, so every table heals
-                once more, as of the next start.
+        If the next query `skips` that without an error, more may be lost meanwhile, so every table heals once more.
         """
         self._joining.join()
         self._joining.finished()
@@ -336,7 +330,7 @@ class RunningSync:
             on_table_error="report",
             resume=None,
             table_options=config.table_options(),
-            known_ddl=self._context.known_ddl(self._tables),
+            known_ddl={name: each.known_ddl for name, each in self._tables.items()},
             **{**config.decode_options(), **self._protocol},
         ) as changes:
             if changes.protocol is not None:  # the next micro-batch need not look
@@ -380,8 +374,7 @@ class RunningSync:
     ) -> dict[str, Outcome]:
         """Do what a micro-batch asks for, once its changes are written or kept.
 
-        Returns:
-            What became of the tables that were set aside and whose missed changes are written.
+        Returns what became of the tables that were set aside and whose missed changes are written.
         """
         explained = []
         for name, each in applied.items():
@@ -419,7 +412,6 @@ class RunningSync:
         maintained: tuple[str, ...] = (),
         resumed: Collection[str] = (),
     ) -> None:
-        """Tell what was done."""
         now = {name: self._tables[name] for name in outcomes}
         report = BatchReport(
             batch_id=batch_id,
@@ -444,11 +436,7 @@ class RunningSync:
     # What is written down
 
     def end(self) -> SyncReport:
-        """Write the statuses for the last time.
-
-        Raises:
-            TargetError: the lease was lost between two micro-batches.
-        """
+        """Write the statuses for the last time, unless the lease was lost between two micro-batches."""
         self.stream.check()
         if self._batches:
             self._tables |= self._upkeep.after_batch(self._tables, is_last=True)
@@ -464,8 +452,7 @@ class RunningSync:
     def _commit_status(self) -> None:
         """Write the statuses, and then remove the kept records of tables that have them now.
 
-        Raises:
-            TargetError: the lease could not be renewed during a long merge, and another sync has taken it.
+        After a long merge, another sync may have taken the lease.
         """
         self._lease.check()
         self._context.shared.retried(lambda: self._status.write(self._tables), self._status.name)
@@ -488,7 +475,6 @@ class RunningSync:
 
 
 def _has_written(before: TableStatus | None, now: TableStatus) -> bool:
-    """Return whether a process has changed the target of a table since a status."""
     told = ("target", "batch_id", "target_batch", "loaded_ts", "maintained_ms")
     return before is None or any(getattr(before, name) != getattr(now, name) for name in told)
 

@@ -17,14 +17,13 @@ from pyspark.sql import SparkSession
 from ticdc_lakehouse.common.tidb import TiDBConfig
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.syncs.failures import Shared, Stream, text_of, why_of
-from ticdc_lakehouse.syncs.loading import Destination, LoadProgress, TableLoad, created_tables, load_tables
+from ticdc_lakehouse.syncs.loading import LoadProgress, load_tables
 from ticdc_lakehouse.syncs.redaction import Redaction
-from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus, now_text
-from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded, Rules, step
-from ticdc_source.developer_api import DDLEvent, TableFilter, TableName, parse_table, warn
+from ticdc_lakehouse.syncs.status import Following, Healing, Loading, TableStatus
+from ticdc_lakehouse.syncs.steps import Begins, Failed, Loaded
+from ticdc_source.developer_api import TableFilter, TableName, parse_table, warn
 from ticdc_source.errors import DataLossError, TiCDCSourceError
 
-Statuses = Mapping[str, TableStatus]
 LoadEvents = dict[str, Loaded | Failed]
 _LONGEST_REASON = 2000  # characters
 _ASKS_AGAIN_S = 30.0  # after a load for which TiDB did not answer
@@ -32,13 +31,11 @@ _POLL_S = 0.2
 
 
 class Joining:
-    """Loads the tables of a sync from TiDB. Without `[tidb]` it loads nothing, but knows the columns of earlier loads.
+    """Loads the tables of a sync from TiDB; without `[tidb]` it loads nothing.
 
     Args:
         stream: the query. If it is stopped, loads end after the commits that are under way, and continue when the sync
             is started again.
-        shared: tells errors of one table from those of all.
-        redaction: hides secrets: errors of stores may have them.
         on_load: is called when the load of a table has come further.
     """
 
@@ -51,69 +48,51 @@ class Joining:
         redaction: Redaction,
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
-        self.known_ddl: dict[str, tuple[DDLEvent, ...]] = {}
-        self._spark = spark
-        self._config = config
-        self._stream = stream
-        self._shared = shared
-        self._redaction = redaction
+        self._spark, self._config, self._tidb = spark, config, config.tidb
+        self._stream, self._shared, self._redaction = stream, shared, redaction
         self._on_load = on_load
         self._lock = threading.Lock()
         self._done: LoadEvents = {}
         self._waiting: list[TableStatus] = []
         self._thread: threading.Thread | None = None
 
-    @property
-    def _tidb(self) -> TiDBConfig | None:
-        return self._config.tidb
-
     # Before the first micro-batch
 
-    def joined(self, statuses: Statuses, *, is_new: bool = False) -> dict[str, TableStatus]:
-        """Return the statuses of tables that are to be loaded: new ones, and those whose load has not ended.
+    def begins(self, statuses: Mapping[str, TableStatus], *, is_new: bool = False) -> dict[str, Begins]:
+        """Return as of when tables are to be loaded: new ones, and those whose load has not ended.
 
-        Args:
-            statuses: the statuses of all tables that the sync has.
-            is_new: whether the stream has just started. An unfinished load then takes a new TSO, or waits for one if
-                TiDB does not answer: its old one may be older than the first change of the stream.
+        If the stream is new, an unfinished load takes a new TSO, or waits for one if TiDB does not answer: its old one
+        may be older than the first change of the stream.
         """
-        tidb = self._tidb
         asked = {name: each.phase.at for name, each in statuses.items() if isinstance(each.phase, (Loading, Healing))}
-        if tidb is None:
+        if self._tidb is None:
             if asked:
                 warn(f"[tidb] is gone, so the loads of these tables cannot continue: {', '.join(sorted(asked))}")
             return {}
         try:
-            return self._joined(tidb, statuses, asked, is_new=is_new)
+            at = self._tidb.now()
+            moments = {old: at if is_new else self._kept_tso(self._tidb, old, at) for old in set(asked.values())}
+            return {
+                **{name: Begins(at) for name in self._new(self._tidb, statuses, at)},
+                **{name: Begins(moments[old]) for name, old in asked.items()},
+            }
         except TiCDCSourceError as error:
             if not any(each.state == "following" for each in statuses.values()):
                 raise
             warn(f"Cannot start loads now: {self._redaction.text(str(error))}. Tables that need none go on")
-            return {name: self._begun(statuses[name], None) for name in asked if is_new}
+            return {name: Begins(None) for name in asked if is_new}
 
-    def _joined(
-        self, tidb: TiDBConfig, statuses: Statuses, asked: Mapping[str, int | None], *, is_new: bool
-    ) -> dict[str, TableStatus]:
-        at = tidb.now()
-        listed = tidb.tables_at(self._config.table_filter, at)
-        names = [name for name in listed if self._config.selects(name)]
+    def _new(self, tidb: TiDBConfig, statuses: Mapping[str, TableStatus], at: int) -> list[str]:
+        """Return the tables of TiDB that the sync does not know, or that lack rows."""
+        names = [name for name in tidb.tables_at(self._config.table_filter, at) if self._config.selects(name)]
         refused = self._config.layout.refused([*map(parse_table, statuses), *names])
-        moments = {old: at if is_new else self._kept_tso(tidb, old, at) for old in set(asked.values())}
-        begins = {name: moments[old] for name, old in asked.items()}
         spelt = {name.lower(): name for name in statuses}
-        new = {}
-        for table in names:
-            status = statuses.get(spelt.get(str(table).lower(), ""))
-            if status is None and table not in refused:
-                target = self._config.layout.target(table)
-                new[str(table)] = TableStatus(table_name=str(table), target=target, phase=Loading(at=at))
-            elif status is not None and self._is_due(status):
-                begins[status.table_name] = at
-
-        return new | {name: self._begun(statuses[name], tso) for name, tso in begins.items()}
-
-    def _begun(self, status: TableStatus, at: int | None) -> TableStatus:
-        return step(status, Begins(at), Rules.of(self._config, status), now_text())[0]
+        known = {table: statuses.get(spelt.get(str(table).lower(), "")) for table in names}
+        return [
+            str(table) if status is None else status.table_name
+            for table, status in known.items()
+            if (table not in refused if status is None else self._is_due(status))
+        ]
 
     def _is_due(self, status: TableStatus) -> bool:
         """Return whether a table that follows is loaded: not at each start if its changes may be lost again.
@@ -128,38 +107,25 @@ class Joining:
         events: LoadEvents = {}
         for at, group in _by_moment(statuses):
             events |= self._load(at, group)
-        self._remember_loaded(events)
         return events
-
-    def remember(self, moments: Collection[int]) -> None:
-        """Know the columns that tables had at the TSO of their load: earlier DDL may be missing in the topics."""
-        for at in sorted(moments):
-            for table, create in created_tables(self._spark, self._folder(at), at):
-                event = DDLEvent(position=0, index=0, commit_ts=at, table=table, query=create, type="create table")
-                self.known_ddl[str(table)] = (event,)
-
-    def _remember_loaded(self, events: LoadEvents) -> None:
-        self.remember({each.at for each in events.values() if isinstance(each, Loaded)})
 
     # While the stream runs
 
     def has(self, table: TableName) -> bool:
         """Return whether TiDB has a table whose CREATE is not in the topics; also if TiDB does not answer."""
-        tidb = self._tidb
-        if tidb is None:
+        if self._tidb is None:
             return False
         exact = TableFilter(((table.database, table.table),))
         try:
-            return any(table.is_same(one) for one in tidb.tables_at(exact, tidb.now()))
+            return any(table.is_same(one) for one in self._tidb.tables_at(exact, self._tidb.now()))
         except TiCDCSourceError as error:
             self._warn_of_tidb(error, [str(table)])
             return True
 
     def moment(self, tables: Collection[str]) -> int | None:
         """Return the present TSO, at which tables are read; None if TiDB does not answer, which is a warning."""
-        tidb = self._tidb
         try:
-            return None if tidb is None else tidb.now()
+            return None if self._tidb is None else self._tidb.now()
         except TiCDCSourceError as error:
             self._warn_of_tidb(error, tables)
             return None
@@ -177,11 +143,9 @@ class Joining:
         """Return what became of tables whose load in the thread has ended since the last call."""
         with self._lock:
             done, self._done = self._done, {}
-        self._remember_loaded(done)
         return done
 
     def join(self) -> None:
-        """Wait until nothing is loaded any more beside the stream."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -228,47 +192,37 @@ class Joining:
 
     def _load(self, at: int, statuses: Sequence[TableStatus]) -> LoadEvents:
         """Load tables as of one TSO. While TiDB does not answer, nothing becomes of them."""
-        tidb, config = self._tidb, self._config
-        if tidb is None:
+        if self._tidb is None:
             return {}
         tables = {parse_table(each.table_name): each for each in statuses}
         names = [each.table_name for each in statuses]
         try:
             loads = load_tables(
                 self._spark,
-                tidb,
-                list(tables),
-                lambda table: self._destination(table, replaces=isinstance(tables[table].phase, Healing)),
-                folder=self._folder(at),
+                self._config,
+                self._tidb,
+                {table: isinstance(each.phase, Healing) for table, each in tables.items()},
                 at=at,
-                parallel=config.parallel,
-                zero_date=config.source_option("zeroDate", "null"),
                 on_progress=self._on_load,
                 stop=self._stream.is_stopped,
             )
         except TiCDCSourceError as error:  # TiDB cannot be read, or that moment is gone
             self._warn_of_tidb(error, names)
             return {}
-        is_away = any(load.error is not None for load in loads) and (
-            self._stream.is_stopped() or self.moment(names) is None  # then no load has failed for a table's sake
-        )
-        return {
-            tables[load.table].table_name: self._became(load, at, tables[load.table])
-            for load in loads
-            if load.error is None or not is_away
-        }
+        ended: LoadEvents = {tables[name].table_name: load for name, load in loads.items() if isinstance(load, Loaded)}
+        failed = {name: load for name, load in loads.items() if isinstance(load, Exception)}
+        if failed and (self._stream.is_stopped() or self.moment(names) is None):
+            return ended  # no load has failed for a table's sake
+        for name, failure in failed.items():
+            ended[tables[name].table_name] = self._failed(at, tables[name], failure)
+        return ended
 
-    def _became(self, load: TableLoad, at: int, status: TableStatus) -> Loaded | Failed:
-        """Return what became of a table.
+    def _failed(self, at: int, status: TableStatus, error: Exception) -> Failed:
+        """Return what became of a table whose load has failed.
 
         Raises:
             Exception: the error affects all tables.
         """
-        error = load.error
-        if error is None:
-            is_log = load.target == self._destination(load.table).log
-            return Loaded(at=load.complete or at, target=load.target, kind="log" if is_log else "table",
-                          rows=load.rows, is_gone=load.gone)  # fmt: skip
         if self._shared.stops_all(error):
             raise error
         text = self._redaction.text(text_of(error))
@@ -280,19 +234,6 @@ class Joining:
     def _warn_of_tidb(self, error: TiCDCSourceError, names: Collection[str]) -> None:
         why = self._redaction.text(str(error))
         warn(f"Cannot load {', '.join(names)} yet: {why}. The sync tries again, and so does its next start")
-
-    def _destination(self, table: TableName, *, replaces: bool = False) -> Destination:
-        layout = self._config.layout
-        return Destination(
-            target=layout.target(table),
-            log=layout.target(table, "__log"),
-            settings=self._config.write_settings(table),
-            is_older=True,
-            replaces=replaces,
-        )
-
-    def _folder(self, at: int) -> str:
-        return f"{self._config.checkpoint}/load/{at}"
 
     def _kept_tso(self, tidb: TiDBConfig, at: int | None, now: int) -> int:
         """Return the TSO of a load that goes on: a new one if TiDB no longer has the rows of that moment."""

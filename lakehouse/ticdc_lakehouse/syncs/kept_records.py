@@ -25,26 +25,16 @@ _BOUNDS = "_bounds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Which changes micro-batches returned.
+    """Which changes micro-batches returned."""
 
-    Attributes:
-        resolved_before: the resolved ts before them; None if nobody knew it.
-        held_from: the commit-ts from which the last one held changes back; None if it held none back.
-    """
-
-    resolved_before: int | None = None
+    resolved_before: int | None = None  # the resolved ts before them; None if nobody knew it
     resolved_ts: int | None = None
-    held_from: int | None = None
+    held_from: int | None = None  # the commit-ts from which the last one held changes back; None if it held none back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBatches:
-    """The records of consecutive micro-batches, which one commit can replay.
-
-    Attributes:
-        bounds: which changes they returned.
-        records: the records, each once.
-    """
+    """The records of consecutive micro-batches, each once, which one commit can replay."""
 
     last: int
     bounds: Bounds
@@ -76,12 +66,7 @@ class KeptRecords:
         """Return what was kept from one micro-batch to another, both included.
 
         Usually it is one part. If the sync has changed between `latest` and `resolved` meanwhile, it is several.
-
-        Args:
-            begins: whether the table was set aside in the first one, so that it was kept.
-
-        Raises:
-            CheckpointError: nothing is kept, or not the first one, though the table was set aside.
+        If the table was set aside in the first one (`begins`), that must have been kept.
         """
         try:
             kept = self._spark.read.parquet(self._folder).where(F.col("batch").between(first, last))

@@ -31,27 +31,16 @@ _PAUSES_S = (1.0, 4.0, 10.0)  # before a table without a lease is taken at its w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process that writes.
-
-    Attributes:
-        host: the name of its machine, for people.
-        space: within which numbers of processes are unique: the start of the machine, and the container.
-        started: when it started, as the kernel counts; None if that is not known.
-    """
+    """A process that writes."""
 
     id: str
-    host: str
-    space: str
+    host: str  # the name of its machine, for people
+    space: str  # within which numbers of processes are unique: the start of the machine, and the container
     pid: int
-    started: str | None = None
-
-    @staticmethod
-    def here() -> Owner:
-        return Owner.of(os.getpid())
+    started: str | None = None  # when it started, as the kernel counts; None if that is not known
 
     @staticmethod
     def of(pid: int) -> Owner:
-        """Return a new owner that is a process of this machine."""
         return Owner(id=uuid.uuid4().hex, host=platform.node(), space=_space(), pid=pid, started=_started(pid))
 
     def is_known_dead(self) -> bool:
@@ -77,21 +66,20 @@ class Lease:
     Args:
         table: opens the status table, as it is now.
         owner: who wants it.
-        clock: the time, in seconds since 1970.
-        sleep: waits for so many seconds.
+        lock: is held at each commit of the status table.
     """
 
     def __init__(
         self,
         table: Callable[[], Target],
         owner: Owner,
+        lock: threading.RLock,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._table, self._owner, self._clock, self._sleep = table, owner, clock, sleep
+        self._table, self._owner, self.lock, self._clock, self._sleep = table, owner, lock, clock, sleep
         self._renewed_at = 0.0
         self._released = threading.Event()
-        self.lock = threading.RLock()  # of all commits of the status table: two of one process must not conflict
 
     def take(self) -> None:
         """Take the lease.
@@ -113,10 +101,7 @@ class Lease:
         self._write(table)
 
     def check(self, *, now: bool = False) -> None:
-        """Make sure that this process still has the lease.
-
-        Args:
-            now: whether the table is asked even if the lease has been renewed not long ago.
+        """Make sure that this process still has the lease; `now` even if it was renewed not long ago.
 
         Raises:
             TargetError: another sync has taken it.
@@ -154,7 +139,6 @@ class Lease:
         threading.Thread(target=run, name="ticdc-sync lease", daemon=True).start()
 
     def release(self) -> None:
-        """Give the lease back, if this process has it."""
         self._released.set()
         if not self._renewed_at:  # it never had it
             return
@@ -197,7 +181,6 @@ def _read(table: Target) -> tuple[Owner | None, float]:
 
 
 def _space() -> str:
-    """Return within which numbers of processes are unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -30,17 +30,7 @@ from ticdc_lakehouse.targets.merge_sessions import in_thread
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_source import Tables, decode
-from ticdc_source.developer_api import (
-    KEY,
-    MYSQL_TYPE,
-    PROTOCOLS,
-    TABLE,
-    DDLEvent,
-    Options,
-    ddl_kind,
-    is_of_messages,
-    parse_table,
-)
+from ticdc_source.developer_api import KEY, MYSQL_TYPE, PROTOCOLS, TABLE, Options, ddl_kind, is_of_messages, parse_table
 from ticdc_source.errors import TiCDCSourceError
 
 _CORRUPT = Options(given=frozenset(), kafka={}).column_name_of_corrupt_record
@@ -51,17 +41,7 @@ _LONGEST_REASON = 2000  # characters
 
 @dataclass(slots=True, kw_only=True)
 class SyncContext:
-    """What is copied, where to, and what this process has found out about it.
-
-    Attributes:
-        config: what is copied, and how.
-        shared: tells errors of one table from those of all.
-        redaction: hides secrets.
-        joining: reads tables from TiDB.
-        lost_until: the topics may have lost changes up to this commit-ts, so that only a table created after it is
-            complete without a load; None if they have lost none.
-        checked: the tables whose targets this process has found to be the sync's own.
-    """
+    """What is copied, where to, and what this process has found out about it."""
 
     spark: SparkSession
     config: SyncConfig
@@ -70,39 +50,29 @@ class SyncContext:
     quarantine: Quarantine
     views: Views
     joining: Joining
+    # The topics may have lost changes up to this commit-ts: only a later table is complete without a load.
     lost_until: int | None = None
-    checked: set[str] = field(default_factory=set)
+    checked: set[str] = field(default_factory=set)  # whose targets are the sync's own
 
     def step(self, status: TableStatus, event: Event) -> Step:
-        """Return what becomes of a table now, and what is to be done about it."""
         return step(status, event, Rules.of(self.config, status), now_text())
 
     def kept(self, table: str) -> KeptRecords:
-        """Return the records of a table that are kept because they are not written yet."""
         return KeptRecords(self.spark, self.config.checkpoint, table)
 
     def reason(self, error: Exception) -> str:
         """Return why a table is set aside, without secrets."""
         return self.redaction.text(text_of(error))[:_LONGEST_REASON]
 
-    def known_ddl(self, statuses: Mapping[str, TableStatus]) -> dict[str, Sequence[DDLEvent]]:
-        """Return the DDL that loads tell; every table that the sync knows is named as in its status."""
-        return {**dict.fromkeys(statuses, ()), **self.joining.known_ddl}
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a table in a micro-batch.
-
-    Attributes:
-        images: how many keys it changes in a table, or how many changes a log gets; also if the target has them.
-        bad_records: how many of its records went into quarantine.
-    """
+    """What became of a table in a micro-batch."""
 
     status: TableStatus
-    images: int = 0
+    images: int = 0  # how many keys it changes in a table, or how many changes a log gets; also if the target has them
     created: bool = False
-    bad_records: int = 0
+    bad_records: int = 0  # how many of its records went into quarantine
 
 
 def summed(outcomes: Sequence[Outcome]) -> Outcome:
@@ -117,29 +87,20 @@ def summed(outcomes: Sequence[Outcome]) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """The changes of a micro-batch, and where they go.
-
-    Attributes:
-        statuses: the statuses of the tables before this micro-batch, by name.
-        is_replay: whether the records are kept already, because they are replayed.
-    """
+    """The changes of a micro-batch, and where they go."""
 
     context: SyncContext
     changes: Tables
     facts: CommitFacts
-    statuses: Mapping[str, TableStatus]
-    is_replay: bool = False
+    statuses: Mapping[str, TableStatus]  # before it
+    is_replay: bool = False  # the records are kept already
 
     @property
     def _config(self) -> SyncConfig:
         return self.context.config
 
     def quarantine_without_table(self) -> int:
-        """Put bad records whose table is not known into quarantine; return how many there are.
-
-        Raises:
-            TiCDCSourceError: there are some, and `bad_records` is `fail` or none could be put there.
-        """
+        """Put bad records whose table is not known into quarantine, or raise their error; return how many there are."""
         if self.changes.bad_record_error is None or self.changes.records is None:
             return 0
         if self._config.bad_records == "fail":
@@ -155,7 +116,6 @@ class MicroBatch:
         return count
 
     def apply(self, names: Sequence[str]) -> list[Outcome]:
-        """Write tables side by side."""
         every = (parse_table(name) for name in [*self.statuses, *names])
         refused = self._config.layout.refused(table for table in every if self._config.selects(table))
         spark = None if self.changes.records is None else self.changes.records.sparkSession
@@ -168,11 +128,7 @@ class MicroBatch:
             return [each.result() for each in [pool.submit(run) for run in runs]]
 
     def _apply_one(self, name: str, refused: TiCDCSourceError | None) -> Outcome:
-        """Write the changes of a table, or set it aside.
-
-        Raises:
-            Exception: what would stop every table.
-        """
+        """Write the changes of a table, or set it aside; what would stop every table is raised."""
         wrong = refused or self.changes.errors.get(name)
         target = "" if refused is not None else self._config.layout.target(parse_table(name))
         status = self.statuses.get(name) or TableStatus(table_name=name, target=target)
@@ -243,9 +199,7 @@ class MicroBatch:
     def _write_key_only(self, status: TableStatus) -> Outcome | None:
         """Write the changes of a table whose only bad records have nothing but keys: TiDB is asked for those rows.
 
-        Returns:
-            What became of the table. None if it has other bad records, or needs more than those rows: with a history,
-            or with DDL in the same micro-batch.
+        None if it has other bad records, or needs more than those rows: with a history, or with DDL beside them.
         """
         name, config = status.table_name, self._config
         table = parse_table(name)
@@ -279,8 +233,7 @@ class MicroBatch:
     def _write(self, status: TableStatus, frame: DataFrame, *, whole: bool = True) -> Outcome:
         """Merge the changes of a table into its target, or append them to its log.
 
-        Args:
-            whole: whether no bad record is left out of them: otherwise a CREATE TABLE clears no bad record.
+        If they are not `whole`, as bad records are left out of them, a CREATE TABLE clears no bad record.
         """
         name, table = status.table_name, parse_table(status.table_name)
         settings, ddl = self._config.of_table(table), self.changes.ddl.get(name, ())

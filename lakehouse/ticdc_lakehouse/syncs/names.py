@@ -55,7 +55,6 @@ class Layout:
     """Where the tables of a sync are: in a folder, or in a catalog of the session.
 
     Attributes:
-        engine: `delta` or `iceberg`.
         root: the folder; the files of a table are in `<root>/<database>/<table>`. Delta opens them by that path,
             Iceberg by the catalog `lake`, which the session must have as a hadoop catalog with this warehouse.
         catalog: the catalog, as SQL has it: `lake`, or `lake.raw` for a namespace in it.
@@ -74,11 +73,7 @@ class Layout:
             raise OptionError(msg)
 
     def target(self, table: TableName, suffix: Suffix = "") -> str:
-        """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it.
-
-        Raises:
-            TargetError: the table has no name.
-        """
+        """Return the name in SQL of the target of a table, as `merge_into` takes it, or of what belongs to it."""
         return self._in_sql(_encoded(table.database), _encoded(table.table), suffix)
 
     def own(self, name: str) -> str:

@@ -31,11 +31,7 @@ _TOLD = StructType([StructField("table", StringType()), StructField("column", St
 
 
 class Quarantine:
-    """The table of bad records.
-
-    Args:
-        engine: `delta` or `iceberg`.
-    """
+    """The table of bad records."""
 
     def __init__(self, name: str, engine: str) -> None:
         self.name = name
@@ -46,9 +42,6 @@ class Quarantine:
         """Add bad records that are not there yet, in one commit, whichever micro-batch brings them.
 
         A micro-batch that comes again may have others: the options may have changed.
-
-        Returns:
-            How many there are.
         """
         told = F.from_json(column, _TOLD)
         rows = rows_with_bad.where(F.col(column).isNotNull()).select(told.alias("bad"))

@@ -18,33 +18,19 @@ from ticdc_source.developer_api import Exported, ProgressCollector, served
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What a micro-batch did.
-
-    Attributes:
-        batch_id: its number.
-        changed: how many changed rows each table had.
-        created: the tables whose target it created.
-        set_aside: the tables that were set aside in it, with the reasons.
-        bad_records: how many records went into quarantine.
-        maintained: the tables whose files were tidied after it.
-        resolved_ts: every table that is not set aside has every change up to and including this commit-ts, except bad
-            records; None if unknown.
-        seconds: how long it took.
-        resumed: the tables that were set aside and were resumed, and now have what they missed.
-        complete: how many tables have all rows of the table in TiDB up to `resolved_ts`.
-        tables: how many tables there are.
-    """
+    """What a micro-batch did."""
 
     batch_id: int
-    changed: Mapping[str, int]
-    created: tuple[str, ...] = ()
-    set_aside: Mapping[str, str] = field(default_factory=dict)
-    bad_records: int = 0
-    maintained: tuple[str, ...] = ()
+    changed: Mapping[str, int]  # how many changed rows each table had
+    created: tuple[str, ...] = ()  # the tables whose target it created
+    set_aside: Mapping[str, str] = field(default_factory=dict)  # and why
+    bad_records: int = 0  # how many records went into quarantine
+    maintained: tuple[str, ...] = ()  # the tables whose files were tidied after it
+    # Every table that is not set aside has every change up to this commit-ts, except bad records; None if unknown.
     resolved_ts: int | None = None
     seconds: float = 0.0
-    resumed: tuple[str, ...] = ()
-    complete: int = 0
+    resumed: tuple[str, ...] = ()  # they have now what they missed
+    complete: int = 0  # how many tables have all rows of the table in TiDB up to `resolved_ts`
     tables: int = 0
 
     def as_json(self) -> dict[str, object]:
@@ -95,7 +81,6 @@ class TableMetrics(NamedTuple):
 
     @staticmethod
     def of(query: str, status: TableStatus, now: float) -> TableMetrics:
-        """Return what is told of a table at a time, in seconds since 1970."""
         is_set_aside = isinstance(status.phase, SetAside)
         return TableMetrics(query, status.table_name, status.images, status.lag(now), is_set_aside)
 
@@ -108,19 +93,11 @@ def exported(
     statuses: Callable[[], Collection[TableStatus]],
     clock: Callable[[], float] = time.time,
 ) -> Iterator[None]:
-    """Serve the metrics of a sync while the block runs, if its configuration says so.
-
-    Args:
-        query: the name of the stream.
-        clock: returns the time in seconds since 1970.
-
-    Raises:
-        OptionError: `prometheus-client` is not installed, or the port is taken.
-    """
+    """Serve the metrics of a sync while the block runs, if its configuration says so; `query` names the stream."""
     if config.prometheus_port is None:
         yield
         return
-    path = next((text for name, text in config.source.items() if name.lower() == "metricspath"), None)
+    path = config.source_option("metricsPath", "") or None
     with served(config.prometheus_port) as registry:
         registry.register(
             ProgressCollector(lambda: [TableMetrics.of(query, one, clock()) for one in statuses()], EXPORTED)

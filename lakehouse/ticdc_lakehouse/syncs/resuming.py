@@ -22,13 +22,7 @@ _KEPT = "changes were kept while it was loading"
 
 
 class Resuming:
-    """Writes the kept records of tables.
-
-    Args:
-        context: what all micro-batches share.
-        state: what `tables` remembers of the stream.
-        marks: what the checkpoint says of the lake: its numbers of micro-batches, and which targets lack some.
-    """
+    """Writes the kept records of tables."""
 
     def __init__(self, context: SyncContext, state: SyncState, marks: LakeMarks) -> None:
         self._context, self._state, self._marks = context, state, marks
@@ -39,11 +33,7 @@ class Resuming:
         """Write the kept micro-batches of a table. If that fails, it stays set aside, and keeps all its records.
 
         Each part is committed under the number of its last micro-batch. So the target says how far it has come, and a
-        resume that was killed continues there.
-
-        Args:
-            last: the last micro-batch that Spark has committed, or is about to.
-            writer: the id of the streaming query.
+        resume that was killed continues there. `last` is the last micro-batch that Spark has committed, or is about to.
         """
         aside = statuses[name]
         phase = aside.phase
@@ -131,7 +121,7 @@ class Resuming:
             resolved_before=part.bounds.resolved_before,
             held_from=part.bounds.held_from,
             table_options=config.table_options(),
-            known_ddl=self._context.known_ddl(statuses),
+            known_ddl={each: known.known_ddl for each, known in statuses.items()},
             **{**config.decode_options(), "tables": name},
         ) as changes:
             names = [each for each in sorted({*changes, *changes.errors}) if each.lower() == name.lower()]

@@ -199,7 +199,6 @@ def _check_catalog(spark: SparkSession, catalog: str | None) -> None:
 
 
 def package_of(engine: str) -> str:
-    """Return the Maven coordinates of an engine for this PySpark."""
     release = ".".join(pyspark.__version__.split(".")[:2])
     package = ENGINES[engine].packages.get(release)
     if package is not None:

@@ -18,7 +18,7 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.developer_api import MetricFiles, loads, seconds, utc, without_credentials
+from ticdc_source.developer_api import DDLEvent, MetricFiles, loads, parse_table, seconds, utc, without_credentials
 from ticdc_source.errors import CheckpointError
 
 Kind = Literal["table", "log"]
@@ -35,39 +35,27 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Its changes are written.
-
-    Attributes:
-        lacks: what it lacks, so that it will be read again from TiDB; None if nothing.
-        complete_before: `complete_since` before its records in quarantine.
-    """
+    """Its changes are written."""
 
     word: ClassVar = "following"
-    lacks: str | None = None
-    complete_before: int | None = None
+    lacks: str | None = None  # so that it will be read again from TiDB
+    complete_before: int | None = None  # `complete_since` before its records in quarantine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Its rows are read from TiDB for the first time, and what the stream brings meanwhile is kept.
-
-    Attributes:
-        at: the TSO at which they are read; None if TiDB has not given one yet.
-        kept_from: the first micro-batch whose records are kept; None if none is yet.
-    """
+    """Its rows are read from TiDB for the first time, and what the stream brings meanwhile is kept."""
 
     word: ClassVar = "loading"
-    at: int | None = None
-    kept_from: int | None = None
+    at: int | None = None  # the TSO; None if TiDB has not given one yet
+    kept_from: int | None = None  # the first micro-batch whose records are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Healing:
     """Its rows are read again from TiDB, because the stream alone cannot keep it right.
 
-    Attributes:
-        at: as of `Loading`.
-        kept_from: as of `Loading`. Records of before are kept only for a history.
+    Records from before are kept only for a history.
     """
 
     word: ClassVar = "healing"
@@ -78,18 +66,11 @@ class Healing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """The copy stays as it is, and what the stream brings is kept.
-
-    Attributes:
-        since: since when, in ISO 8601, UTC.
-        kept_from: as of `Loading`.
-        lacks: as of `Following`, which it was before.
-        complete_before: as of `Following`.
-    """
+    """The copy stays as it is, and what the stream brings is kept; it still lacks what it lacked as `Following`."""
 
     word: ClassVar = "set aside"
     reason: str
-    since: str
+    since: str  # ISO 8601, UTC
     ends_by: EndsBy = "resume"
     kept_from: int | None = None
     lacks: str | None = None
@@ -117,69 +98,39 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it.
+    """A time in which a copy did not follow its table, so that it has no state of a commit-ts in it."""
 
-    Attributes:
-        reason: why it stopped.
-        ended: when it went on, in ISO 8601, UTC.
-        complete_since: the status's `complete_since` before it.
-        from_ts: the last commit-ts up to which the copy was known to have every change before it.
-        to_ts: the commit-ts up to which it had every change after it.
-        rows: how many rows were read from TiDB; None if the records that were kept have ended it.
-    """
-
-    reason: str
-    ended: str
-    complete_since: int | None
-    from_ts: int
-    to_ts: int
-    rows: int | None = None
+    reason: str  # why it stopped
+    ended: str  # when it went on, in ISO 8601, UTC
+    complete_since: int | None  # the status's `complete_since` before it
+    from_ts: int  # the last commit-ts up to which the copy was known to have every change before it
+    to_ts: int  # the commit-ts up to which it had every change after it
+    rows: int | None = None  # how many rows were read from TiDB; None if the records that were kept have ended it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """How the copy of a table is.
+    """How the copy of a table is."""
 
-    Attributes:
-        table_name: the table, as messages spell it.
-        target: the name of the target in SQL.
-        phase: what happens to its changes; only `steps.step` lets another one follow.
-        kind: `table` if each row stands once, `log` if every change does.
-        complete_since: the commit-ts from which the copy has had all rows; None if it began with the first change.
-        resolved_ts: the copy has every change up to this commit-ts, itself included; None if nobody knows.
-        loaded_ts: the TSO of the load that made the target complete, so that changes up to it are not applied. None if
-            there was no load.
-        batch_id: the micro-batch that changed it last.
-        images: how many changed rows the sync has written.
-        last_error: why it was set aside the last time.
-        maintained_ms: when its files were tidied last, or it was created: milliseconds since the epoch.
-        maintained_batch: the micro-batch that had changed it last then.
-        bad_records: how many of its records are in quarantine since it was created: their changes are missing.
-        bad_until: a commit-ts that is not smaller than that of any of its bad records; None if that is not known.
-        columns: the columns that the sync has seen in the target.
-        target_batch: the last micro-batch that a commit of the target records; None if that is not known.
-        target_content: what that commit records of it, as its number may be given again; None if that is not known.
-        pauses: the times in which it did not follow, the oldest first.
-    """
-
-    table_name: str
-    target: str
-    phase: Phase = Following()
-    kind: Kind | None = None
-    complete_since: int | None = None
-    resolved_ts: int | None = None
-    loaded_ts: int | None = None
-    batch_id: int = -1
-    images: int = 0
-    last_error: str | None = None
-    maintained_ms: int | None = None
-    maintained_batch: int | None = None
-    bad_records: int = 0
-    bad_until: int | None = None
-    columns: tuple[str, ...] = ()
-    target_batch: int | None = None
-    target_content: str | None = None
-    pauses: tuple[Pause, ...] = ()
+    table_name: str  # the table, as messages spell it
+    target: str  # the name of the target in SQL
+    phase: Phase = Following()  # what happens to its changes; only `steps.step` lets another one follow
+    kind: Kind | None = None  # `table` if each row stands once, `log` if every change does
+    complete_since: int | None = None  # the commit-ts from which the copy has had all rows; None if unknown
+    resolved_ts: int | None = None  # the copy has every change up to this commit-ts, itself included
+    loaded_ts: int | None = None  # the TSO of the load that made it complete: changes up to it are not applied
+    create_sql: str | None = None  # its `CREATE TABLE` as of `loaded_ts`: earlier DDL may be missing in the topics
+    batch_id: int = -1  # the micro-batch that changed it last
+    images: int = 0  # how many changed rows the sync has written
+    last_error: str | None = None  # why it was set aside the last time
+    maintained_ms: int | None = None  # when its files were tidied last, or it was created: milliseconds since the epoch
+    maintained_batch: int | None = None  # the micro-batch that had changed it last then
+    bad_records: int = 0  # how many of its records are in quarantine since it was created: their changes are missing
+    bad_until: int | None = None  # no bad record has a larger commit-ts
+    columns: tuple[str, ...] = ()  # the columns that the sync has seen in the target
+    target_batch: int | None = None  # the last micro-batch that a commit of the target records
+    target_content: str | None = None  # what that commit records of it, as its number may be given again
+    pauses: tuple[Pause, ...] = ()  # the times in which it did not follow, the oldest first
 
     @property
     def state(self) -> str:
@@ -206,19 +157,21 @@ class TableStatus:
         return (phase.lacks, phase.complete_before) if isinstance(phase, (Following, SetAside)) else (None, None)
 
     @property
+    def known_ddl(self) -> tuple[DDLEvent, ...]:
+        if self.create_sql is None or self.loaded_ts is None:
+            return ()
+        table = parse_table(self.table_name)
+        return (DDLEvent(position=0, index=0, commit_ts=self.loaded_ts, table=table, query=self.create_sql,
+                         type="create table"),)  # fmt: skip
+
+    @property
     def set_aside_since(self) -> str | None:
-        """Since when it is set aside; None if it is not."""
         return self.phase.since if isinstance(self.phase, SetAside) else None
 
     @property
     def is_complete(self) -> bool:
         """Whether the copy has all rows of the table, and goes on."""
         return self.state == "following" and self.complete_since is not None and not self.bad_records
-
-    @property
-    def numbers(self) -> tuple[int | None, ...]:
-        """The micro-batches of which it tells."""
-        return self.batch_id, self.target_batch, self.kept_from
 
     def without_changes(self, resolved_ts: int | None) -> TableStatus:
         """Return the status after a micro-batch that may have had no changes of the table."""
@@ -227,11 +180,7 @@ class TableStatus:
         return replace(self, resolved_ts=max(self.resolved_ts or 0, resolved_ts))
 
     def lag(self, now: float) -> float | None:
-        """Return how many seconds the copy is behind, by its resolved ts; None if nobody knows.
-
-        Args:
-            now: the time, in seconds since 1970.
-        """
+        """Return how many seconds the copy is behind, by its resolved ts and the time in seconds since 1970."""
         return None if self.resolved_ts is None else round(now - seconds(self.resolved_ts), 3)
 
     def as_row(self) -> dict[str, Any]:
@@ -239,25 +188,20 @@ class TableStatus:
         return {name: flat.get(name) for name in _SCHEMA.names if name != "written"}
 
     def as_json(self, now: float) -> dict[str, object]:
-        """Return it as values of JSON, with its commit-ts as times too, and with its lag.
-
-        Args:
-            now: the time, in seconds since 1970.
-        """
+        """Return it as values of JSON, with its commit-ts as times too, and with its lag."""
         times = {"complete_since_time": utc(self.complete_since), "resolved_time": utc(self.resolved_ts)}
         return {**self.as_row(), "reason": self.reason, **times, "lag_seconds": self.lag(now)}
 
     def with_bad_records(self, count: int, until: int) -> TableStatus:
-        """Return the status of the table once so many of its records are bad, none newer than a commit-ts."""
+        """Return the status once so many records are bad, none newer than a commit-ts."""
         return replace(self, bad_records=count, bad_until=max(self.bad_until or 0, until))
 
     def without_bad_records(self) -> TableStatus:
-        """Return the status of the table once what its bad records changed is dropped."""
         phase = Following() if isinstance(self.phase, Following) else self.phase
         return replace(self, phase=phase, bad_records=0, bad_until=None)
 
     def after_pause(self, before: TableStatus, reason: str, ended: str, rows: int | None = None) -> TableStatus:
-        """Return the status of the table with a pause that has ended, if anybody knows its commit-ts."""
+        """Add a pause that has ended, if anybody knows its commit-ts."""
         if before.resolved_ts is None or self.resolved_ts is None:
             return self
         pause = Pause(reason=reason, ended=ended, complete_since=before.complete_since, from_ts=before.resolved_ts,
@@ -317,7 +261,7 @@ class StatusFile:
         self._is_off = False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the rows of the table. After a failure, which is logged, this process tries no more: it takes long."""
+        """Write the rows of the table. After a failure, which is logged, this process tries no more."""
         if self._is_off:
             return
         whole = {"version": _FILE_VERSION, "table": self._table, "written": now_text(), "statuses": list(rows)}
@@ -343,31 +287,19 @@ class StatusFile:
 
 
 class StatusTable:
-    """The table of statuses. It is small, and each write replaces it whole in one commit.
+    """The table of statuses. It is small, and each write replaces it whole in one commit, and then its file."""
 
-    Args:
-        engine: `delta` or `iceberg`.
-        file: gets a copy of each write.
-    """
-
-    def __init__(self, spark: SparkSession, name: str, engine: str, file: StatusFile | None = None) -> None:
-        self.name = name
-        self._file = file
-        self._spark = spark
-        self._engine = engine
-        self._lock = threading.RLock()
+    def __init__(self, spark: SparkSession, config: SyncConfig) -> None:
+        self.name = config.layout.own("_ticdc_sync")
+        self.lock = threading.RLock()  # two commits of one process must not conflict
+        self._file = StatusFile(config)
+        self._spark, self._engine = spark, config.format
         self.written = 0  # how often the statuses have been written, as far as this object has read or written them
 
     def opened(self) -> Target:
-        """Return the table as it is now: another process may have changed it."""
         return open_target(self._spark, self.name, self._engine)
 
-    def committing(self, lock: threading.RLock) -> None:
-        """Hold a lock at each commit: two commits of one process must not conflict."""
-        self._lock = lock
-
     def read(self) -> dict[str, TableStatus]:
-        """Return the status of each table by its name; nothing if there is no table yet."""
         target = self.opened()
         if not target.exists():
             return {}
@@ -421,27 +353,17 @@ class StatusTable:
         return before
 
     def identity(self) -> Identity:
-        """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost.
-
-        Raises:
-            TargetError: no sync does.
-        """
+        """Return what the table says of the sync that writes it: its topics, its writer, and what it has lost."""
         return self._identity(self.opened())
 
     def change(self, change: Callable[[Identity], Identity], writer: str | None = None) -> Identity:
-        """Change what the table says of the sync.
+        """Change what the table says of the sync, and return it.
 
         Args:
             change: returns what it says from now on, by what it said before.
             writer: the id of the streaming query that says so, if no other one may.
-
-        Returns:
-            What the table says now.
-
-        Raises:
-            CheckpointError: a sync with another checkpoint writes the tables.
         """
-        with self._lock:
+        with self.lock:
             target = self.opened()
             before = self._identity(target)
             if writer is not None:
@@ -455,15 +377,14 @@ class StatusTable:
         self.written += bool(statuses)  # the rows say it
         named = [{**statuses[name].as_row(), "written": self.written} for name in sorted(statuses)]
         rows = [tuple(each[name] for name in _SCHEMA.names) for each in named]
-        with self._lock:
+        with self.lock:
             frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
             self.opened().overwrite(frame, CommitFacts())
-            if self._file is not None:
-                self._file.write(named)
+            self._file.write(named)
 
     def attempt(self) -> None:
         """Write something, and read the statuses: whatever a table needs of the store is needed here."""
-        with self._lock:
+        with self.lock:
             self.opened().set_properties({_ATTEMPT: uuid4().hex})
         self.read()
 
@@ -478,7 +399,6 @@ class StatusTable:
             raise CheckpointError(msg)
 
     def _identity(self, target: Target) -> Identity:
-        """Return which sync writes the tables."""
         try:
             identity = loads(target.properties().get(_SYNC, "null"))
             return {**identity, "topics": list(identity["topics"]), "writer": identity["writer"]}
@@ -487,13 +407,9 @@ class StatusTable:
             raise TargetError(msg) from None
 
 
-def status_table(spark: SparkSession, config: SyncConfig) -> StatusTable:
-    return StatusTable(spark, config.layout.own("_ticdc_sync"), config.format, StatusFile(config))
-
-
 def statuses_of(spark: SparkSession, config: SyncConfig) -> list[TableStatus]:
     """Return how the tables of a sync are, by name, whether it runs or not."""
-    table = status_table(spark, config)
+    table = StatusTable(spark, config)
     if not table.opened().exists():
         msg = (
             f"{table.name} does not exist: no sync has written tables there. Check the folder or the catalog; if it is "

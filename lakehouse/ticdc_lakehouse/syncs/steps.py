@@ -37,19 +37,12 @@ Why = Literal["fault", "unexplained", "log", "verdict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the configuration allows for a table.
+    """What the configuration allows for a table."""
 
-    Attributes:
-        heals: whether it may be read again from TiDB. A log may not: its rows and those of the load would mix.
-        loads: whether there is a TiDB.
-        has_history: whether its log needs the records that a healing table does not.
-        may_lose: whether changes may be lost, so that no table is complete.
-    """
-
-    heals: bool = False
-    loads: bool = False
-    has_history: bool = False
-    may_lose: bool = False
+    heals: bool = False  # may be read again from TiDB. A log may not: its rows and those of the load would mix
+    loads: bool = False  # there is a TiDB
+    has_history: bool = False  # its log needs the records that a healing table does not
+    may_lose: bool = False  # changes may be lost, so no table is complete
 
     @staticmethod
     def of(config: SyncConfig, status: TableStatus) -> Rules:
@@ -151,6 +144,7 @@ class Loaded:
     target: str
     kind: Kind
     rows: int = 0
+    create_sql: str | None = None
     is_gone: bool = False  # TiDB has no such table
 
 
@@ -299,6 +293,7 @@ def _loaded(status: TableStatus, phase: Loading | Healing, event: Loaded, rules:
         target_batch=None,
         complete_since=event.at,
         loaded_ts=event.at,
+        create_sql=event.create_sql,
         resolved_ts=event.at,
     )
     reason = phase.reason if isinstance(phase, Healing) else _READ
@@ -332,8 +327,7 @@ def _goes_on(status: TableStatus, phase: Loading | Healing, now: str, effects: t
 def renames(ddl: Mapping[str, Sequence[DDLEvent]]) -> Iterator[tuple[str, Renamed]]:
     """Yield the old names of tables that are renamed: what these mean since then, only TiDB knows.
 
-    Args:
-        ddl: the DDL events of a micro-batch, by table. A RENAME TABLE is among those of the new name.
+    A RENAME TABLE is among the events of the new name.
     """
     for event in (event for events in ddl.values() for event in events):
         if ddl_kind(event) != "rename_table" or is_too_long(event):

@@ -66,15 +66,10 @@ def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the sections of a `sync.toml` into a `SyncConfig`.
+    """Turns the sections of a `sync.toml` into a `SyncConfig`."""
 
-    Attributes:
-        folder: the folder to which the files of secrets are relative.
-        from_elsewhere: the keys whose values have come from the environment or a file.
-    """
-
-    folder: Path
-    from_elsewhere: set[str] = field(default_factory=set)
+    folder: Path  # to which the files of secrets are relative
+    from_elsewhere: set[str] = field(default_factory=set)  # keys whose values have come from the environment or a file
 
     def config(self, document: Mapping[str, object]) -> SyncConfig:
         refuse_unknown_keys(document, _TOP, "")

@@ -18,7 +18,7 @@ from ticdc_lakehouse.common.tidb import check_tso
 from ticdc_lakehouse.common.verbatim import with_verbatim_sql
 from ticdc_lakehouse.syncs.checkpoint import StreamCheckpoint
 from ticdc_lakehouse.syncs.config import SyncConfig
-from ticdc_lakehouse.syncs.status import TableStatus, status_table, statuses_of
+from ticdc_lakehouse.syncs.status import StatusTable, TableStatus, statuses_of
 from ticdc_lakehouse.targets.log import LOG
 from ticdc_lakehouse.targets.merge import OwnColumns
 from ticdc_lakehouse.targets.opening import existing_target
@@ -80,7 +80,7 @@ def as_of(
     # Spark commits a micro-batch after its statuses are written: read in this order, each status is as new.
     committed = StreamCheckpoint(spark, f"{config.checkpoint}/stream").committed()
     statuses = selected(statuses_of(spark, config), tables)
-    identity = status_table(spark, config).identity()
+    identity = StatusTable(spark, config).identity()
     exact_since = identity.get("exact_since")
     if exact_since is None:
         msg = (
@@ -162,20 +162,14 @@ def _newest(histories: Sequence[_History], writer: str, committed: int, moment: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
-    """What a target was at which commit-ts.
-
-    Attributes:
-        target: None if the table has had no rows.
-        points: its commits that are the table at a commit-ts, by it.
-    """
+    """What a target was at which commit-ts."""
 
     status: TableStatus
-    target: Target | None
-    points: Mapping[int, Commit]
+    target: Target | None  # None if the table has had no rows
+    points: Mapping[int, Commit]  # its commits that are the table at a commit-ts, by it
 
     @classmethod
     def of(cls, spark: SparkSession, status: TableStatus) -> _History:
-        """Read the commits of a target."""
         target = existing_target(spark, status.target)
         if target is None and status.kind is not None:
             msg = f"The target {status.target} of {status.table_name} is gone: restore it, with its versions"
@@ -183,21 +177,21 @@ class _History:
         return cls(status=status, target=target, points={} if target is None else _points(target.commits(undone=True)))
 
     @property
-    def _was_created_in_stream(self) -> bool:
-        """Whether the sync has read the CREATE TABLE of the table, and has never loaded it."""
-        return self.status.complete_since is not None and self.status.loaded_ts is None and not self.status.pauses
+    def _created_ts(self) -> int:
+        """The commit-ts of the CREATE TABLE, if the sync has read it, and has never loaded the table; 0 otherwise."""
+        was_loaded = self.status.loaded_ts is not None or self.status.pauses
+        return 0 if was_loaded else self.status.complete_since or 0
 
     def is_created_after(self, commit_ts: int) -> bool:
         """Return whether the table did not exist yet at a commit-ts. One with an older version did: it was dropped."""
-        created_ts = self.status.complete_since or 0
-        return self._was_created_in_stream and commit_ts < created_ts and all(ts > commit_ts for ts in self.points)
+        return commit_ts < self._created_ts and all(ts > commit_ts for ts in self.points)
 
     def at(self, commit_ts: int) -> DataFrame | None:
         """Return the rows of the table at a commit-ts; None if it did not exist, or has never had rows."""
         if self.is_created_after(commit_ts):
             return None
         name, followed_from = self.status.table_name, _followed_from(self.status, commit_ts)
-        if self.target is None or (self._was_created_in_stream and not self.points):  # it only has had DDL
+        if self.target is None or (self._created_ts and not self.points):  # it only has had DDL
             return None
         ts = max((ts for ts in self.points if followed_from <= ts <= commit_ts), default=None)
         if ts is None:

@@ -44,16 +44,11 @@ class Upkeep:
     """The rounds of the tables of a sync.
 
     They run between the merges of two micro-batches, so no commit of theirs meets a merge. Each micro-batch waits for
-    few of them: as many as are written side by side. `redact` returns a text without secrets: errors of stores may have
-    them.
+    few of them: as many as are written side by side. `redact` hides secrets in errors of stores.
     """
 
-    def __init__(
-        self, spark: SparkSession, config: SyncConfig, redact: Callable[[str], str] = lambda text: text
-    ) -> None:
-        self._redact = redact
-        self._spark = spark
-        self._config = config
+    def __init__(self, spark: SparkSession, config: SyncConfig, redact: Callable[[str], str]) -> None:
+        self._spark, self._config, self._redact = spark, config, redact
         self._own_at: float | None = None  # by the monotonic clock
 
     def after_batch(self, statuses: Mapping[str, TableStatus], *, is_last: bool = False) -> dict[str, TableStatus]:

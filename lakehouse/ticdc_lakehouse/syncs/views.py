@@ -6,7 +6,6 @@ lists its columns, so it is written again whenever its table has other ones.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
@@ -25,14 +24,11 @@ _LONGEST_ERROR = 500  # characters
 
 
 class Views:
-    """The views of a sync."""
+    """The views of a sync; `redact` hides secrets in errors of catalogs."""
 
-    def __init__(self, config: SyncConfig, redact: Callable[[str], str] = lambda text: text) -> None:
-        self._config = config
-        self._redact = redact
-        self._layout = config.layout
+    def __init__(self, config: SyncConfig, redact: Callable[[str], str]) -> None:
+        self._config, self._redact, self._layout = config, redact, config.layout
         self._written: dict[str, str] = {}  # the query of each view, as far as this process has written it
-        self._lock = threading.Lock()
 
     def check(self, spark: SparkSession) -> None:
         """Find out whether the catalog has views, before anything is copied."""
@@ -77,20 +73,16 @@ class Views:
         try:
             query = history_query(log.name, log.name, log.properties(), log.columns(), keys=keys)
         except SchemaError as error:
-            with self._lock:
-                is_new = self._written.get(view) != ""
+            if self._written.get(view) != "":
                 self._written[view] = ""
-            if is_new:
                 run_sql(spark, f"DROP VIEW IF EXISTS {view}")
                 warn(f"{view} is dropped. {error}")
             return
         self._replace(spark, view, query, log.frame().schema.json())
 
     def _replace(self, spark: SparkSession, view: str, query: str, schema: str) -> None:
-        with self._lock:
-            if self._written.get(view) == query + schema:
-                return
+        if self._written.get(view) == query + schema:
+            return
         check_permission()
         run_sql(spark, f"CREATE OR REPLACE VIEW {view} AS {query}")
-        with self._lock:
-            self._written[view] = query + schema
+        self._written[view] = query + schema
