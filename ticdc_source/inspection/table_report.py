@@ -98,6 +98,7 @@ def inspect_table(
     keyed = changed
     for name in keys:  # an older row lacks the column of a newer key
         keyed = keyed.filter(keyed[name].is_valid())
+    report.has_keys = bool(keys) and keyed.num_rows == changed.num_rows
     report.sent_again = _sent_again(keyed, keys)
     if options.preimages and options.operations == _EVERY_OPERATION:
         evidence.updates += report.update

@@ -19,7 +19,7 @@ from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
+from ticdc_source.pipeline.record_frames import RECORD, column_names, decode_rows, survey, unknown_of
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,
@@ -31,12 +31,7 @@ from ticdc_source.planning.frame_sample import (
 )
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
 
-# The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
-_TOLD_BY = {
-    "topic": ("{}topic", "source.topic"),
-    "partition": ("{}partition", "{}sequence.partition", "source.partition"),
-    "offset": ("{}offset", "{}sequence.offset", "source.offset"),
-}
+_RECORD_COLUMNS = f"`(?i)_?({'|'.join(RECORD.names)})`"
 
 
 @from_one_frame
@@ -53,7 +48,8 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             without them its members are NULL. Rows of one topic partition should come in the order of their offsets.
         schema: the schema to return, from `infer_schema` or written by hand, as for `DataFrameReader.schema`. By
             default a batch is read once more to infer it. A stream needs it with `outputFormat=changelog` or
-            `envelope`.
+            `envelope`. With a `StructType` and `protocol`, Spark analyses nothing here, as in a pipeline's query
+            function it must not; a missing or wrong column is then an error of the query.
         options: the options of the source; names with a dot as `**{"inferSchema.maxRecords": 100}`. Options about
             fetching from Kafka are refused.
 
@@ -70,7 +66,10 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
         SchemaError: the frame has no `value`, a column has a wrong type, or the schema cannot be inferred.
         DecodeError: (while Spark reads) a record cannot be read, and the mode is FAILFAST.
     """
-    parsed = frame_options(option_texts(options), is_stream=frame.isStreaming)
+    parsed = frame_options(option_texts(options))
+    if isinstance(schema, st.StructType) and parsed.protocol != "auto" and parsed.is_typed:
+        # Nothing is left to find out, so the frame is not analysed: a pipeline's query function may not do it.
+        return decoded(frame.select(frame.colRegex(_RECORD_COLUMNS)), to_arrow(schema), None, parsed, None)
     records, unknown = records_of(frame, parsed)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
     sampled = None
@@ -88,7 +87,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
 
 
 def decoded(
-    records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
+    records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str] | None
 ) -> DataFrame:
     """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
@@ -155,25 +154,17 @@ def records_of(
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.
     """
-    by_name = {field.name.lower(): field for field in frame.schema.fields}
-    columns: list[Column] = []
-    unknown: set[str] = set()
-    for wanted in RECORD:
-        column = by_name.get(wanted.name) or by_name.get(f"_{wanted.name}")
-        if column is None:
-            if wanted.name == "value":
-                msg = (
-                    f"The DataFrame has no column `value` (nor `_value`) with the messages; it has "
-                    f"{', '.join(frame.columns)}"
-                )
-                raise SchemaError(msg)
-            columns.append(sf.lit(None).cast(type_of(wanted.type)).alias(wanted.name))
-            prefix = options.metadata_column_prefix
-            unknown |= {name.format(prefix) for name in _TOLD_BY.get(wanted.name, ())}
-        else:
-            columns.append(_as_field(column, wanted).alias(wanted.name))
+    names, given = column_names(frame.columns), frame.schema
+    columns = [
+        (
+            _as_field(given[names[wanted.name]], wanted)
+            if wanted.name in names
+            else sf.lit(None).cast(type_of(wanted.type))
+        ).alias(wanted.name)
+        for wanted in RECORD
+    ]
     columns += [column.alias(name) for name, column in more.items()]
-    return frame.select(columns), frozenset(unknown)
+    return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
 
 
 # The types that a column may have beside its own, by the name of the record's part.
