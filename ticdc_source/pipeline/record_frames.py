@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.errors import SchemaError, each_from_one_frame
+from ticdc_source.errors import each_from_one_frame
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter
@@ -238,11 +238,10 @@ def decode_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of a DataFrame on a worker; `unknown` as for `without_unknown`.
 
-    If the context has no protocol, the first record with an event tells it. If `unknown` is None, nobody has looked at
-    the columns of the DataFrame yet.
+    If the context has no protocol, the first record with an event tells it. If `unknown` is None, it is
+    what the first record batch has no value of.
 
     Raises:
-        SchemaError: a column has another type than a record's.
         TiCDCSourceError: see `pipeline.read.read`.
     """
     if unknown is None:
@@ -250,8 +249,9 @@ def decode_rows(
         batch = next(batches, None)
         if batch is None:
             return
-        unknown = unknown_of(column_names(batch.schema.names), options.metadata_column_prefix)
-        batches = map(_as_records, chain([batch], batches))
+        there = {name for name in RECORD.names if batch.column(name).null_count < batch.num_rows}
+        unknown = unknown_of(there, options.metadata_column_prefix)
+        batches = chain([batch], batches)
     cutter = RowChunks(_CHUNK_RECORDS, options.max_bytes_per_batch)
     cutter.headers = options.include_headers or options.output_format == "record"
     chunks = cutter.chunks(batches)
@@ -270,42 +270,11 @@ def decode_rows(
         yield without_unknown(batch, unknown)
 
 
-def column_names(names: Iterable[str]) -> dict[str, str]:
-    """Return which column of a DataFrame is which one of `RECORD`.
-
-    Raises:
-        SchemaError: none is `value`.
-    """
-    by_name = {name.lower(): name for name in names}
-    found = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
-    if found["value"] is None:
-        there = ", ".join(by_name.values())
-        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {there}"
-        raise SchemaError(msg)
-    return {name: column for name, column in found.items() if column is not None}
-
-
-def unknown_of(columns: Mapping[str, str], prefix: str) -> frozenset[str]:
+def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
     """Return which metadata columns a DataFrame with these columns cannot fill, for `without_unknown`."""
     return frozenset(
         name.format(prefix) for column, names in _TOLD_BY.items() if column not in columns for name in names
     )
-
-
-def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = column_names(batch.schema.names)
-    arrays = []
-    for wanted in RECORD:
-        name = columns.get(wanted.name)
-        array = pa.nulls(batch.num_rows, wanted.type) if name is None else batch.column(name)
-        if wanted.type == TIMESTAMP and pa.types.is_int64(array.type):
-            array = array.cast(pa.timestamp("ms"))  # Kafka's milliseconds
-        try:
-            arrays.append(array.cast(wanted.type))
-        except pa.ArrowException as error:
-            msg = f"Column {name} has the type {array.type}; a record's {wanted.name} has {wanted.type} ({error})"
-            raise SchemaError(msg) from None
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD)
 
 
 def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:

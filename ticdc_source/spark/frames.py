@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
@@ -19,7 +20,7 @@ from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import RECORD, column_names, decode_rows, survey, unknown_of
+from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey, unknown_of
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,
@@ -30,8 +31,6 @@ from ticdc_source.planning.frame_sample import (
     schema_of_sample,
 )
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
-
-_RECORD_COLUMNS = f"`(?i)_?({'|'.join(RECORD.names)})`"
 
 
 @from_one_frame
@@ -48,8 +47,8 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             without them its members are NULL. Rows of one topic partition should come in the order of their offsets.
         schema: the schema to return, from `infer_schema` or written by hand, as for `DataFrameReader.schema`. By
             default a batch is read once more to infer it. A stream needs it with `outputFormat=changelog` or
-            `envelope`. With a `StructType` and `protocol`, Spark analyses nothing here, as in a pipeline's query
-            function it must not; a missing or wrong column is then an error of the query.
+            `envelope`. With a `StructType` and `protocol`, a query function of a declarative pipeline may call this,
+            where nothing may be analysed: a missing or wrong column is then an error of the pipeline.
         options: the options of the source; names with a dot as `**{"inferSchema.maxRecords": 100}`. Options about
             fetching from Kafka are refused.
 
@@ -68,8 +67,10 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     """
     parsed = frame_options(option_texts(options))
     if isinstance(schema, st.StructType) and parsed.protocol != "auto" and parsed.is_typed:
-        # Nothing is left to find out, so the frame is not analysed: a pipeline's query function may not do it.
-        return decoded(frame.select(frame.colRegex(_RECORD_COLUMNS)), to_arrow(schema), None, parsed, None)
+        try:
+            frame.columns  # noqa: B018 (which a pipeline's query function may not ask for)
+        except PySparkException:
+            return decoded(_records_unseen(frame), to_arrow(schema), None, parsed, None)
     records, unknown = records_of(frame, parsed)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
     sampled = None
@@ -84,6 +85,12 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
         sampled = sample_of_records([surveyed(records, parsed)], parsed)
     read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
     return decoded(records, read_schema, sampled, parsed, unknown)
+
+
+def _records_unseen(frame: DataFrame) -> DataFrame:
+    """Return a frame with the columns of `RECORD`, NULL where it has none, without a look at those that it has."""
+    renamed = frame.withColumnsRenamed({f"_{name}": name for name in RECORD.names})
+    return renamed.withColumn("value", sf.col("value").cast("binary")).to(to_spark(RECORD))
 
 
 def decoded(
@@ -154,7 +161,7 @@ def records_of(
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.
     """
-    names, given = column_names(frame.columns), frame.schema
+    names, given = _column_names(frame.columns), frame.schema
     columns = [
         (
             _as_field(given[names[wanted.name]], wanted)
@@ -165,6 +172,17 @@ def records_of(
     ]
     columns += [column.alias(name) for name, column in more.items()]
     return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
+
+
+def _column_names(names: Iterable[str]) -> dict[str, str]:
+    """Return which column of a frame is which one of `RECORD`."""
+    by_name = {name.lower(): name for name in names}
+    found = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
+    if found["value"] is None:
+        there = ", ".join(by_name.values())
+        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {there}"
+        raise SchemaError(msg)
+    return {name: column for name, column in found.items() if column is not None}
 
 
 # The types that a column may have beside its own, by the name of the record's part.
