@@ -50,13 +50,14 @@ def change(kind: str, table: str, at: int, row: dict[str, str | None], old: dict
     types = {name: "int" if name == "id" else "varchar(20)" for name in row}
     keys = {"without": [], "at_times": ["id"] if at % 2 else []}.get(table, ["id"])
     olds = None if old is None else [old]
-    ours = {"database": "shop", "table": table, "pkNames": keys, "_tidb": {"commitTs": TSO + at}}
-    return canal(kind, [row], olds, types, **ours)
+    commit = {"commitTs": TSO + at}
+    return canal(kind, [row], olds, types, database="shop", table=table, pkNames=keys, _tidb=commit)
 
 
 def shop() -> tuple[list[Message], dict[str, set[tuple[int, str]]]]:
     """Return the messages of a database, and the rows that it has at the end."""
-    messages, rows = [], {}
+    messages: list[Message] = []
+    rows: dict[str, set[tuple[int, str]]] = {}
     for table in (*(f"t{number:02}" for number in range(MANY)), "without", "at_times"):
         at = len(messages)
         messages += [change("INSERT", table, at + n, {"id": str(n), "name": f"a{n}"}) for n in range(ROWS)]

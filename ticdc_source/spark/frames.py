@@ -20,7 +20,7 @@ from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey, unknown_of
+from ticdc_source.pipeline.record_frames import RECORD, column_names, decode_rows, decode_structs, survey, unknown_of
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,
@@ -70,7 +70,7 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
         try:
             frame.columns  # noqa: B018 (which a pipeline's query function may not ask for)
         except PySparkException:
-            return decoded(_records_unseen(frame), to_arrow(schema), None, parsed, None)
+            return _decoded_unseen(frame, to_arrow(schema), parsed)
     records, unknown = records_of(frame, parsed)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
     sampled = None
@@ -87,14 +87,27 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     return decoded(records, read_schema, sampled, parsed, unknown)
 
 
-def _records_unseen(frame: DataFrame) -> DataFrame:
-    """Return a frame with the columns of `RECORD`, NULL where it has none, without a look at those that it has."""
-    renamed = frame.withColumnsRenamed({f"_{name}": name for name in RECORD.names})
-    return renamed.withColumn("value", sf.col("value").cast("binary")).to(to_spark(RECORD))
+def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> DataFrame:
+    """Return the decoded records of a frame whose columns nobody knows before it runs.
+
+    `mapInArrow` asks for the columns. A function of the whole row, as a struct, does not; it returns arrays of rows.
+    """
+    context = context_of_records(schema, None, options)
+
+    def run(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        leave_out_modules()
+        return decode_structs(rows, schema, options, context)
+
+    fields = to_spark(schema).fields
+    bare = st.StructType([st.StructField(field.name, field.dataType, field.nullable) for field in fields])
+    # PySpark 4.1 has it, as it has pipelines.
+    arrays = sf.arrow_udf(run, st.ArrayType(bare))(sf.struct("*"))  # type: ignore[attr-defined]
+    named = (sf.col(_quoted(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
+    return frame.select(sf.inline(arrays)).select(*named)
 
 
 def decoded(
-    records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str] | None
+    records: DataFrame, schema: pa.Schema, sampled: FrameSample | None, options: Options, unknown: frozenset[str]
 ) -> DataFrame:
     """Return the decoded records, given what the driver has found out about them."""
     context = context_of_records(schema, sampled, options)
@@ -161,7 +174,7 @@ def records_of(
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.
     """
-    names, given = _column_names(frame.columns), frame.schema
+    names, given = column_names(frame.columns), frame.schema
     columns = [
         (
             _as_field(given[names[wanted.name]], wanted)
@@ -172,17 +185,6 @@ def records_of(
     ]
     columns += [column.alias(name) for name, column in more.items()]
     return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
-
-
-def _column_names(names: Iterable[str]) -> dict[str, str]:
-    """Return which column of a frame is which one of `RECORD`."""
-    by_name = {name.lower(): name for name in names}
-    found = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
-    if found["value"] is None:
-        there = ", ".join(by_name.values())
-        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {there}"
-        raise SchemaError(msg)
-    return {name: column for name, column in found.items() if column is not None}
 
 
 # The types that a column may have beside its own, by the name of the record's part.
@@ -197,7 +199,7 @@ _CASTS: dict[str, tuple[type[st.DataType], ...]] = {
 
 
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
-    column = sf.col(f"`{given.name.replace('`', '``')}`")
+    column = sf.col(_quoted(given.name))
     target = type_of(wanted.type)
     if wanted.type == HEADERS:
         if isinstance(given.dataType, st.ArrayType) and isinstance(given.dataType.elementType, st.StructType):
@@ -211,6 +213,10 @@ def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
         f"{target.simpleString()}"
     )
     raise SchemaError(msg)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _as_struct(frame: DataFrame, schema: st.StructType | str) -> st.StructType:
