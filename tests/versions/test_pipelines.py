@@ -83,14 +83,17 @@ def run(tmp_path: Path) -> Callable[..., str]:
             (folder / f"{name}.py").write_text(text)
         (tmp_path / "pipeline.yml").write_text(SPEC.format(folder=tmp_path.as_uri()))
         given = {**SESSION, "spark.sql.warehouse.dir": str(tmp_path / "warehouse"), **settings}
-        confs = [argument for pair in given.items() for argument in ("--conf", "=".join(pair))]
+        given["spark.jars"] = ",".join(map(str, jars))
+        defaults = tmp_path / "spark-defaults.conf"  # of many `--conf` the command takes the last ones
+        defaults.write_text("".join(f"{name} {value}\n" for name, value in given.items()))
         command = [str(python.with_name("spark-pipelines")), "run", "--spec", "pipeline.yml"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
         done = subprocess.run(
-            [*command, "--jars", ",".join(map(str, jars)), *confs],
+            command,
             cwd=tmp_path,
             env={
                 **environment,
+                "SPARK_CONF_DIR": str(tmp_path),
                 "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
                 "PYSPARK_PYTHON": str(python),
                 "PYSPARK_DRIVER_PYTHON": str(python),
@@ -143,7 +146,7 @@ def test_a_pipeline_has_the_tables_of_tidb(
     catalog = kafka_jars(Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests"))
     jars = sorted(catalog.glob("*.jar"))
     settings = {
-        "spark.sql.catalog.keyed": "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog",
+        "spark.sql.catalog.keyed": "org.apache.spark.sql.connector.catalog.SharedTablesInMemoryRowLevelOperationTableCatalog",
         "spark.sql.sources.default": format_,
     }
     if format_ == "delta":
@@ -165,8 +168,8 @@ def test_a_pipeline_has_the_tables_of_tidb(
     assert "Run is COMPLETED" in said, said
     for name in names:
         found = table(tmp_path, f"{name}_kept")
-        assert found.column_names == ["id", "name"]
-        assert sorted(zip(*found.to_pydict().values(), strict=True)) == sorted(rows[name])
+        assert found.column_names == ["id", "name", "__spark_autocdc_metadata"]
+        assert sorted(zip(*found.select(["id", "name"]).to_pydict().values(), strict=True)) == sorted(rows[name])
     events = sum(1 for message in messages if b'"without"' in (message[1] or b""))
     assert table(tmp_path, "without").num_rows == events + len(range(0, ROWS, 3))  # an update is two rows
     assert table(tmp_path, "at_times").num_rows == events + len(range(0, ROWS, 3))
