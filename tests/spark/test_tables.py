@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from datetime import datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
@@ -92,6 +94,49 @@ def test_decode_equals_the_source(
     order = ["_partition", "_offset", "_sequence.index", "_sequence.rank"]
     assert found.orderBy(order).toArrow().equals(expected.orderBy(order).toArrow())
     assert found.count() > 10
+    unseen = cast(DataFrame, Unseen(records(name)))
+    planned = ticdc_source.decode(unseen, found.schema, **options, protocol=captured.header["protocol"])
+    assert planned.schema == found.schema
+    assert planned.orderBy(order).toArrow().equals(found.orderBy(order).toArrow())
+
+
+class Unseen:
+    """A frame that nothing may analyse, as in the query function of a declarative pipeline."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.select = frame.select
+
+    @property
+    def columns(self) -> list[str]:
+        raise AnalysisException("ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")  # noqa: EM101 (Spark's)
+
+
+def test_nothing_need_be_analysed_once_schema_and_protocol_are_given(spark: SparkSession) -> None:
+    """Columns may have other names and types, and metadata that no column tells is NULL."""
+    key, value = row("a", 7, TSO)
+    schema = ticdc_source.infer_schema(
+        spark.createDataFrame([(key, value)], "key binary, value binary"), includeMetadata="kafka"
+    )
+    named = (
+        "decode(_value, 'UTF-8') AS VALUE",
+        "3 AS _offset",
+        "timestamp '2023-11-14 22:13:20.123' AS timestamp",
+        "1 AS x",
+    )
+    records = spark.createDataFrame([(value,)], "_value binary").selectExpr(*named)
+
+    def read(frame: DataFrame) -> list[Row]:
+        options = {"protocol": "canal-json", "includeMetadata": "kafka"}
+        return ticdc_source.decode(cast(DataFrame, Unseen(frame)), schema, **options).collect()
+
+    (found,) = read(records)
+    assert (found["id"], found["_offset"], found["_sequence"]["offset"]) == (7, 3, 3)
+    assert found["_timestamp"] == datetime(2023, 11, 14, 22, 13, 20, 123000)  # noqa: DTZ001 (Spark's, in UTC)
+    assert (found["_topic"], found["_partition"], found["_sequence"]["partition"]) == (None, None, None)
+    with pytest.raises(PySparkException, match="SchemaError: The DataFrame has no column `value`"):
+        read(spark.sql("SELECT 1 AS offset"))
+    with pytest.raises(PySparkException, match="SchemaError: Column offset has the type string"):
+        read(spark.sql("SELECT 'x' AS value, 'y' AS offset"))
 
 
 def test_bad_frames_are_refused(spark: SparkSession, tmp_path: Path) -> None:

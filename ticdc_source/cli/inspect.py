@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
+from ticdc_source.cli.pipeline_file import PLATFORMS, pipeline_file
 from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_line, visible
 from ticdc_source.errors import counted
 from ticdc_source.inspection.inspect import inspect
@@ -33,7 +34,11 @@ _LONGEST_STATEMENT = 200  # characters of a DDL event
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     add_limits(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    form.add_argument(
+        "--pipeline", choices=PLATFORMS, help="print the Python file of a declarative pipeline with these tables"
+    )
     parser.add_argument(
         "--all", action="store_true", help="show all tables with their columns, all DDL events, and each finding"
     )
@@ -47,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     inspection.options = without_secrets(given_by_user(given))
     if arguments.json:
         print_json(inspection.as_json())
+    elif arguments.pipeline:
+        for line in pipeline_file(inspection, arguments.pipeline):
+            output().print(line)
     else:
         show(inspection, output(), everything=arguments.all)
     return 1 if inspection.findings else 0

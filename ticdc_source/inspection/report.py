@@ -78,6 +78,7 @@ class TableReport:
         table: its name, as the option `tables` takes it.
         sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
             0 if no key is known.
+        has_keys: whether each row that was read has a key.
         schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
         options: the options that read it.
     """
@@ -92,6 +93,7 @@ class TableReport:
     last_commit_ts: int | None = None
     last_time: str | None = None
     keys: list[str] = field(default_factory=list)
+    has_keys: bool = False
     columns: list[ColumnReport] = field(default_factory=list)
     schema: str = ""
     options: dict[str, str] = field(default_factory=dict)

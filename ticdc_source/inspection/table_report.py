@@ -84,7 +84,10 @@ def inspect_table(
     report.first_commit_ts, report.last_commit_ts = bounds["min"].as_py(), bounds["max"].as_py()
     report.first_time, report.last_time = utc(report.first_commit_ts), utc(report.last_commit_ts)
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
-    report.sent_again = _sent_again(changed, report.keys)
+    keyed = _keyed(changed, report.keys)
+    if keyed is not None:
+        report.has_keys = keyed.num_rows == changed.num_rows
+        report.sent_again = _sent_again(keyed, report.keys)
     if options.preimages and options.operations == _EVERY_OPERATION:
         evidence.updates += report.update
         evidence.old_rows += kinds[UPDATE_PREIMAGE]
@@ -101,14 +104,19 @@ def _commits(rows: pa.Table) -> dict[int, tuple[int, int]]:
     return {row[_PARTITION]: (row[first], row[last]) for row in bounds.to_pylist() if row[first] is not None}
 
 
-def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
-    """Return how many changes have the kind, key and commit-ts of another one before them."""
+def _keyed(rows: pa.Table, keys: Sequence[str]) -> pa.Table | None:
+    """Return the rows that have a key; None if the table has none, or one whose values cannot be compared."""
     if not keys or not set(keys) <= set(rows.column_names):  # a part of a key identifies no row
-        return 0
-    if any(pa.types.is_nested(rows.schema.field(name).type) for name in keys):  # such values are not compared
-        return 0
+        return None
+    if any(pa.types.is_nested(rows.schema.field(name).type) for name in keys):
+        return None
     for name in keys:  # an older row lacks the column of a newer key
         rows = rows.filter(rows[name].is_valid())
+    return rows
+
+
+def _sent_again(rows: pa.Table, keys: Sequence[str]) -> int:
+    """Return how many changes have the kind, key and commit-ts of another one before them."""
     return int(rows.num_rows - rows.group_by([_CHANGE_TYPE, _COMMIT_TS, *keys]).aggregate([]).num_rows)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_source.errors import each_from_one_frame
+from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter
@@ -39,6 +40,12 @@ RECORD = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
+# The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
+_TOLD_BY = {
+    "topic": ("{}topic", "source.topic"),
+    "partition": ("{}partition", "{}sequence.partition", "source.partition"),
+    "offset": ("{}offset", "{}sequence.offset", "source.offset"),
+}
 _NO_TIME = -1
 _MICROSECONDS = pa.scalar(1000, pa.int64())  # in a millisecond
 
@@ -252,6 +259,85 @@ def decode_rows(
     spec = read_spec(schema, options, context, scope, protocol=protocol)
     for batch in read(chain(first, chunks), spec):
         yield without_unknown(batch, unknown)
+
+
+def column_names(names: Iterable[str]) -> dict[str, str]:
+    """Return which column of a frame is which one of `RECORD`.
+
+    Raises:
+        SchemaError: none is `value`.
+    """
+    by_name = {name.lower(): name for name in names}
+    found = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
+    if found["value"] is None:
+        there = ", ".join(by_name.values())
+        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {there}"
+        raise SchemaError(msg)
+    return {name: column for name, column in found.items() if column is not None}
+
+
+def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
+    """Return which metadata columns a DataFrame with these columns cannot fill, for `without_unknown`."""
+    return frozenset(
+        name.format(prefix) for column, names in _TOLD_BY.items() if column not in columns for name in names
+    )
+
+
+@each_from_one_frame
+def decode_structs(
+    arrays: Iterable[pa.StructArray], schema: pa.Schema, options: Options, context: ReadContext
+) -> Iterator[pa.ListArray]:
+    """Decode rows of a DataFrame that are structs of its columns, into as many lists of rows.
+
+    Which list has which rows has no meaning: the first of some has those that are ready, the others are empty.
+
+    Raises:
+        SchemaError: there is no `value`, or a column has another type than a record's.
+        TiCDCSourceError: see `pipeline.read.read`.
+    """
+    arrays = iter(arrays)
+    first = next(arrays, None)
+    if first is None:
+        return
+    columns = column_names(field.name for field in first.type)
+    asked: deque[int] = deque()
+
+    def records() -> Iterator[pa.RecordBatch]:
+        for array in chain([first], arrays):
+            asked.append(len(array))
+            yield _as_records(array, columns)
+
+    unknown = unknown_of(columns, options.metadata_column_prefix)
+    ready: list[pa.RecordBatch] = []
+    for batch in decode_rows(records(), schema, options, context, BatchScope(), unknown):
+        ready.append(batch)
+        if len(asked) > 1:
+            yield _lists(ready, schema, asked.popleft())
+            ready = []
+    for count in asked:
+        yield _lists(ready, schema, count)
+        ready = []
+
+
+def _as_records(rows: pa.StructArray, columns: Mapping[str, str]) -> pa.RecordBatch:
+    arrays = []
+    for wanted in RECORD:
+        name = columns.get(wanted.name)
+        array = pa.nulls(len(rows), wanted.type) if name is None else rows.field(name)
+        try:
+            arrays.append(array.cast(wanted.type))
+        except pa.ArrowException as error:
+            msg = f"Column {name} has the type {array.type}; a record's {wanted.name} has {wanted.type} ({error})"
+            raise SchemaError(msg) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD)
+
+
+def _lists(batches: Sequence[pa.RecordBatch], schema: pa.Schema, count: int) -> pa.ListArray:
+    """Return a list of the rows of some record batches, and empty ones up to `count` lists."""
+    table = pa.Table.from_batches(batches, schema)
+    columns = [column.combine_chunks() for column in table.columns]
+    rows = pa.StructArray.from_arrays(columns, fields=list(schema))
+    return pa.ListArray.from_arrays(pa.array([0, *[len(rows)] * count], pa.int32()), rows)
 
 
 def without_unknown(batch: pa.RecordBatch, unknown: frozenset[str]) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ from ticdc_source.schema.ddl_kinds import removes_rows_of
 from ticdc_source.schema.table_name import TableName
 
 
-def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:
+def frame_options(given: Mapping[str, str]) -> Options:
     """Return the options of a DataFrame's records, checked.
 
     Raises:
@@ -58,7 +58,7 @@ def frame_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
     warn_of_unknown(options)
     warn_of_implausible_times(options)
     warn_of_missing(options.native_code)
-    return replace(options, is_stream=is_stream)
+    return options
 
 
 class FrameSample(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
@@ -19,7 +20,7 @@ from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
+from ticdc_source.pipeline.record_frames import RECORD, column_names, decode_rows, decode_structs, survey, unknown_of
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,
@@ -30,13 +31,6 @@ from ticdc_source.planning.frame_sample import (
     schema_of_sample,
 )
 from ticdc_source.spark.schema import to_arrow, to_spark, type_of
-
-# The metadata columns that need a column of the frame; `_timestamp`, `_key` and `_headers` are NULL by themselves.
-_TOLD_BY = {
-    "topic": ("{}topic", "source.topic"),
-    "partition": ("{}partition", "{}sequence.partition", "source.partition"),
-    "offset": ("{}offset", "{}sequence.offset", "source.offset"),
-}
 
 
 @from_one_frame
@@ -53,7 +47,8 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
             without them its members are NULL. Rows of one topic partition should come in the order of their offsets.
         schema: the schema to return, from `infer_schema` or written by hand, as for `DataFrameReader.schema`. By
             default a batch is read once more to infer it. A stream needs it with `outputFormat=changelog` or
-            `envelope`.
+            `envelope`. With a `StructType` and `protocol`, a query function of a declarative pipeline may call this,
+            where nothing may be analysed: a missing or wrong column is then an error of the pipeline.
         options: the options of the source; names with a dot as `**{"inferSchema.maxRecords": 100}`. Options about
             fetching from Kafka are refused.
 
@@ -70,7 +65,12 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
         SchemaError: the frame has no `value`, a column has a wrong type, or the schema cannot be inferred.
         DecodeError: (while Spark reads) a record cannot be read, and the mode is FAILFAST.
     """
-    parsed = frame_options(option_texts(options), is_stream=frame.isStreaming)
+    parsed = frame_options(option_texts(options))
+    if isinstance(schema, st.StructType) and parsed.protocol != "auto" and parsed.is_typed:
+        try:
+            frame.columns  # noqa: B018 (which a pipeline's query function may not ask for)
+        except PySparkException:
+            return _decoded_unseen(frame, to_arrow(schema), parsed)
     records, unknown = records_of(frame, parsed)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))
     sampled = None
@@ -85,6 +85,25 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
         sampled = sample_of_records([surveyed(records, parsed)], parsed)
     read_schema = schema_of_sample(sampled and sampled.sample, parsed) if given is None else given
     return decoded(records, read_schema, sampled, parsed, unknown)
+
+
+def _decoded_unseen(frame: DataFrame, schema: pa.Schema, options: Options) -> DataFrame:
+    """Return the decoded records of a frame whose columns nobody knows before it runs.
+
+    `mapInArrow` asks for the columns. A function of the whole row, as a struct, does not; it returns arrays of rows.
+    """
+    context = context_of_records(schema, None, options)
+
+    def run(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        leave_out_modules()
+        return decode_structs(rows, schema, options, context)
+
+    fields = to_spark(schema).fields
+    bare = st.StructType([st.StructField(field.name, field.dataType, field.nullable) for field in fields])
+    # PySpark 4.1 has it, as it has pipelines.
+    arrays = sf.arrow_udf(run, st.ArrayType(bare))(sf.struct("*"))  # type: ignore[attr-defined]
+    named = (sf.col(_quoted(field.name)).alias(field.name, metadata=field.metadata) for field in fields)
+    return frame.select(sf.inline(arrays)).select(*named)
 
 
 def decoded(
@@ -155,25 +174,17 @@ def records_of(
     Raises:
         SchemaError: there is no `value`, or a column has a wrong type.
     """
-    by_name = {field.name.lower(): field for field in frame.schema.fields}
-    columns: list[Column] = []
-    unknown: set[str] = set()
-    for wanted in RECORD:
-        column = by_name.get(wanted.name) or by_name.get(f"_{wanted.name}")
-        if column is None:
-            if wanted.name == "value":
-                msg = (
-                    f"The DataFrame has no column `value` (nor `_value`) with the messages; it has "
-                    f"{', '.join(frame.columns)}"
-                )
-                raise SchemaError(msg)
-            columns.append(sf.lit(None).cast(type_of(wanted.type)).alias(wanted.name))
-            prefix = options.metadata_column_prefix
-            unknown |= {name.format(prefix) for name in _TOLD_BY.get(wanted.name, ())}
-        else:
-            columns.append(_as_field(column, wanted).alias(wanted.name))
+    names, given = column_names(frame.columns), frame.schema
+    columns = [
+        (
+            _as_field(given[names[wanted.name]], wanted)
+            if wanted.name in names
+            else sf.lit(None).cast(type_of(wanted.type))
+        ).alias(wanted.name)
+        for wanted in RECORD
+    ]
     columns += [column.alias(name) for name, column in more.items()]
-    return frame.select(columns), frozenset(unknown)
+    return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
 
 
 # The types that a column may have beside its own, by the name of the record's part.
@@ -188,7 +199,7 @@ _CASTS: dict[str, tuple[type[st.DataType], ...]] = {
 
 
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
-    column = sf.col(f"`{given.name.replace('`', '``')}`")
+    column = sf.col(_quoted(given.name))
     target = type_of(wanted.type)
     if wanted.type == HEADERS:
         if isinstance(given.dataType, st.ArrayType) and isinstance(given.dataType.elementType, st.StructType):
@@ -202,6 +213,10 @@ def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
         f"{target.simpleString()}"
     )
     raise SchemaError(msg)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _as_struct(frame: DataFrame, schema: st.StructType | str) -> st.StructType:
