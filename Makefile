@@ -98,8 +98,9 @@ wheel: $(PY)  ## Build the wheels of both packages for a cluster into dist, with
 	$(PY) native/extension.py --wheel dist
 	$(LAKEHOUSE_WHEEL)
 
-wheels: $(VENV)/.wheels  ## Build wheels of both packages for any Linux on x86_64 and aarch64 into dist, with zig (Rust); auditwheel checks them
-	rm -f dist/*manylinux*.whl
+wheels: $(VENV)/.wheels  ## Build wheels of both packages into dist: for any Linux on x86_64 and aarch64, with zig (Rust), and without the native path
+	rm -f dist/*.whl
+	TICDC_BUILD_NATIVE=0 $(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PY) native/extension.py --wheels dist
 	$(LAKEHOUSE_WHEEL)
 	for wheel in dist/*manylinux*.whl; do $(PY) -m auditwheel show $$wheel || exit 1; done
@@ -115,9 +116,11 @@ sbom: $(VENV)/.wheels  ## Write what the wheel of this machine in dist depends o
 	$(PY) -m cyclonedx_py environment --output-file dist/sbom.cdx.json build/sbom/bin/python
 	cd native && $(CARGO) tree --locked --edges normal --prefix none --format "{p} {l}" | sed 's| (/.*)||' | sort -u > ../dist/crates.txt
 
-version: $(READY)  ## Fail unless TAG=v… is the version of the package, and the changelog has a section for it
+version: $(READY)  ## Fail unless TAG=v… is the version of both packages, and the changelog has a section for it
 	@version=$$($(PY) -c "import ticdc_source; print(ticdc_source.__version__)"); \
 	test "$(TAG)" = "v$$version" || { echo "the tag is $(TAG), and ticdc_source/__init__.py says $$version" >&2; exit 1; }; \
+	grep -qx "version = \"$$version\".*" lakehouse/pyproject.toml || { echo "lakehouse/pyproject.toml has another version" >&2; exit 1; }; \
+	grep -qF "ticdc-source[tidb]==$$version" lakehouse/pyproject.toml || { echo "ticdc-lakehouse asks for another ticdc-source" >&2; exit 1; }; \
 	grep -qF "## [$$version]" CHANGELOG.md || { echo "CHANGELOG.md has no section [$$version]" >&2; exit 1; }
 
 docs: $(READY)  ## Write the generated parts of the documentation
