@@ -32,9 +32,9 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     streamed = spark.read.parquet(f"{folder}/rows").count()
     spark.stop()
     commands = Path(sys.executable).parent
-    inspect = [commands / "ticdc-source", "inspect", "--bootstrap-servers", bootstrap, "--topic", topic, "--json"]
+    inspect = [str(commands / "ticdc-source"), "inspect", "--bootstrap-servers", bootstrap, "--topic", topic, "--json"]
     found = json.loads(subprocess.run(inspect, check=False, capture_output=True, text=True).stdout)
-    sync = subprocess.run([commands / "ticdc-lakehouse", "--version"], check=True, capture_output=True, text=True)
+    sync = subprocess.run([str(commands / "ticdc-lakehouse"), "--version"], check=True, capture_output=True, text=True)
     report = {
         "python": platform.python_version(),
         "pyspark": pyspark.__version__,

@@ -28,6 +28,7 @@ PYSPARK = "4.2.1"  # Spark's test catalog has no newer release
 MANY = 16  # tables from one read
 KEPT = 3  # tables of AUTO CDC
 ROWS = 20  # of each table, before changes
+CATALOG = "org.apache.spark.sql.connector.catalog"
 SECONDS = 580  # 60 on two idle cores
 SPEC = "name: shop\nstorage: {folder}/storage\nlibraries: [{{glob: {{include: transformations/**}}}}]\n"
 # A pipeline leaves its tables; those of the catalog for tests end with the server.
@@ -146,7 +147,7 @@ def test_a_pipeline_has_the_tables_of_tidb(
     catalog = kafka_jars(Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests"))
     jars = sorted(catalog.glob("*.jar"))
     settings = {
-        "spark.sql.catalog.keyed": "org.apache.spark.sql.connector.catalog.SharedTablesInMemoryRowLevelOperationTableCatalog",
+        "spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog",
         "spark.sql.sources.default": format_,
     }
     if format_ == "delta":
