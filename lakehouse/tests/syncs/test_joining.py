@@ -209,7 +209,7 @@ def test_a_tidb_that_does_not_answer_sets_no_table_aside(tidb: TiDB, join: Calla
     with warns(tidb, "Cannot load shop.orders yet: no server answers"):
         assert own.load([loading]) == {}
     tidb.fails = {ORDERS: ValueError("closed")}
-    tidb.life_time = lambda _: (600.0, 600.0)  # type: ignore[method-assign]  # it goes away after it
+    tidb.life_time = lambda _: (600.0, 600.0)  # type: ignore[assignment, method-assign]  # it goes away
     with warns(tidb, "Cannot load shop.orders yet"):
         assert own.load([loading]) == {}
     with warns(tidb, "Cannot load shop.orders yet"):

@@ -83,7 +83,7 @@ def test_every_table_has_its_rows_once(lake: Lake, tidb: TiDB, load: Callable[..
 
     tidb.reads.clear()
     tidb.rows[ORDERS].append((99, "later"))
-    assert load(ORDERS, ITEMS, EVENTS) == {table: replace(each, rows=0) for table, each in expected.items()}  # type: ignore[type-var]
+    assert load(ORDERS, ITEMS, EVENTS) == {table: replace(each, rows=0) for table, each in expected.items()}
     assert tidb.reads == []
 
 
