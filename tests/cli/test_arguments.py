@@ -48,6 +48,7 @@ REFUSED = {
     "--timeout": (*NO_NUMBERS, "0", "86401"),
     "--from": NO_TIMES,
     "--tables": NO_TABLES,
+    "--pipeline": ("", "x", "oss,databricks", "\udcff"),
     "--kind": ("", ",", "x", "insert,x", "\udcff"),
     "--max-events": NO_COUNTS,
     "--checkpoint": NO_TEXTS,
@@ -72,6 +73,7 @@ TAKEN = {
     "--checkpoint": ("\0", "no:such:uri", "nosuchscheme://x", "/"),
     "--interval": ("0", "0.5", ".5", "5."),
     "--max-lag": ("0", "1000000000"),
+    "--pipeline": ("oss", "databricks"),
     "--to": (".parquet.arrow", "/no/such/folder/é.parquet"),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from ticdc_source.cli.arguments import add_connection, add_limits, given_by_user, options_of
+from ticdc_source.cli.arguments import add_connection, add_limits, argument, given_by_user, options_of
 from ticdc_source.cli.pipeline_file import PLATFORMS, pipeline_file
 from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_line, visible
 from ticdc_source.errors import counted
@@ -21,6 +21,7 @@ from ticdc_source.inspection.report import (
     TableReport,
     TopicReport,
 )
+from ticdc_source.options import parsers
 from ticdc_source.options.names import without_secrets
 from ticdc_source.schema.tso import duration
 
@@ -37,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON, for scripts")
     form.add_argument(
-        "--pipeline", choices=PLATFORMS, help="print the Python file of a declarative pipeline with these tables"
+        "--pipeline",
+        type=argument(parsers.one_of(*PLATFORMS)),
+        metavar="PLATFORM",
+        help=f"print the Python file of a declarative pipeline with these tables: {' or '.join(PLATFORMS)}",
     )
     parser.add_argument(
         "--all", action="store_true", help="show all tables with their columns, all DDL events, and each finding"
