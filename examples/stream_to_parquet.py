@@ -1,6 +1,6 @@
 """Keep a log of every change of a table, as Parquet files.
 
-    python -m examples.stream_to_parquet --bootstrap localhost:9092 --topic tidb-shop --table shop.orders \
+    python -m examples.stream_to_parquet --bootstrap localhost:9092 --subscribe tidb-shop --table shop.orders \
         --output /data/orders-changes --checkpoint /data/checkpoints/orders-changes
 
 Each run appends the changes since the last run, and ends. Run it as often as you like, and kill it when you like:
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 parser = argparse.ArgumentParser(prog="python -m examples.stream_to_parquet")
 parser.add_argument("--bootstrap", required=True, help="Kafka's address, host:port")
-parser.add_argument("--topic", required=True, help="the topic that TiCDC writes to")
+parser.add_argument("--subscribe", required=True, help="the topic that TiCDC writes to")
 parser.add_argument("--table", required=True, help="database.table")
 parser.add_argument("--output", required=True, help="folder of the Parquet files")
 parser.add_argument("--checkpoint", required=True, help="folder where Spark stores its progress")

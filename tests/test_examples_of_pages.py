@@ -185,7 +185,7 @@ def test_the_sync_toml_of_the_page_is_a_configuration() -> None:
     command = next(block.text for block in both if "ticdc-lakehouse sync sync.toml" in block.text)
     arguments = shlex.split(command.partition("ticdc-lakehouse ")[2].splitlines()[0])
 
-    assert (config.format, config.topics) == ("delta", ("tidb-shop",))
+    assert (config.format, config.reads) == ("delta", ("tidb-shop",))
     assert parser_of_lakehouse().parse_args(arguments).file == Path("sync.toml")
 
 

@@ -187,7 +187,7 @@ def test_an_installed_wheel_brings_few_packages(broker: Kafka, topic: Callable[.
     name = topic(3)
     produce(broker.bootstrap_servers, name, [(*message, [], None) for message in read_messages("canal-json")])
     alone = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "TICDC"))}
-    inspect = ["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name]
+    inspect = ["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name]
 
     done = run([str(venv / "bin" / "ticdc-source"), *inspect], alone, elsewhere)
 
@@ -234,7 +234,7 @@ def test_an_installed_wheel_works_away_from_the_sources(
     assert (installed / "ticdc_source" / "py.typed").is_file()
     assert output("ticdc-source", "--version").split() == ["ticdc-source", __version__]
     assert "--bootstrap-servers" in output("ticdc-source", "inspect", "--help")
-    inspect = ("inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name)
+    inspect = ("inspect", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name)
     assert "shop.order_items" in output("ticdc-source", *inspect, codes=(0, 1))  # 1: it has something to say
     assert counts == {
         "insert": changes["insert"],

@@ -26,7 +26,7 @@ from ticdc_source.inspection.inspect import inspect
 from ticdc_source.options.names import without_secrets
 
 INSPECT = Path(__file__).resolve().parents[1] / "docs/images/inspect.svg"
-COMMAND = "ticdc-source inspect --bootstrap-servers broker:9092 --topic tidb-shop --conf tables=shop.orders"  # README's
+COMMAND = "ticdc-source inspect --bootstrap-servers broker:9092 --subscribe tidb-shop --conf tables=shop.orders"
 
 _NOW = 1_790_000_107.0 + 66 * 86_400 + 12 * 3_600  # whoever tries the demo does so long after its last watermark
 _WIDTH = 118  # columns

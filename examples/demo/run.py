@@ -94,7 +94,7 @@ def conclude(screen: Screen, reads: Mapping[str, Sequence[TableRead]]) -> int:
     screen.line("Start a broker that keeps the messages. It prints its address and runs until Ctrl-C:")
     screen.line(f"  {tools / python.name} -m examples.local_kafka --fill {protocol_to_fill(reads)}")
     screen.line("In another terminal, see what is in the topic:")
-    screen.line(f"  {tools / 'ticdc-source'} inspect --bootstrap-servers ADDRESS --topic {TOPIC}")
+    screen.line(f"  {tools / 'ticdc-source'} inspect --bootstrap-servers ADDRESS --subscribe {TOPIC}")
     return 0 if good else 1
 
 

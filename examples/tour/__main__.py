@@ -67,13 +67,13 @@ def main() -> int:
     """Run the tour."""
     parser = argparse.ArgumentParser(prog="python -m examples.tour", description=__doc__)
     parser.add_argument("--bootstrap-servers", help="brokers with a topic of your own, as HOST:PORT")
-    parser.add_argument("--topic", help="the topic there")
+    parser.add_argument("--subscribe", help="the topic there")
     parser.add_argument("--table", default=TABLE, help="the table to look at more closely (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("build/tour"), help="folder (default: %(default)s)")
     parser.add_argument("--images", type=Path, help="folder for the pictures as files, such as docs/images/tour")
     arguments = parser.parse_args()
     if (arguments.bootstrap_servers is None) != (arguments.topic is None):
-        parser.error("--bootstrap-servers and --topic go together")
+        parser.error("--bootstrap-servers and --subscribe go together")
     try:
         from examples.tour.pictures import draw  # noqa: PLC0415 (matplotlib is in the dependency group `tour`)
     except ImportError as error:

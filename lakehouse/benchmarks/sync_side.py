@@ -48,10 +48,10 @@ class Side:
         self.name, self.engine = request["side"], request["engine"]
         self.tables = [Table(name, tuple(Column(*one) for one in columns)) for name, columns in request["tables"]]
         self.folder = Path(request["folder"])
-        source = {"kafka.bootstrap.servers": request["servers"], "protocol": "canal-json", "timeZone": "UTC"}
+        kafka = {"kafka.bootstrap.servers": request["servers"], "subscribe": request["topic"]}
+        source = {**kafka, "protocol": "canal-json", "timeZone": "UTC"}
         self.config = SyncConfig(
             source=source,
-            topics=(request["topic"],),
             format=self.engine,
             path=str(self.folder / "lake"),
             checkpoint=str(self.folder / "checkpoint"),

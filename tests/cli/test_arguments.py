@@ -41,7 +41,7 @@ NO_TABLES = (*NO_TEXTS, ",", "a", "a.b.c", "`a.b")
 # What each argument refuses, without asking a broker.
 REFUSED = {
     "--bootstrap-servers": NO_SERVERS,
-    "--topic": NO_TOPICS,
+    "--subscribe": NO_TOPICS,
     "--conf": NO_CONF,
     "--properties": (*NO_PATHS, "/dev/zero", "/", "/no/such/file", "x" * 300),
     "--max-records": NO_COUNTS,
@@ -62,7 +62,7 @@ REFUSED = {
 # What looks odd, and is right: no command may end with a traceback, or with more than one line.
 TAKEN = {
     "--bootstrap-servers": ("SSL://127.0.0.1:1", "[::1]:1", "127.0.0.1:1, 127.0.0.1:1,", "münchen.invalid:1", "a_b.:1"),
-    "--topic": ("...", "x" * 249, " a "),
+    "--subscribe": ("...", "x" * 249, " a "),
     "--conf": ("nativeCode=", "=".join("abc"), "kafka.client.id=", "kafka.request.timeout.ms=1e9", "zzz=1"),
     "--properties": ("/dev/null",),
     "--max-records": ("1", f"{(1 << 63) - 1}"),
@@ -89,7 +89,7 @@ def arguments_of(command: str) -> dict[str, argparse.Action]:
     }
 
 
-SHARED = ("--bootstrap-servers", "--topic", "--conf", "--properties")  # made by one function for all commands
+SHARED = ("--bootstrap-servers", "--subscribe", "--conf", "--properties")  # made by one function for all commands
 ALL = [(command, name) for command in COMMANDS for name in arguments_of(command)]
 
 
@@ -111,7 +111,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def call(ticdc_source: Command, command: str, name: str, value: str) -> Done:
     """Run a command with a value of an argument, and with good values of those that it needs."""
-    given = {"--bootstrap-servers": SERVERS, "--topic": "t", "--to": "rows.parquet"}
+    given = {"--bootstrap-servers": SERVERS, "--subscribe": "t", "--to": "rows.parquet"}
     given = {each: text for each, text in given.items() if each in arguments_of(command)} | {name: value}
     words = [f"{each}={text}" if each.startswith("--") else text for each, text in given.items()]
     return ticdc_source(command, *words, *(["--watch"] if name in {"--interval", "--count"} else []))
@@ -169,7 +169,7 @@ def test_unknown_arguments_are_not_repeated(ticdc_source: Command) -> None:
         (SECRET,),
         (f"-p{SECRET}",),
     ):
-        done = ticdc_source("inspect", "--bootstrap-servers", SERVERS, "--topic", "t", *arguments)
+        done = ticdc_source("inspect", "--bootstrap-servers", SERVERS, "--subscribe", "t", *arguments)
         assert done.code == 2
         assert len(lines_of(done.err)) == 1
         assert SECRET not in done.err
@@ -182,24 +182,27 @@ TOO_MANY = "there is a word that belongs to no argument; a value with blanks nee
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("lag", SECRET, "--topic", "t"), f"{TOO_MANY}; see ticdc-source lag --help"),
+        (("lag", SECRET, "--subscribe", "t"), f"{TOO_MANY}; see ticdc-source lag --help"),
         (("options", "kafka", SECRET), f"{TOO_MANY}; see ticdc-source options --help"),
         (
-            ("lag", "--topic", "t", f"kafka.sasl.jaas.config={SECRET}"),
+            ("lag", "--subscribe", "t", f"kafka.sasl.jaas.config={SECRET}"),
             (
                 "kafka.sasl.jaas.config=… is an option of the source, which needs --conf before it; "
                 "see ticdc-source lag --help"
             ),
         ),
         (
-            ("lag", "--topic", "t", f"--json={SECRET}"),
+            ("lag", "--subscribe", "t", f"--json={SECRET}"),
             "argument --json: it takes no value; see ticdc-source lag --help",
         ),
-        (("lag", "--topic", "t", "--nope"), "unknown argument --nope; see ticdc-source lag --help"),
-        ((SECRET, "--topic", "t"), "argument COMMAND: there is no such command; see ticdc-source --help"),
-        (("lag", "--topic", "t", "--count", "2"), "argument --count: it needs --watch, without which lag looks once"),
+        (("lag", "--subscribe", "t", "--nope"), "unknown argument --nope; see ticdc-source lag --help"),
+        ((SECRET, "--subscribe", "t"), "argument COMMAND: there is no such command; see ticdc-source --help"),
         (
-            ("lag", "--topic", "t", "--interval=2"),
+            ("lag", "--subscribe", "t", "--count", "2"),
+            "argument --count: it needs --watch, without which lag looks once",
+        ),
+        (
+            ("lag", "--subscribe", "t", "--interval=2"),
             "argument --interval: it needs --watch, without which lag looks once",
         ),
     ],
@@ -224,7 +227,7 @@ def test_each_command_warns_of_options_without_effect(command: str, ticdc_source
             done.err
         )
 
-    for name, argument in (("subscribe", "--topic"), ("kafka.bootstrap.servers", "--bootstrap-servers")):
+    for name, argument in (("subscribe", "--subscribe"), ("kafka.bootstrap.servers", "--bootstrap-servers")):
         done = call(ticdc_source, command, "--conf", f"{name}=x:1")
         said = f"Option '{name}' has no effect in ticdc-source {command} and is ignored: {argument} says it"
         assert done.err.count(f"warning: {said}") == 1, done.err

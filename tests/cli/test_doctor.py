@@ -60,7 +60,7 @@ def doctor(ticdc_source: Command, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     def run(servers: str, topic: str, **conf: str) -> Done:
         named = [f"kafka.{name.replace('_', '.')}={value}" for name, value in conf.items()]
         arguments = [word for each in named for word in ("--conf", each)]
-        return ticdc_source("doctor", "--bootstrap-servers", servers, "--topic", topic, "--json", *arguments)
+        return ticdc_source("doctor", "--bootstrap-servers", servers, "--subscribe", topic, "--json", *arguments)
 
     return run
 
@@ -101,7 +101,7 @@ def test_for_people(
     """Each step is a line, and what to do stands below it."""
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
 
-    done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic())
+    done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic())
 
     assert done.code == 1
     assert "ok      tcp" in done.out
@@ -127,7 +127,7 @@ def test_an_option_that_is_wrong(doctor: Callable[..., Done]) -> None:
     [
         ("no-such-host.invalid:9092", "t", None, "dns", "no-such-host.invalid is not resolved", "bootstrap.servers"),
         ("127.0.0.1:{free}", "t", None, "tcp", "nothing listens there", "port"),
-        ("{broker}", "no-such-topic", None, "topic", "no-such-topic", "--topic"),
+        ("{broker}", "no-such-topic", None, "topic", "no-such-topic", "--subscribe"),
         ("{broker}", "{topic}", b"hello", "messages", "", "ticdc-source inspect"),
     ],
 )
@@ -316,7 +316,7 @@ class TestJava:
         monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
         monkeypatch.setenv("PATH", str(tmp_path))
 
-        done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic())
+        done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic())
 
         assert done.code == 1
         assert "failed  java" in done.out

@@ -24,7 +24,7 @@ def export(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> C
 
     def run(to: Path, *values: bytes) -> Done:
         produce(broker.bootstrap_servers, name, [(0, None, value, [], None) for value in values])
-        return ticdc_source("export", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--to", to)
+        return ticdc_source("export", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name, "--to", to)
 
     return run
 

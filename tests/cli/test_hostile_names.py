@@ -55,7 +55,7 @@ def test_no_command_reaches_the_terminal(
 ) -> None:
     """Each command shows a hostile name in printable characters only, on stdout and on stderr, as text and as JSON."""
     monkeypatch.setenv("FORCE_COLOR", "1" if is_terminal else "")
-    kafka = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", hostile)
+    kafka = ("--bootstrap-servers", broker.bootstrap_servers, "--subscribe", hostile)
     calls: list[tuple[object, ...]] = [
         ("inspect", *kafka, "--all", "--conf", f"tables=`{NAME}`.`{NAME}`"),
         ("inspect", *kafka, "--json", "--conf", f"zzz{EVIL}=1"),
@@ -97,7 +97,7 @@ def test_no_command_reaches_the_terminal(
 
 def test_lines_to_paste_name_the_same_table(broker: Kafka, hostile: str, ticdc_source: Command) -> None:
     """The lines that read a table are Python of printable characters, and mean the table's real names."""
-    kafka = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", hostile)
+    kafka = ("--bootstrap-servers", broker.bootstrap_servers, "--subscribe", hostile)
 
     shown = ticdc_source("inspect", *kafka, "--conf", f"tables=`{NAME}`.`{NAME}`").out
     lines = shown[shown.index("changes = (") :]

@@ -351,7 +351,7 @@ def test_no_secret_is_in_the_report(
         "# a comment\nsecurity.protocol = PLAINTEXT\nssl.key.password=hush\\\n  hush\nclient.id: me\n"
     )
 
-    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--topic", made, "--properties", str(properties)]
+    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--subscribe", made, "--properties", str(properties)]
     main(["inspect", *arguments, "--conf", "kafka.sasl_plain_password=hush", "--conf", "timeZone=UTC"])
     screen = capsys.readouterr()
     main(["inspect", *arguments, "--json"])
@@ -367,10 +367,10 @@ def test_no_secret_is_in_the_report(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--topic", "there-is-no-such-topic"], 2, "does not exist"),
-        (["--topic", "x", "--conf", "tabels=a.b"], 2, "did you mean 'tables'"),
-        (["--topic", "x", "--conf", "nonsense"], 2, "NAME=VALUE"),
-        (["--topic", "x", "--properties", "there-is-no-such-file"], 2, "No such file"),
+        (["--subscribe", "there-is-no-such-topic"], 2, "does not exist"),
+        (["--subscribe", "x", "--conf", "tabels=a.b"], 2, "did you mean 'tables'"),
+        (["--subscribe", "x", "--conf", "nonsense"], 2, "NAME=VALUE"),
+        (["--subscribe", "x", "--properties", "there-is-no-such-file"], 2, "No such file"),
     ],
 )
 def test_wrong_arguments_are_errors_with_an_exit_code(
@@ -386,7 +386,7 @@ def test_wrong_arguments_are_errors_with_an_exit_code(
 
 def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody who answers in time is another exit code than a wrong option."""
-    arguments = ["--bootstrap-servers", "127.0.0.1:1", "--topic", "t", "--conf", "kafka.default.api.timeout.ms=500"]
+    arguments = ["--bootstrap-servers", "127.0.0.1:1", "--subscribe", "t", "--conf", "kafka.default.api.timeout.ms=500"]
 
     assert main(["inspect", *arguments]) == 3
     assert "127.0.0.1:1" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_later_looks_read_new_records_only(
 
 def test_an_empty_topic_has_no_lag(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
     """Nothing is known of a topic without records, so nobody can say that it keeps --max-lag."""
-    done = ticdc_source("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic(), "--max-lag", 0)
+    done = ticdc_source("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic(), "--max-lag", 0)
 
     assert (done.code, done.err) == (1, "")
     assert "no messages, nothing tells how late" in done.out
@@ -201,7 +201,7 @@ class TestCheckpoint:
         snapshot = {"tso": TSO, "size": 200, "tables": tables}
         folder = checkpoint(tmp_path, name, 1, committed=1)
         (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps({name: {'0': 1}, '$snapshot': snapshot})}")
-        given = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--checkpoint", folder)
+        given = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name, "--checkpoint", folder)
 
         shown, as_json = ticdc_source(*given), ticdc_source(*given, "--json")
 
@@ -256,7 +256,7 @@ def test_a_group_without_offsets(broker: Kafka, topic: Callable[..., str], ticdc
     """A group that has committed nothing is said, with exit code 1, however small the lag of the topic is."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
-    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--group", "nogroup")
+    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name, "--group", "nogroup")
     message = f"The consumer group 'nogroup' has committed no offset of {name}: is that its name? A stream commits"
 
     shown = ticdc_source(*command)
@@ -271,7 +271,7 @@ def test_json_and_the_exit_code(broker: Kafka, topic: Callable[..., str], ticdc_
     """--json prints one line per look, and --max-lag turns a larger lag into exit code 1."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
-    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--json")
+    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name, "--json")
 
     once = ticdc_source(*command, "--max-lag", 1)
     twice = ticdc_source(*command, "--max-lag", 10**9, "--watch", "--count", 2, "--interval", 0)
@@ -288,7 +288,7 @@ def test_the_table(broker: Kafka, topic: Callable[..., str], ticdc_source: Comma
     folder = checkpoint(tmp_path, name, 1, committed=1)
 
     done = ticdc_source(
-        "lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, "--checkpoint", folder,
+        "lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name, "--checkpoint", folder,
         "--watch", "--count", 2, "--interval", 0,
     )  # fmt: skip
 
@@ -303,7 +303,7 @@ def test_messages_of_another_protocol(broker: Kafka, topic: Callable[..., str], 
     """A topic that is not of the protocol that was given says which one it seems to be, with exit code 1."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
-    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name)
+    command = ("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name)
     message = "It looks like canal-json: if all messages do, set protocol=canal-json, or leave 'protocol' out"
 
     shown = [ticdc_source(*command, "--conf", f"protocol={each}") for each in ("open-protocol", "debezium")]

@@ -55,7 +55,7 @@ def tail(broker: Kafka, ticdc_source: Command) -> Callable[..., Done]:
 
     def run(topic: str, *arguments: object) -> Done:
         return ticdc_source(
-            "tail", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--no-follow", *arguments
+            "tail", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic, "--no-follow", *arguments
         )
 
     return run
@@ -173,7 +173,7 @@ def test_a_table_that_comes_later(
 def test_it_follows_until_ctrl_c(broker: Kafka, feed: str) -> None:
     """What is written while it runs is shown, and Ctrl-C ends it with no word more."""
     command = [sys.executable, "-m", "ticdc_source.cli", "tail", "--from", "latest", "--kind", "insert"]
-    command += ["--bootstrap-servers", broker.bootstrap_servers, "--topic", feed]
+    command += ["--bootstrap-servers", broker.bootstrap_servers, "--subscribe", feed]
     with subprocess.Popen(
         command,
         cwd=ROOT,

@@ -57,7 +57,7 @@ def test_all_protocols_give_the_tables_of_sql(broker: Kafka, tmp_path: Path, giv
     assert last.startswith("Everything is equal")
     assert ("Reads take the native path." in out) == (native is not None)
     assert "-m examples.local_kafka --fill canal-json\n" in following
-    assert "ticdc-source inspect --bootstrap-servers ADDRESS --topic tidb-shop\n" in following
+    assert "ticdc-source inspect --bootstrap-servers ADDRESS --subscribe tidb-shop\n" in following
     assert '.option("tables", table)' in out
     assert "default 'web'" in out
     assert "\x1b" not in out + err, "control codes in a plain log"

@@ -22,7 +22,7 @@ def test_executors_take_the_same_steps(broker: Kafka, topic: MakeTopic, capsys: 
     message = canal("INSERT", [{"id": "1"}], None, {"id": "int"}, _tidb={"commitTs": TSO})
     produce(broker.bootstrap_servers, name, [(0, *message, [], 1_700_000_000_000)])
 
-    main(["doctor", "--spark", "--json", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name])
+    main(["doctor", "--spark", "--json", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", name])
     ((executor, report),) = json.loads(capsys.readouterr().out)["executors"].items()
 
     assert executor.endswith(sys.executable)
@@ -31,6 +31,6 @@ def test_executors_take_the_same_steps(broker: Kafka, topic: MakeTopic, capsys: 
     assert steps["package", "pyarrow"] == "ok"
 
     closed = f"127.0.0.1:{free_ports(1)[0]}"
-    assert main(["doctor", "--spark", "--json", "--bootstrap-servers", closed, "--topic", name]) == 1
+    assert main(["doctor", "--spark", "--json", "--bootstrap-servers", closed, "--subscribe", name]) == 1
     ((_, report),) = json.loads(capsys.readouterr().out)["executors"].items()
     assert "nothing listens there" in [check["message"] for check in report["checks"] if check["result"] == "failed"]

@@ -32,7 +32,15 @@ def main(bootstrap: str, topic: str, folder: str) -> None:
     streamed = spark.read.parquet(f"{folder}/rows").count()
     spark.stop()
     commands = Path(sys.executable).parent
-    inspect = [str(commands / "ticdc-source"), "inspect", "--bootstrap-servers", bootstrap, "--topic", topic, "--json"]
+    inspect = [
+        str(commands / "ticdc-source"),
+        "inspect",
+        "--bootstrap-servers",
+        bootstrap,
+        "--subscribe",
+        topic,
+        "--json",
+    ]
     found = json.loads(subprocess.run(inspect, check=False, capture_output=True, text=True).stdout)
     sync = subprocess.run([str(commands / "ticdc-lakehouse"), "--version"], check=True, capture_output=True, text=True)
     report = {

@@ -115,7 +115,7 @@ def inspected(broker: Kafka, topic: str) -> str:
     """Return the file that `inspect --pipeline oss` prints."""
     printed = StringIO()
     with redirect_stdout(printed):
-        main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--topic", topic, "--pipeline", "oss"])
+        main(["inspect", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic, "--pipeline", "oss"])
     return printed.getvalue()
 
 

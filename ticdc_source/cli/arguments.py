@@ -35,7 +35,7 @@ _PROPERTY = re.compile(r"\s*((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's org.apache.kafka.common.internals.Topic
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?|\.[0-9]{1,12}")
 # Options whose place an argument has taken.
-_ARGUMENTS = {"subscribe": "--topic", "kafka.bootstrap.servers": "--bootstrap-servers"}
+_ARGUMENTS = {"subscribe": "--subscribe", "kafka.bootstrap.servers": "--bootstrap-servers"}
 # The commands that use only some options. `inspect` repeats all in the code that it prints, and `doctor` checks all.
 _SELECTIVE: Mapping[str, Use] = {"tail": "tail", "lag": "lag"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -160,7 +160,7 @@ def _add_source(
         metavar="HOST:PORT[,…]",
         help="Kafka's brokers",
     )
-    group.add_argument("--topic", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="the topics")
+    group.add_argument("--subscribe", type=argument(_topics), required=required, metavar="TOPIC[,…]", help="the topics")
     group.add_argument(
         "--conf",
         type=argument(_name_and_value, secret=True),
@@ -193,8 +193,8 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, object]:
         given[f"source.{name}"] = value
     if arguments.bootstrap_servers is not None:
         given["source.kafka.bootstrap.servers"] = arguments.bootstrap_servers
-    if arguments.topic is not None:
-        given["source.topics"] = arguments.topic.split(",")
+    if arguments.subscribe is not None:
+        given["source.subscribe"] = arguments.subscribe
     return given
 
 
@@ -226,7 +226,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
         for name, value in _properties(_text_of(arguments.properties)):
             options[_full(name)] = value
     options.update((name, value) for name, value in arguments.conf if _has_effect(name, arguments.command))
-    named = {"kafka.bootstrap.servers": arguments.bootstrap_servers, "subscribe": arguments.topic}
+    named = {"kafka.bootstrap.servers": arguments.bootstrap_servers, "subscribe": arguments.subscribe}
     return options | {name: value for name, value in named.items() if value is not None}
 
 

@@ -65,7 +65,8 @@ _GUESS = "  # a guess: no message says the --tz of the TiCDC server"
 def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     """Yield the lines of the file.
 
-    A table of which a row has no key is appended: AUTO CDC fails at a key that is NULL.
+    A table that has not had its key in each row is appended: AUTO CDC fails at a key that is NULL, and rows from before
+    the key may share one, so that the deletion of one would remove another.
 
     Raises:
         OptionError: the names of metadata columns have other characters than words.
@@ -77,7 +78,7 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     needed = [{key: value for key, value in each.options.items() if key.lower() not in known} for _, each in tables]
     found = _common(needed)
     options = {"startingOffsets": "earliest", **given, **({} if len(topics) > 1 else {"subscribe": topics[0]}), **found}
-    prefix = Options.of({"subscribe": "", **options}).metadata_column_prefix
+    prefix = Options.of(options, from_kafka=False).metadata_column_prefix
     if re.fullmatch(r"\w*", prefix, re.ASCII) is None:
         msg = f"metadataColumnPrefix={visible(prefix)}: a pipeline needs letters, digits and underscores"
         raise OptionError(msg)

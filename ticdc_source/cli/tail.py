@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
                 break
         if not shown and arguments.kind is not None:
             kinds = " or ".join(kind for kind in _KINDS if kind in arguments.kind)
-            read = f"{counted(tail.scanned, 'record')} of {arguments.topic}"
+            read = f"{counted(tail.scanned, 'record')} of {arguments.subscribe}"
             errors().print(f"No {kinds} among {read} (--from says where tail begins)")
     return 0
 

@@ -277,7 +277,7 @@ def _find(connection: _Connection) -> Outcome:
     try:
         connection.ranges = connection.cluster.everything()
     except OptionError as error:
-        mend = "correct --topic, or let the user Describe it (kafka-acls --add --operation Describe --topic …)"
+        mend = "correct --subscribe, or let the user Describe it (kafka-acls --add --operation Describe --topic …)"
         return Outcome("failed", str(error), mend)
     records = sum(each.size for each in connection.ranges)
     return Outcome("ok", f"{counted(len(connection.ranges), 'partition')} with about {counted(records, 'record')}")

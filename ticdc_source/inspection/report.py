@@ -78,7 +78,7 @@ class TableReport:
         table: its name, as the option `tables` takes it.
         sent_again: how many of them have the kind, key and commit-ts of an earlier one, as after a restart of TiCDC;
             0 if no key is known.
-        has_keys: whether each row that was read has a key.
+        has_keys: whether each row that was read has the key, and none has had another one.
         schema: the table's columns as Spark's DDL, for `.schema(…)`; empty if no row can be read.
         options: the options that read it.
     """

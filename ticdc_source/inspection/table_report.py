@@ -86,7 +86,7 @@ def inspect_table(
     changed = rows.filter(pc.not_equal(rows[_CHANGE_TYPE], UPDATE_PREIMAGE))
     keyed = _keyed(changed, report.keys)
     if keyed is not None:
-        report.has_keys = keyed.num_rows == changed.num_rows
+        report.has_keys = load.one_key and keyed.num_rows == changed.num_rows
         report.sent_again = _sent_again(keyed, report.keys)
     if options.preimages and options.operations == _EVERY_OPERATION:
         evidence.updates += report.update
@@ -127,11 +127,13 @@ class _Load(NamedTuple):
         described: the versions of the table, merged; None if no row can be read.
         schema: the read schema; None if it would refuse the table.
         refused: why.
+        one_key: whether no version of the table has another key.
     """
 
     described: TableSchema | None = None
     schema: pa.Schema | None = None
     refused: TiCDCSourceError | None = None
+    one_key: bool = False
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -144,7 +146,8 @@ def _load_schema(
     some = parts if len(parts) <= 2 * _ENDS else [*parts[:_ENDS], *parts[-_ENDS:]]
     described: TableSchema | None = None
     try:
-        merged = merge_schemas([schema for part in some for schema in sample.describe(part, declared)])
+        versions = [schema for part in some for schema in sample.describe(part, declared)]
+        merged = merge_schemas(versions)
         if merged is None:
             return _Load()
         typed = with_table_ddl(merged, sample.table_ddl, required=False)
@@ -154,7 +157,8 @@ def _load_schema(
             schema = read_schema(described, sample.decoder, options, definitions=sample.definitions)
     except TiCDCSourceError as error:
         return _Load(described, refused=error)
-    return _Load(described, schema)
+    keys = {tuple(column.name for column in version.columns if column.key) for version in versions}
+    return _Load(described, schema, one_key=len(keys) == 1)
 
 
 def _columns(described: TableSchema, load: _Load) -> list[ColumnReport]:

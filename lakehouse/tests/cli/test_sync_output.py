@@ -38,7 +38,7 @@ def config_of(folder: Path, **other: str) -> SyncConfig:
     """A sync whose tables are in a folder, with its file."""
     place = {"path": str(folder / "lake"), "checkpoint": str(folder / "checkpoint"), **other}
     (folder / "sync.toml").write_text(
-        f'checkpoint = "{place["checkpoint"]}"\n[source]\ntopics = ["t"]\n"kafka.bootstrap.servers" = "127.0.0.1:1"\n'
+        f'checkpoint = "{place["checkpoint"]}"\n[source]\nsubscribe = "t"\n"kafka.bootstrap.servers" = "127.0.0.1:1"\n'
         f'[target]\nformat = "delta"\npath = "{place["path"]}"\n'
     )
     return read_toml((folder / "sync.toml").read_text())
@@ -102,7 +102,7 @@ def test_a_wrong_port_is_told_before_spark_starts(
     place = ["--format", "delta", "--path", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "checkpoint")]
     began = time.monotonic()
 
-    done = ticdc_lakehouse("sync", "--bootstrap-servers", "127.0.0.1:1", "--topic", "t", *place)
+    done = ticdc_lakehouse("sync", "--bootstrap-servers", "127.0.0.1:1", "--subscribe", "t", *place)
 
     assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
     assert "127.0.0.1:1: ECONNREFUSED (nothing listens there)" in done.err

@@ -30,7 +30,7 @@ checkpoint = "{folder}/checkpoint"
 consistency = "resolved"
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 timeZone = "UTC"
 

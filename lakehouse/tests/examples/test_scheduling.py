@@ -28,7 +28,7 @@ SYNC = """
 checkpoint = "{folder}/data/checkpoints/shop"
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 timeZone = "UTC"
 

@@ -60,8 +60,7 @@ class Example:
         self.spark, self.servers = spark, servers
         self.prefix = f"an{time.time_ns()}"
         self.config = SyncConfig(
-            source={"kafka.bootstrap.servers": servers, "timeZone": "UTC"},
-            topics=(f"{self.prefix}-.*",),
+            source={"kafka.bootstrap.servers": servers, "subscribePattern": f"{self.prefix}-.*", "timeZone": "UTC"},
             format="delta" if engine == "delta" else "iceberg",
             catalog="spark_catalog" if engine == "delta" else "views",
             checkpoint=f"{folder}/checkpoint",

@@ -30,8 +30,8 @@ class Clock:
 
 def config(**given: Any) -> SyncConfig:
     """Return a configuration; if nothing else is given, of a topic whose tables go to Delta in a folder."""
-    values = {"topics": ("t",), "format": "delta", "path": "/l", "checkpoint": "/c", **given}
-    return SyncConfig(**{**values, "source": {**SERVERS, **given.get("source", {})}})
+    values = {"format": "delta", "path": "/l", "checkpoint": "/c", **given}
+    return SyncConfig(**{**values, "source": {**SERVERS, "subscribe": "t", **given.get("source", {})}})
 
 
 def context(config: SyncConfig, **given: Any) -> SyncContext:

@@ -36,8 +36,12 @@ def main(engine: str, folder: str, servers: str, topic: str, tables: str) -> Non
     tidb.serve()
     is_delta = ENGINES[engine].name == "delta"
     config = SyncConfig(
-        source={"kafka.bootstrap.servers": servers, "protocol": "canal-json", "maxOffsetsPerTrigger": "40"},
-        topics=(topic,),
+        source={
+            "kafka.bootstrap.servers": servers,
+            "subscribe": topic,
+            "protocol": "canal-json",
+            "maxOffsetsPerTrigger": "40",
+        },
         format="delta" if is_delta else "iceberg",
         path=f"{folder}/lake" if is_delta else None,
         catalog=None if is_delta else "lake",

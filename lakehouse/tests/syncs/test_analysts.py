@@ -14,7 +14,7 @@ from ticdc_source.errors import OptionError
 SECONDS = 1200
 NEWEST = {"delta": ENGINES["delta-4.4"], "iceberg": ENGINES["iceberg-1.12"]}
 CONFIG = SyncConfig(
-    source={"kafka.bootstrap.servers": "127.0.0.1:1"}, topics=("t",), format="delta", path="/l", checkpoint="/c"
+    source={"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, format="delta", path="/l", checkpoint="/c"
 )
 
 

@@ -25,7 +25,7 @@ CONFIG = """
 checkpoint = "{folder}/checkpoint"
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 protocol = "canal-json"
 

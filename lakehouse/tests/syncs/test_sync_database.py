@@ -63,7 +63,7 @@ checkpoint = "{folder}/checkpoint"
 consistency = "{mode}"
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 protocol = "{protocol}"
 {more}
@@ -186,7 +186,7 @@ class FilesSync(Sync):
 
     def __init__(self, feed: DatabaseFeed, folder: Path, engine: str, mode: str, kafka: Kafka) -> None:
         super().__init__(kafka, "", feed, "storage", folder, engine, mode)
-        config = self.config.read_text().replace('topics = [""]', f'path = "{folder}/sink"')
+        config = self.config.read_text().replace('subscribe = ""', f'path = "{folder}/sink"')
         config = config.replace(f'"kafka.bootstrap.servers" = "{self.servers}"', "")
         self.config.write_text(config.replace('protocol = "storage"', ""))
         self.sink, self._end = StorageSink(folder / "sink", []), 0

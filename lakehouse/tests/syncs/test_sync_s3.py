@@ -21,7 +21,7 @@ CONFIG = """
 checkpoint = "s3a://{bucket}/checkpoint"
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 protocol = "canal-json"
 

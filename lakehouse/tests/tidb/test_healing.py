@@ -61,7 +61,7 @@ heal = true
 trigger = "1 second"
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 protocol = "canal-json"
 

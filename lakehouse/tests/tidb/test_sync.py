@@ -79,7 +79,7 @@ tables = ["{database}.*"]
 parallel = 3
 
 [source]
-topics = ["{topic}"]
+subscribe = "{topic}"
 "kafka.bootstrap.servers" = "{servers}"
 protocol = "canal-json"
 maxOffsetsPerTrigger = 2000

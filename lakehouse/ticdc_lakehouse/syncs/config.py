@@ -33,12 +33,9 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError
 
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")  # the name of a topic, and no regular expression
 # Options of the source that a sync sets itself, and what to do instead.
 _SET_BY_SYNC = {
-    "assign": "write topics = ['tidb-shop']",
-    "subscribe": "write topics = ['tidb-shop']",
-    "subscribePattern": "write topics = ['tidb-.*']",
+    "assign": "write subscribe = 'tidb-shop'; a sync reads whole topics",
     "outputFormat": "remove it; a sync reads records, and writes tables",
     "tables": "write tables = ['shop.*'] at the top of sync.toml",
     "mode": "write bad_records = 'quarantine' at the top of sync.toml",
@@ -136,11 +133,10 @@ class SyncConfig:
     """What a sync copies, from where, to where, and how.
 
     Attributes:
-        source: options of `format("ticdc")`: where Kafka is, and how messages are read.
+        source: options of `format("ticdc")`: where Kafka is, its topics (`subscribe` or `subscribePattern`) or the
+            `path` of a storage sink, and how messages are read.
         format: the engine of the tables.
         checkpoint: the folder in which the sync stores how far it is.
-        topics: names, or regular expressions, which also find later topics; empty if `source` has `path`, the folder of
-            a storage sink.
         path: the folder of the tables; None if they are in a catalog.
         catalog: the catalog of the session in which the tables are; None for tables in a folder.
         tables: patterns of the tables to copy, such as `shop.*`; empty for all.
@@ -167,7 +163,6 @@ class SyncConfig:
     source: Mapping[str, str] = field(repr=False)
     format: Literal["delta", "iceberg"]
     checkpoint: str
-    topics: tuple[str, ...] = ()
     path: str | None = None
     catalog: str | None = None
     tables: tuple[str, ...] = ()
@@ -195,9 +190,9 @@ class SyncConfig:
             "Say where the tables are: target.path is a folder, target.catalog a catalog of the session. Give one",
         )
         _refuse_if(
-            bool(self.topics) == (self.folder is not None),
-            "Say what to read: source.topics = ['tidb-shop'], or source.path, the folder of a changefeed with a "
-            "storage sink. Give one",
+            sum(bool(self.source_option(name, "")) for name in ("subscribe", "subscribePattern", "path")) != 1,
+            "Say what to read: source.subscribe = 'tidb-shop', source.subscribePattern = 'tidb-.*', or source.path, "
+            "the folder of a changefeed with a storage sink. Give one",
         )
         wrong = f"parallel = {self.parallel}: it must be from 1 to {_MOST_PARALLEL}"
         _refuse_if(not 1 <= self.parallel <= _MOST_PARALLEL, wrong)
@@ -226,8 +221,11 @@ class SyncConfig:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What is read: the topics, or the folder without what may be secret in its URL."""
-        return self.topics if self.folder is None else (redacted(self.folder),)
+        """What is read: the topics, their pattern, or the folder without what may be secret in its URL."""
+        if self.folder is not None:
+            return (redacted(self.folder),)
+        names = (name.strip() for name in self.source_option("subscribe", "").split(","))
+        return tuple(filter(None, names)) or (self.source_option("subscribePattern", ""),)
 
     @property
     def layout(self) -> Layout:
@@ -235,12 +233,6 @@ class SyncConfig:
 
     def reader_options(self) -> dict[str, str]:
         given = {name: text for name, text in self.source.items() if applies_to_records(name)}
-        if self.topics and all(map(_TOPIC_NAME.fullmatch, self.topics)):
-            given["subscribe"] = ",".join(self.topics)
-        elif self.topics:
-            given["subscribePattern"] = "|".join(
-                topic.replace(".", "[.]") if _TOPIC_NAME.fullmatch(topic) else f"(?:{topic})" for topic in self.topics
-            )
         if ddl := self.decode_options().get("tableDDL"):
             given["tableDDL"] = ddl
         return {"startingOffsets": "earliest", **given, "outputFormat": "record"}

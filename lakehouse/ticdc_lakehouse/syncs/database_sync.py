@@ -57,8 +57,7 @@ def sync(
         from ticdc_lakehouse import SyncConfig, sync
 
         config = SyncConfig(
-            source={"kafka.bootstrap.servers": "localhost:9092", "timeZone": "UTC"},
-            topics=("tidb-shop",),
+            source={"kafka.bootstrap.servers": "localhost:9092", "subscribe": "tidb-shop", "timeZone": "UTC"},
             format="delta",
             path="/data/lake",
             checkpoint="/data/checkpoints/shop",

@@ -23,10 +23,10 @@ _Nested = TypeVar("_Nested", MaintainConfig, TiDBConfig)
 
 # Where fields of `SyncConfig` are in the file that are not at its top.
 _TARGET = ("format", "path", "catalog")
-_PLACES = {"topics": "source.topics", **{name: f"target.{name}" for name in _TARGET}}
+_PLACES = {name: f"target.{name}" for name in _TARGET}
 _MADE = ("table_configs", "secret_settings")
 _TOP = [one.name for one in fields(SyncConfig) if one.name not in {*_PLACES, *_MADE}] + ["target", "table"]
-_REQUIRED = {"topics": "--topic", "format": "--format", "checkpoint": "--checkpoint"}  # and arguments of the command
+_REQUIRED = {"format": "--format", "checkpoint": "--checkpoint"}  # and arguments of the command
 _HINT = "`ticdc-lakehouse sync --example` prints a file with every key"
 _EXPECTED: Mapping[object, str] = {
     bool: "true or false", int: "a whole number", str: "a text", tuple: "a list of texts"
@@ -76,12 +76,9 @@ class _Reader:
         given = dict(document)
         source, target, tables = (dict(_section(given.pop(name, {}), name)) for name in ("source", "target", "table"))
         refuse_unknown_keys(target, _TARGET, "target")
-        if "topics" in source:
-            given["topics"] = source.pop("topics")
         values = self._values(SyncConfig, {**given, **target, "source": source})
-        reads_files = any(name.lower() == "path" for name in source)
         for name, argument in _REQUIRED.items():
-            if not values.get(name) and not (name == "topics" and reads_files):
+            if not values.get(name):
                 place = _PLACES.get(name, name)
                 msg = f"sync.toml lacks {place}, and {argument} is not given: give one of the two; {_HINT}"
                 raise OptionError(msg)
