@@ -36,7 +36,6 @@ from ticdc_source.options.topics import TableFilter as TableFilter
 from ticdc_source.options.topics import parse_table as parse_table
 from ticdc_source.pipeline.metadata import METADATA as METADATA
 from ticdc_source.pipeline.metric_files import MetricFiles as MetricFiles
-from ticdc_source.pipeline.metric_files import without_credentials as without_credentials
 from ticdc_source.planning.frame_sample import frame_options as frame_options
 from ticdc_source.protocols import PROTOCOLS as PROTOCOLS
 from ticdc_source.schema.change_order import EMPTYING_RANK as EMPTYING_RANK

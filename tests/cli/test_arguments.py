@@ -74,7 +74,7 @@ TAKEN = {
     "--interval": ("0", "0.5", ".5", "5."),
     "--max-lag": ("0", "1000000000"),
     "--pipeline": ("oss", "databricks"),
-    "--to": (".parquet.arrow", "/no/such/folder/é.parquet"),
+    "--to": (".parquet.arrow", "é.parquet"),
 }
 
 

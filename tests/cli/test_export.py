@@ -56,8 +56,13 @@ def test_a_record_that_cannot_be_read_leaves_no_file(export: Callable[..., Done]
     assert list(tmp_path.iterdir()) == [to]
 
 
-def test_other_files_are_refused(export: Callable[..., Done], tmp_path: Path) -> None:
+def test_what_cannot_be_written_or_read_is_refused(
+    export: Callable[..., Done], ticdc_source: Command, tmp_path: Path
+) -> None:
     """The end of the name says which format it has; a folder that is not there is named."""
     assert "ends in .parquet or .arrow" in export(tmp_path / "rows.csv").err
     done = export(tmp_path / "nowhere" / "rows.parquet")
-    assert (done.code, "No such file or directory" in done.err) == (2, True)
+    assert (done.code, "there is no folder" in done.err) == (2, True)
+    assert "a local file" in ticdc_source("export", "--subscribe", "t", "--to", "s3://bucket/rows.parquet").err
+    done = ticdc_source("export", "--to", tmp_path / "rows.parquet")
+    assert (done.code, "--subscribe" in done.err) == (2, True)

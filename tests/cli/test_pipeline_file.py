@@ -60,13 +60,13 @@ def test_each_table_has_a_name_that_spark_takes() -> None:
 
 def test_options_are_written_once_and_secrets_never() -> None:
     """Those of the user and those that all tables need; what a stream refuses, or the file sets itself, is left out."""
-    secret = {"kafka.sasl.password": "…", "endingOffsets": "latest", "preimages": "true", "includeMetadata": "all"}
+    secret = {"kafka.sasl.jaas.config": "…", "endingOffsets": "latest", "preimages": "true", "includeMetadata": "all"}
 
     given, calls = file_of(row("orders", at="2026-11-21 07:54:00"), **{**secret, "startingOffsets": "earliest"})
 
     assert given == {
         "startingOffsets": "'earliest'",
-        "kafka.sasl.password": "spark.conf.get('ticdc.kafka.sasl.password')",
+        "kafka.sasl.jaas.config": "spark.conf.get('ticdc.kafka.sasl.jaas.config')",
         "subscribe": "'t'",
         "timeZone": "'UTC'",
     }

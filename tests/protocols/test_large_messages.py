@@ -381,6 +381,11 @@ def test_a_url_of_fsspec_is_a_location() -> None:
         ("s3://key:sec/ret@bucket/a", "s3://bucket/a"),
         ("https://u:secret@h/a?sig=secret#secret", "https://h/a"),
         ("zip://a.zip::ftp://u:secret@h/b?x=secret", "zip://a.zip::ftp://h/b"),
+        ("simplecache::s3://key:secret@bucket/a", "simplecache::s3://bucket/a"),
+        ("https://u:sec?ret@h/a", "https://"),
+        ("u:secret@host/a", "host/a"),
+        ("//u:secret@host/a", "//host/a"),
+        ("/data/a#b?c", "/data/a#b?c"),
         ("s3://bucket/a?secret-access-key=secret&region=x", "s3://bucket/a"),
     ],
 )

@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _file(text: str) -> Path:
     path = file_path(text)
-    if path.suffix not in _WRITERS:
-        msg = f"expected the path of a file that ends in {' or '.join(_WRITERS)}"
+    if path.suffix not in _WRITERS or "://" in text:
+        msg = f"expected the path of a local file that ends in {' or '.join(_WRITERS)}"
         raise ParseError(msg)
     return path
 
@@ -36,10 +36,17 @@ def _file(text: str) -> Path:
 def run(arguments: argparse.Namespace) -> int:
     """Write the file; it takes its name when all rows are there."""
     to: Path = arguments.to
+    if not to.parent.is_dir():
+        msg = f"--to {to}: there is no folder {to.parent}"
+        raise OptionError(msg)
+    given = options_of(arguments)
+    if not {"subscribe", "subscribepattern", "assign", "path", "snapshot"} & {name.lower() for name in given}:
+        msg = "Say what to read: --bootstrap-servers and --subscribe, or --conf path=… or snapshot=only"
+        raise OptionError(msg)
     part = to.with_name(f".{to.name}.part")
     rows = 0
     try:
-        with read_arrow(options_of(arguments)) as reader, _WRITERS[to.suffix](part, reader.schema) as writer:
+        with read_arrow(given) as reader, _WRITERS[to.suffix](part, reader.schema) as writer:
             for batch in reader:
                 writer.write_batch(batch)
                 rows += batch.num_rows

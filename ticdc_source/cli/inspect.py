@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ticdc_source.cli.arguments import add_connection, add_limits, argument, given_by_user, options_of
 from ticdc_source.cli.pipeline_file import PLATFORMS, pipeline_file
-from ticdc_source.cli.screen import Screen, Table, literal, moment, output, print_json, progress_line, visible
+from ticdc_source.cli.screen import Screen, Table, errors, literal, moment, output, print_json, progress_line, visible
 from ticdc_source.errors import counted
 from ticdc_source.inspection.inspect import inspect
 from ticdc_source.inspection.report import (
@@ -57,8 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(inspection.as_json())
     elif arguments.pipeline:
-        for line in pipeline_file(inspection, arguments.pipeline):
+        lines = list(pipeline_file(inspection, arguments.pipeline))
+        for _, message in finding_lines(inspection.findings, everything=arguments.all):
+            errors().print(("warning: ", "yellow"), visible(message))
+        for line in lines:
             output().print(line)
+        return 0 if lines else 1
     else:
         show(inspection, output(), everything=arguments.all)
     return 1 if inspection.findings else 0

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, count
 
+from ticdc_source import __version__
 from ticdc_source.cli.screen import literal, visible
 from ticdc_source.errors import OptionError
 from ticdc_source.inspection.report import Inspection
 from ticdc_source.options.names import HIDDEN
-from ticdc_source.options.options import Options
 from ticdc_source.options.topics import parse_table
 from ticdc_source.pipeline.metadata import METADATA
 from ticdc_source.schema.table_name import TableName
 
 # How the file gets its session, by platform.
 PLATFORMS = {
-    "oss": ("from pyspark.sql import SparkSession", "spark = SparkSession.active()"),
-    "databricks": ("from ticdc_source import TiCDCDataSource", "spark.dataSource.register(TiCDCDataSource)"),
+    "oss": ("from pyspark.sql import SparkSession", "", "spark = SparkSession.active()"),
+    "databricks": (
+        "from ticdc_source import TiCDCDataSource",
+        "",
+        "spark.dataSource.register(TiCDCDataSource)  # the platform defines spark",
+    ),
 }
+_HEAD = '''"""A pipeline with the tables of {topics}.
+
+Written by `ticdc-source inspect --pipeline {platform}` (ticdc-source {version}); run it again for new tables. Each
+table reads the topic once, from its first record: rows that have not changed since are missing, unless OPTIONS has
+snapshot=initial. After TRUNCATE or DROP TABLE, refresh the table fully.
+"""'''
+_OSS = (
+    "# Open-source Spark has no table format yet that AUTO CDC can write (AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE).",
+    '# Until then, write append("orders", "shop.orders") instead of keep(…), and view the newest row of each key.',
+)
 # How options begin that the file sets itself, that add columns which are no table's, or that a stream refuses.
 _NOT_OF_USERS = ("preimages", "tables", "outputformat", "includemetadata", "includeheaders", "ending", "subscribe")
 
@@ -33,11 +47,11 @@ def changes(table, **options):
 _KEEP = '''
 
 def keep(name, table, keys, **options):
-    """Keep a table as it is in TiDB: the newest row of each key."""
+    """Keep a table as it is in TiDB, by AUTO CDC: the newest row of each key."""
 
     @dp.temporary_view(name=f"{name}_changes")
     def view():
-        return changes(table, preimages="false", **options)
+        return changes(table, preimages="false", **options)  # AUTO CDC would apply the rows from before updates
 
     dp.create_streaming_table(name)
     dp.create_auto_cdc_flow(
@@ -63,7 +77,7 @@ _GUESS = "  # a guess: no message says the --tz of the TiCDC server"
 
 
 def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
-    """Yield the lines of the file.
+    """Yield the lines of the file; none if no row of a table can be read.
 
     A table that has not had its key in each row is appended: AUTO CDC fails at a key that is NULL, and rows from before
     the key may share one, so that the deletion of one would remove another.
@@ -73,54 +87,51 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
     """
     topics = [topic.topic for topic in inspection.topics]
     tables = [(topic.topic, table) for topic in inspection.topics for kind in topic.protocols for table in kind.tables]
+    if not any(table.columns for _, table in tables):
+        return
     given = {name: value for name, value in inspection.options.items() if not name.lower().startswith(_NOT_OF_USERS)}
-    known = {name.lower() for name in given} | {"tables"}
-    needed = [{key: value for key, value in each.options.items() if key.lower() not in known} for _, each in tables]
-    found = _common(needed)
-    options = {"startingOffsets": "earliest", **given, **({} if len(topics) > 1 else {"subscribe": topics[0]}), **found}
-    prefix = Options.of(options, from_kafka=False).metadata_column_prefix
+    by_lower = {name.lower(): value for name, value in given.items()}
+    prefix = by_lower.get("metadatacolumnprefix", "_")
     if re.fullmatch(r"\w*", prefix, re.ASCII) is None:
         msg = f"metadataColumnPrefix={visible(prefix)}: a pipeline needs letters, digits and underscores"
         raise OptionError(msg)
-    imported, session = PLATFORMS[platform]
-    yield f'"""A pipeline with the tables of {visible(", ".join(topics))}."""'
-    yield from ("", "from pyspark import pipelines as dp", imported, "", session, "", "OPTIONS = {")
+    needed = {
+        name: value for _, table in tables for name, value in table.options.items() if name.lower() not in by_lower
+    }
+    needed.pop("tables", None)
+    options = {
+        "startingOffsets": "earliest",
+        **given,
+        **({} if len(topics) > 1 else {"subscribe": topics[0]}),
+        **needed,
+    }
+    metadata = ", ".join(literal(prefix + column.name) for column in METADATA if column.level == "core")
+    yield from _HEAD.format(topics=visible(", ".join(topics)), version=__version__, platform=platform).splitlines()
+    yield from ("", "from pyspark import pipelines as dp", *PLATFORMS[platform], "", "OPTIONS = {")
     for name, value in options.items():
-        yield f"    {literal(name)}: {_value(name, value)},{_GUESS if name == 'timeZone' and name in found else ''}"
+        yield f"    {literal(name)}: {_value(name, value)},{_GUESS if name == 'timeZone' and name in needed else ''}"
     yield "}"
     yield from _CHANGES.splitlines()
-    metadata = ", ".join(literal(prefix + column.name) for column in METADATA if column.level == "core")
-    if any(table.has_keys for _, table in tables):
-        yield from _KEEP.replace("{metadata}", metadata).replace("{prefix}", prefix).splitlines()
-    if any(table.columns and not table.has_keys for _, table in tables):
-        yield from _APPEND.splitlines()
+    yield from _KEEP.replace("{metadata}", metadata).replace("{prefix}", prefix).splitlines()
+    yield from _APPEND.splitlines()
     yield from ("", "")
+    if platform == "oss":
+        yield from _OSS
     names = _names([parse_table(table.table) for _, table in tables])
-    for (topic, table), name, more in zip(tables, names, needed, strict=True):
-        own = {key: value for key, value in more.items() if key not in found}
-        if len(topics) > 1:
-            own["subscribe"] = topic
-        arguments = [literal(name), literal(table.table), *(f"{key}={literal(value)}" for key, value in own.items())]
+    for (topic, table), name in zip(tables, names, strict=True):
+        more = [f"subscribe={literal(topic)}"] if len(topics) > 1 else []
         if not table.columns:
             yield f"# {visible(table.table)} cannot be read: inspect says why"
         elif table.has_keys:
-            arguments.insert(2, f"[{', '.join(map(literal, table.keys))}]")
-            yield f"keep({', '.join(arguments)})"
+            keys = f"[{', '.join(map(literal, table.keys))}]"
+            yield f"keep({', '.join([literal(name), literal(table.table), keys, *more])})"
         else:
-            yield f"append({', '.join(arguments)})  # {'not each of its rows has a key' if table.keys else 'no key'}"
+            why = "not each of its rows has the key" if table.keys else "it has no key"
+            yield f"append({', '.join([literal(name), literal(table.table), *more])})  # {why}"
 
 
 def _value(name: str, value: str) -> str:
     return f"spark.conf.get({literal('ticdc.' + name)})" if value == HIDDEN else literal(value)
-
-
-def _common(options: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the options that no two tables have with different values."""
-    values: dict[str, set[str]] = {}
-    for each in options:
-        for name, value in each.items():
-            values.setdefault(name, set()).add(value)
-    return {name: each.pop() for name, each in values.items() if len(each) == 1}
 
 
 def _names(tables: Sequence[TableName]) -> list[str]:

@@ -17,7 +17,6 @@ from ticdc_source.sources.chunk import Chunk
 
 _MOST_RECORDS = 1000  # as many as in a chunk
 _MOST_BYTES = 4 << 20
-_OTHERS = ("ddl", "bootstraps", "watermarks", "corrupt")  # events of a split that are no rows
 
 
 def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chunk, Split]]:
@@ -28,7 +27,8 @@ def coalesce_chunks(splits: Iterable[tuple[Chunk, Split]]) -> Iterator[tuple[Chu
     """
     coalesced: _Coalesced | None = None
     for chunk, split in splits:
-        events = sum(map(len, split.tables.values())) + sum(len(getattr(split, name)) for name in _OTHERS)
+        others = len(split.ddl) + len(split.bootstraps) + len(split.watermarks) + len(split.corrupt)
+        events = sum(map(len, split.tables.values())) + others
         if not events:
             continue
         is_few = 2 * events < len(chunk) and split.unpacked < _MOST_BYTES
@@ -56,14 +56,17 @@ class _Coalesced:
         self._bytes = 0
 
     def takes(self, chunk: Chunk) -> bool:
+        """Return whether a chunk's records come next, and fit."""
         last = self.chunk
         is_full = len(last) >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
         is_same = (last.topic, last.partition) == (chunk.topic, chunk.partition)
         return is_same and last.offsets[-1] < chunk.offsets[0] and not is_full
 
     def append(self, chunk: Chunk, split: Split) -> None:
+        """Append the records of a chunk that have events, and these events."""
         event_positions = [table_events.positions for table_events in split.tables.values()]
-        event_positions += [[event.position for event in getattr(split, name)] for name in _OTHERS]
+        others = (split.ddl, split.bootstraps, split.watermarks, split.corrupt)
+        event_positions += [[event.position for event in events] for events in others]
         positions = sorted(set(chain.from_iterable(event_positions)))
         moved = {position: new for new, position in enumerate(positions, len(self.chunk))}
         coalesced, lists = self.chunk, self.chunk.lists()
@@ -86,9 +89,10 @@ class _Coalesced:
                 strict=True,
             ):
                 appended.append(moved[position], *event)
-        for name in _OTHERS:
-            events = getattr(split, name)
-            getattr(self.split, name).extend(replace(event, position=moved[event.position]) for event in events)
+        self.split.ddl += [replace(event, position=moved[event.position]) for event in split.ddl]
+        self.split.bootstraps += [replace(event, position=moved[event.position]) for event in split.bootstraps]
+        self.split.watermarks += [replace(event, position=moved[event.position]) for event in split.watermarks]
+        self.split.corrupt += [replace(event, position=moved[event.position]) for event in split.corrupt]
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ticdc_source.schema.json_text import loads
+from ticdc_source.sources.locations import redacted
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class MetricFiles:
 
     def __repr__(self) -> str:
         """Return the place without what may be secret."""
-        return f"MetricFiles({without_credentials(self._location)})"
+        return f"MetricFiles({redacted(self._location)})"
 
     def write(self, name: str, lines: Iterable[Mapping[str, object]]) -> None:
         """Write lines as JSON to one new file whose name begins with `name`."""
@@ -65,9 +66,7 @@ class MetricFiles:
             self._write(f"{name}-{uuid.uuid4().hex}{_SUFFIX}", data)
         except Exception as error:  # noqa: BLE001 (metrics never fail a read, whatever a store raises)
             level = logging.WARNING if self._paused_until is None else logging.DEBUG
-            _log.log(
-                level, "metricsPath: %s cannot be written: %s", without_credentials(self._location), self.shown(error)
-            )
+            _log.log(level, "metricsPath: %s cannot be written: %s", redacted(self._location), self.shown(error))
             self._paused_until = self._clock() + _PAUSE_S
         else:
             self._paused_until = None
@@ -105,7 +104,7 @@ class MetricFiles:
             return [loads(line) for line in data.splitlines()]
 
     def shown(self, error: Exception) -> str:
-        return without_secrets(f"{type(error).__name__}: {error}", self._location)
+        return hidden_location(f"{type(error).__name__}: {error}", self._location)
 
     def _open(self) -> tuple[fs.FileSystem, str]:
         if self._opened is None:
@@ -147,15 +146,8 @@ def _store_errors() -> Iterator[None]:
         raise OSError(str(error)) from None
 
 
-def without_credentials(location: str) -> str:
-    """Return a location without user, password and query: a part that looks like one is left out too."""
-    if _URI.match(location) is None:
-        return location
-    return re.sub(r"(?s)[?#].*", "", re.sub(r"(?s)(?<=:/).*@", "/", location))
-
-
-def without_secrets(text: str, location: str) -> str:
-    clean = without_credentials(location)
+def hidden_location(text: str, location: str) -> str:
+    clean = redacted(location)
     text, kept = text.replace(location, clean), _PARTS.split(clean)
     hidden = {each for part in _PARTS.split(location) if part not in kept for each in (part, unquote(part))}
     for secret in sorted(hidden - {""}, key=len, reverse=True):

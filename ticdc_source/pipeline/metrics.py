@@ -110,13 +110,6 @@ def _bytes(parts: Sequence[bytes | None]) -> int:
         return sum(map(len, filter(None, parts)))
 
 
-# Members of a line behind its events, which are called as the counters are.
-_COUNTED = (
-    "claim_checks", "key_only", "checksums", "wrong_checksums", "lost_deletes", "skipped", "decode_errors", "dropped",
-    "rescued", "invalid_utf8", "min_commit_ts", "max_commit_ts", "watermark",
-)  # fmt: skip
-
-
 def metrics_line(
     counters: Counters,
     read: OffsetRange,
@@ -134,7 +127,9 @@ def metrics_line(
         "table": table,
         **read._asdict(),
         "lag": lag,
-        **{name: getattr(counters, name) for name in ("records", "bytes", "rows")},
+        "records": counters.records,
+        "bytes": counters.bytes,
+        "rows": counters.rows,
         "events": {
             **{name: counters.images[change_type] for change_type, name in enumerate(CHANGE_TYPES)},
             "ddl": counters.ddl,
@@ -142,7 +137,19 @@ def metrics_line(
             "watermark": counters.watermarks,
             "other_tables": counters.other_rows,
         },
-        **{name: getattr(counters, name) for name in _COUNTED},
+        "claim_checks": counters.claim_checks,
+        "key_only": counters.key_only,
+        "checksums": counters.checksums,
+        "wrong_checksums": counters.wrong_checksums,
+        "lost_deletes": counters.lost_deletes,
+        "skipped": counters.skipped,
+        "decode_errors": counters.decode_errors,
+        "dropped": counters.dropped,
+        "rescued": counters.rescued,
+        "invalid_utf8": counters.invalid_utf8,
+        "min_commit_ts": counters.min_commit_ts,
+        "max_commit_ts": counters.max_commit_ts,
+        "watermark": counters.watermark,
         "ending_commit_ts": commit_end,
         "client": client,
         "decoded": {"native": counters.native, "general": counters.general},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import SchemaError, each_from_one_frame
 from ticdc_source.kernels.arrays import Binaries
+from ticdc_source.options.hints import spark_name
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.pipeline.context import UNKNOWN_PARTITION, BatchScope, ReadContext
@@ -319,16 +320,51 @@ def decode_structs(
         ready = []
 
 
+def _is_bytes(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(arrow) or pa.types.is_string(arrow))
+
+
+def is_time_in_ms(arrow: pa.DataType) -> bool:
+    """Return whether a `timestamp` of this type is Kafka's number of milliseconds."""
+    return bool(pa.types.is_int64(arrow))
+
+
+# The types that a column may have, by the name of the record's part.
+_TYPES: dict[str, Callable[[pa.DataType], bool]] = {
+    "topic": pa.types.is_string,
+    "partition": pa.types.is_integer,
+    "offset": pa.types.is_integer,
+    "timestamp": lambda arrow: is_time_in_ms(arrow) or (pa.types.is_timestamp(arrow) and arrow.tz is not None),
+    "key": _is_bytes,
+    "value": _is_bytes,
+    "headers": lambda arrow: pa.types.is_list(arrow) and pa.types.is_struct(arrow.value_type),
+}
+
+
+def check_column(name: str, arrow: pa.DataType, wanted: pa.Field) -> None:
+    """Refuse a column that cannot be this part of a record.
+
+    Raises:
+        SchemaError: it has another type.
+    """
+    if not _TYPES[wanted.name](arrow):
+        msg = (
+            f"Column {name} has the type {spark_name(arrow)}; as a record's {wanted.name} it must be "
+            f"{spark_name(wanted.type)}"
+        )
+        raise SchemaError(msg)
+
+
 def _as_records(rows: pa.StructArray, columns: Mapping[str, str]) -> pa.RecordBatch:
     arrays = []
     for wanted in RECORD:
         name = columns.get(wanted.name)
         array = pa.nulls(len(rows), wanted.type) if name is None else rows.field(name)
-        try:
-            arrays.append(array.cast(wanted.type))
-        except pa.ArrowException as error:
-            msg = f"Column {name} has the type {array.type}; a record's {wanted.name} has {wanted.type} ({error})"
-            raise SchemaError(msg) from None
+        if name is not None:
+            check_column(name, array.type, wanted)
+            if wanted.name == "timestamp" and is_time_in_ms(array.type):
+                array = array.cast(pa.timestamp("ms"))
+        arrays.append(array.cast(wanted.type))
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD)
 
 

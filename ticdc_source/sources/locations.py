@@ -8,13 +8,25 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/+|//")
+_USER = re.compile(r"(?s)[^/]*:.*@")
 _UNKNOWN_SCHEME = re.compile(r"Protocol not known: [\w.+-]+")
 
 
 def redacted(location: str) -> str:
-    """Return a path or URL without the parts that may be secret: user, password and query."""
-    parts = (re.sub(r"(?s)[?#].*", "", part) for part in location.split("::"))
-    return "::".join(re.sub(r"(?<=://).*@" if "://" in part else r"^(?!/[^/])[^@]*:.*@", "", part) for part in parts)
+    """Return a path or URL without what may be secret: user, password and query. A chain of fsspec has several URLs."""
+    return "::".join(map(_part_redacted, location.split("::")))
+
+
+def _part_redacted(part: str) -> str:
+    scheme = _SCHEME.match(part)
+    if scheme is None and not _USER.match(part):  # a path of this machine
+        return part
+    begin = "" if scheme is None else scheme[0]
+    _, at, rest = re.split("[?#]", part[len(begin) :], maxsplit=1)[0].rpartition("@")
+    if not at and "@" in part:  # a password with such a character
+        return begin
+    return begin + rest
 
 
 def why_unreadable(error: Exception) -> str:

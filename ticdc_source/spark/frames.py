@@ -19,8 +19,16 @@ from ticdc_source.errors import SchemaError, from_one_frame
 from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.pipeline.collector import leave_out_modules
 from ticdc_source.pipeline.context import BatchScope
-from ticdc_source.pipeline.metadata import HEADERS
-from ticdc_source.pipeline.record_frames import RECORD, column_names, decode_rows, decode_structs, survey, unknown_of
+from ticdc_source.pipeline.record_frames import (
+    RECORD,
+    check_column,
+    column_names,
+    decode_rows,
+    decode_structs,
+    is_time_in_ms,
+    survey,
+    unknown_of,
+)
 from ticdc_source.planning import load
 from ticdc_source.planning.frame_sample import (
     FrameSample,
@@ -187,32 +195,13 @@ def records_of(
     return frame.select(columns), unknown_of(names, options.metadata_column_prefix)
 
 
-# The types that a column may have beside its own, by the name of the record's part.
-_CASTS: dict[str, tuple[type[st.DataType], ...]] = {
-    "topic": (st.StringType,),
-    "partition": (st.IntegerType, st.ShortType, st.ByteType, st.LongType),
-    "offset": (st.LongType, st.IntegerType),
-    "timestamp": (st.TimestampType,),
-    "key": (st.BinaryType, st.StringType),
-    "value": (st.BinaryType, st.StringType),
-}
-
-
 def _as_field(given: st.StructField, wanted: pa.Field) -> Column:
+    arrow = to_arrow(st.StructType([given])).field(0).type
+    check_column(given.name, arrow, wanted)
     column = sf.col(_quoted(given.name))
-    target = type_of(wanted.type)
-    if wanted.type == HEADERS:
-        if isinstance(given.dataType, st.ArrayType) and isinstance(given.dataType.elementType, st.StructType):
-            return column.cast(target)
-    elif isinstance(given.dataType, _CASTS[wanted.name]):
-        return column.cast(target)
-    if wanted.name == "timestamp" and isinstance(given.dataType, st.LongType):  # Kafka's milliseconds
+    if wanted.name == "timestamp" and is_time_in_ms(arrow):
         return sf.timestamp_millis(column)
-    msg = (
-        f"Column {given.name} has the type {given.dataType.simpleString()}; as a record's {wanted.name} it must be "
-        f"{target.simpleString()}"
-    )
-    raise SchemaError(msg)
+    return column.cast(type_of(wanted.type))
 
 
 def _quoted(name: str) -> str:

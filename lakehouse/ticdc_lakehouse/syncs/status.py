@@ -18,7 +18,7 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.config import SyncConfig
 from ticdc_lakehouse.targets.opening import open_target
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
-from ticdc_source.developer_api import DDLEvent, MetricFiles, loads, parse_table, seconds, utc, without_credentials
+from ticdc_source.developer_api import DDLEvent, MetricFiles, loads, parse_table, redacted, seconds, utc
 from ticdc_source.errors import CheckpointError
 
 Kind = Literal["table", "log"]
@@ -251,13 +251,13 @@ class StatusFile:
     def __init__(self, config: SyncConfig) -> None:
         folder = config.checkpoint if config.path is None else config.layout.folder
         self._files = MetricFiles(folder.removeprefix("file://") if folder.startswith("file:///") else folder)
-        self._table = without_credentials(config.layout.own("_ticdc_sync"))
+        self._table = redacted(config.layout.own("_ticdc_sync"))
         self._secrets = {
-            json.dumps(each, ensure_ascii=False)[1:-1]: without_credentials(each)
+            json.dumps(each, ensure_ascii=False)[1:-1]: redacted(each)
             for each in (config.path, config.checkpoint, folder)
-            if each is not None and without_credentials(each) != each
+            if each is not None and redacted(each) != each
         }
-        self.place = f"{without_credentials(folder)}/{_FILE}"
+        self.place = f"{redacted(folder)}/{_FILE}"
         self._is_off = False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from ticdc_source.errors import CheckpointError
 from ticdc_source.inspection.monitoring.progress import SnapshotPace, snapshot_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.pipeline.metric_files import file_system, without_credentials, without_secrets
+from ticdc_source.pipeline.metric_files import file_system, hidden_location
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
@@ -26,6 +26,7 @@ from ticdc_source.schema.json_text import loads
 from ticdc_source.schema.tso import age, of_ms, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
+from ticdc_source.sources.locations import redacted
 from ticdc_source.sources.stream_offsets import OffsetJSON, offsets_of
 from ticdc_source.sources.tidb.progress import SnapshotProgress
 
@@ -55,7 +56,7 @@ class Reader:
                 "A stream commits its offsets only with commitGroupOffsets=true"
             )
         if self.checkpoint is not None:
-            shown = without_credentials(self.checkpoint)
+            shown = redacted(self.checkpoint)
             return f"The stream of the checkpoint {shown} has not finished a micro-batch yet"
         return None
 
@@ -333,10 +334,10 @@ def committed_in_checkpoint(location: str, topics: Collection[str]) -> OffsetJSO
             lines = file.read().decode().splitlines()
     except (OSError, ValueError, pa.ArrowException) as error:
         msg = f"The checkpoint {location} cannot be read: {error}"
-        raise CheckpointError(without_secrets(msg, location)) from None
+        raise CheckpointError(hidden_location(msg, location)) from None
     sources = [offset for offset in _sources(lines) if any(key.topic in topics for key in offsets_of(offset))]
     if not sources:
-        msg = f"No source of the checkpoint {without_credentials(location)} reads {', '.join(sorted(topics))}"
+        msg = f"No source of the checkpoint {redacted(location)} reads {', '.join(sorted(topics))}"
         raise CheckpointError(msg)
     return sources[0]
 
@@ -349,7 +350,7 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
             for item in system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
             if item.type == fs.FileType.Directory and _has_offsets(system, item.path)
         )
-        meant = ", ".join(f"{without_credentials(location).rstrip('/')}/{name}" for name in inner)
+        meant = ", ".join(f"{redacted(location).rstrip('/')}/{name}" for name in inner)
         hint = f"; {meant} {'has' if len(inner) == 1 else 'have'} one: give that of the stream" if inner else ""
         if system.get_file_info(folder).type == fs.FileType.NotFound:
             msg = "there is no such folder"

@@ -152,6 +152,6 @@ class FetcherPool:
             fetcher.close()
 
 
-# The pool of this process. It is the one object of the package that lives as long as its process: Spark runs the tasks
-# of many micro-batches in the same Python worker, and keeps nothing else between them.
+# The pool of this process. Spark runs the tasks of many micro-batches in the same Python worker, and keeps nothing else
+# between them; `planning.partitions` keeps versions of tables for the same reason.
 FETCHERS = FetcherPool()
