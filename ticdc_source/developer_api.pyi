@@ -70,7 +70,6 @@ from ticdc_source.schema.tso import physical_ms as physical_ms
 from ticdc_source.schema.tso import seconds as seconds
 from ticdc_source.schema.tso import utc as utc
 from ticdc_source.schema.types import ColumnType as ColumnType
-from ticdc_source.schema.types import merge_types as merge_types
 from ticdc_source.schema.types import parse_type as parse_type
 from ticdc_source.sources.kafka import KafkaCluster as KafkaCluster
 from ticdc_source.sources.locations import redacted as redacted

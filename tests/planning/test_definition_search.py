@@ -62,29 +62,13 @@ def test_a_version_is_found_under_a_name_in_other_letters() -> None:
     assert (TABLE, VERSION) in topic.search(TableName("Test", "T"), VERSION)
 
 
-MANY = [ROW] * 5000
+@pytest.mark.parametrize("definition_at", [0, 499, 510, 999])
+def test_a_version_is_found_before_the_range_and_behind_it(definition_at: int) -> None:
+    """The search looks back to the start of the partition, then forward to its end."""
+    records = [ROW] * 1000
+    records[definition_at] = DEFINITION
 
-
-def with_definition(at: int) -> list[Message]:
-    """Return a thousand rows, one of which is the definition."""
-    return [*[ROW] * at, DEFINITION, *[ROW] * (999 - at)]
-
-
-@pytest.mark.parametrize(("partitions", "around", "limit"), [
-    *(([with_definition(at)], (0, 500, 505), 100_000) for at in (0, 499, 510, 999)),
-    ([with_definition(900)], (0, 0, 1000), 100_000),  # in the range, behind the first chunk
-    ([[DEFINITION, ROW], [ROW] * 10], (1, 0, 10), 100_000),  # with send-bootstrap-to-all-partition=false
-    ([[*MANY, ROW, DEFINITION]], (0, 5000, 5001), 1000),  # each part has its own limit
-    ([[DEFINITION], [*MANY, ROW]], (1, 5000, 5001), 1000),
-])  # fmt: skip
-def test_where_a_version_is_found(partitions: list[list[Message]], around: tuple[int, int, int], limit: int) -> None:
-    """The search looks before the range, from its start to the end of the partition, and in the first partition."""
-    assert Topic(*partitions, limit=limit).finds(*around)
-
-
-def test_no_other_partition_is_searched() -> None:
-    """A definition in a partition that is neither the range's nor the first says nothing."""
-    assert not Topic([ROW], [DEFINITION], [ROW]).finds(2, 0, 1)
+    assert Topic(records).finds(0, 500, 505)
 
 
 def test_what_is_near_is_found_first() -> None:
@@ -93,6 +77,14 @@ def test_what_is_near_is_found_first() -> None:
 
     assert topic.finds(0, 5005, 5011)
     assert sum(each.size for each in topic.fetched) < 100
+
+
+def test_the_first_partition_is_searched_too() -> None:
+    """With send-bootstrap-to-all-partition=false only the first partition has it."""
+    topic = Topic([DEFINITION, ROW], [ROW] * 10)
+
+    assert topic.finds(1, 0, 10)
+    assert not Topic([ROW], [DEFINITION], [ROW]).finds(2, 0, 1)
 
 
 def test_the_search_is_bounded_and_asks_once() -> None:
@@ -104,6 +96,22 @@ def test_the_search_is_bounded_and_asks_once() -> None:
     before = len(topic.fetched)
     assert not topic.finds(0, 50_000, 50_001)
     assert len(topic.fetched) == before
+
+
+def test_each_part_has_its_own_limit() -> None:
+    """A long topic before the range leaves time for the record behind it, and for partition 0."""
+    many = [ROW] * 5000
+
+    assert Topic([*many, ROW, DEFINITION], limit=1000).finds(0, 5000, 5001)
+    assert Topic([DEFINITION], [*many, ROW], limit=1000).finds(1, 5000, 5001)
+
+
+def test_the_range_itself_is_searched() -> None:
+    """A worker that has read the first chunk of its range finds a definition in the last one."""
+    records = [ROW] * 1000
+    records[900] = DEFINITION
+
+    assert Topic(records).finds(0, 0, 1000)
 
 
 def test_many_missing_versions_wait_together() -> None:

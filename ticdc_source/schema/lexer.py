@@ -186,15 +186,11 @@ class Reader:
         return TableName(first, self.name()) if self.skip(".") else TableName(self.database, first)
 
     def column(self) -> str:
-        """Step over a column's name; return it in lower case."""
-        return self.column_as_written().lower()
-
-    def column_as_written(self) -> str:
-        """Step over a column's name, which may follow its table's."""
+        """Step over a column's name, which may follow its table's; return it in lower case."""
         name = self.name()
         while self.skip("."):
             name = self.name()
-        return name
+        return name.lower()
 
     def parts(self) -> Iterator[Reader]:
         """Yield a reader for each part of the rest, split at the commas outside brackets."""

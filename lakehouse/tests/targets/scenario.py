@@ -31,7 +31,7 @@ from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.syncs.names import Layout, Suffix
 from ticdc_lakehouse.targets.opening import ENGINES as ENGINES_OF_TARGETS
 from ticdc_lakehouse.targets.opening import open_target
-from ticdc_lakehouse.targets.target import REMEMBERED_BATCHES, CommitFacts, Merged, NewColumn, Target, Upsert
+from ticdc_lakehouse.targets.target import REMEMBERED, CommitFacts, Merged, NewColumn, Target, Upsert
 from ticdc_lakehouse.targets.target_names import deleted_keys_of
 from ticdc_source.errors import TiCDCSourceError
 from ticdc_source.schema.change_order import SEQUENCE
@@ -123,7 +123,7 @@ class Scenario:
         self._merge(target, [("insert", 50, 50, 1, "y")], app_id="another", batch_id=1)
         equal(self._rows(target, "id = 1"), [(1, "y")])
         self._merge(target, [("insert", 70, 70, 70, "new")], app_id="me", batch_id=4)
-        remembered = REMEMBERED_BATCHES.take(self.spark, target, "me")  # with the version that the engine itself tells
+        remembered = REMEMBERED.take(self.spark, target, "me")  # with the version that the engine itself tells
         equal((remembered and remembered.facts.batch_id, remembered and bool(remembered.version)), (4, True))
 
     def a_log_whose_micro_batches_come_again(self) -> None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from pyspark.sql.types import DataType
 
-from ticdc_lakehouse.targets.changelog import Changelog
-from ticdc_lakehouse.targets.ddl_state import DDLPlaces, DDLState
-from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL
-from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
+from ticdc_lakehouse.common.errors import TargetError
+from ticdc_lakehouse.targets.changelog import Changelog, Images
+from ticdc_lakehouse.targets.ddl_state import NO_PLACES, Assignment, DDLPlaces, DDLState, Misfit
+from ticdc_lakehouse.targets.followed_ddl import DDLReader, DestructiveDDL, by_hand
+from ticdc_lakehouse.targets.target import CommitFacts, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import DDLEvent
+from ticdc_source.developer_api import DDLEvent, warn
 
 _ROWS = ("insert", "update_postimage")
 _UPDATE = "#ddl-"  # in the writer of a commit that does to rows what DDL has done; then a commit-ts, and the columns
@@ -27,7 +28,6 @@ class OldRows:
     """What DDL has done to the rows of a target, and what of it the target does not have yet.
 
     Attributes:
-        remembered: the properties of the target; empty if it does not exist.
         state: the state after the DDL events of the micro-batch.
         sequence: the column with the place of a row's last change.
         is_undone: whether somebody has undone what was done to rows, and the properties do not know it.
@@ -38,8 +38,8 @@ class OldRows:
     before: DDLState
     state: DDLState
     sequence: str
-    time_zone: str
-    is_undone: bool
+    time_zone: str = "UTC"
+    is_undone: bool = False
 
     @classmethod
     def after(
@@ -47,26 +47,26 @@ class OldRows:
         target: Target,
         remembered: Mapping[str, str] | None,
         events: Sequence[DDLEvent],
-        changes: Changelog,
-        *,
         policy: DestructiveDDL,
-        doubts: Callable[[str], None],
         sequence: str,
-        deleted: str | None,
-        time_zone: str,
-        places: DDLPlaces,
+        deleted: str | None = None,
+        time_zone: str = "UTC",
+        doubts: Callable[[str], None] = warn,
+        places: DDLPlaces = NO_PLACES,
+        changes: Changelog | None = None,
     ) -> OldRows:
         """Read the DDL events of a micro-batch; nothing is written.
 
         Args:
             remembered: its properties; None if it does not exist.
             events: the DDL events of its table, oldest first.
-            changes: the changes that come with the events.
             policy: what is done about events that remove rows.
-            doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
+            sequence: the column with the place of a row's last change.
             deleted: the column that says that a row is deleted; None if deleted rows are removed.
             time_zone: the zone of TIMESTAMP defaults.
+            doubts: is told what an event does to older rows that only TiDB knows; it may raise an error.
             places: the places of the events, and of those before.
+            changes: the changes that come with the events.
 
         Raises:
             SchemaError: an event removes rows, and the policy does not allow it, or which rows is not known.
@@ -76,7 +76,7 @@ class OldRows:
         has_done = known is not None and (known.assignments or known.truncated_ts is not None)
         before = known.without(_updates(target.undone())) if known is not None and has_done else known
         state = DDLState() if known is None or before is None else replace(before, truncated_ts=known.truncated_ts)
-        columns = None if known is None else _lower(target.columns())
+        columns = None if known is None else {name.lower(): type_ for name, type_ in target.columns().items()}
         row_ts = places.row_ts(sequence)
         own = {sequence.lower()} if deleted is None else {sequence.lower(), deleted.lower()}
         is_target = columns is not None and own <= columns.keys()  # if not, the merge says so
@@ -90,14 +90,16 @@ class OldRows:
             has_rows=lambda after, until: (
                 is_target and _target_has(target, f"{is_live} AND {row_ts} > {after} AND {row_ts} <= {until}")
             ),
-            has_older=lambda *bounds: _has_rows(changes, places, *bounds),
+            has_older=lambda *bounds: changes is not None and _has_rows(changes, places, *bounds),
         )
         new_state = reader.after(state, events)
-        new_state = replace(new_state, places=places.since(new_state.truncated_ts or 0))
+        places = places.since(new_state.truncated_ts or 0)
+        new_state = replace(new_state, places=places)
         return cls(target, remembered or {}, before or DDLState(), new_state, sequence, time_zone, before != known)
 
     @property
     def row_ts(self) -> str:
+        """The expression of a row's commit-ts."""
         return self.state.places.row_ts(self.sequence)
 
     def is_emptied(self) -> bool:
@@ -105,89 +107,109 @@ class OldRows:
         until = self.state.truncated_ts
         return until is not None and not _target_has(self.target, f"{self.row_ts} > {until}")
 
+    def properties(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return the properties of a new target with these columns: it has no rows to fill."""
+        return self.state.filled(columns).as_properties()
+
     def keys(self, keys: Sequence[str]) -> tuple[str, ...]:
         """Return the key columns that the target remembers by the names that they have now."""
-        done = {replace(one, filled=False) for one in self.before.assignments if one.filled}
-        new = tuple(one for one in self.state.assignments if replace(one, filled=False) not in done)
+        new = tuple(one for one in self.state.assignments if replace(one, filled=False) not in self._past)
         return replace(self.state, assignments=new).renamed(keys)
 
-    # Columns
-
-    def renamed_columns(self) -> list[NewColumn]:
-        """Return the columns that the target gets, or that become wider, because DDL has renamed others to them."""
-        if not self.remembered:
-            return []
-        columns = self.target.columns()
-        types = _lower(columns)
-        wide = self.state.pending.with_renamed(types, self._has_rows_until)
-        names = {one.column: one.name or one.column for one in self.state.assignments} | _names(columns)
-        return [NewColumn(names[name], type_) for name, type_ in wide.items() if types.get(name) != type_]
-
-    def _has_rows_until(self, commit_ts: int) -> bool:
-        return not self.is_emptied() and _target_has(self.target, f"{self.row_ts} <= {commit_ts}")
-
-    def columns_of(self, changes: Changelog) -> dict[str, DataType]:
-        """Return the types of the columns that changes have after `in_changes`, by lower-case name."""
-        types = {field.name.lower(): field.dataType for field in changes.columns}
-        return self.state.with_renamed(types, lambda ts: _has_rows(changes, self.state.places, 0, ts))
-
-    # Rows
+    @property
+    def _past(self) -> frozenset[Assignment]:
+        """What the keys in the properties have been through; DDL that came alone waits for changes with its columns."""
+        return frozenset(replace(one, filled=False) for one in self.before.assignments if one.filled)
 
     def in_changes(self, changes: Changelog, columns: Mapping[str, DataType], keys: Sequence[str]) -> Changelog:
         """Return the changes as TiDB has them now: those that DDL removed are gone, and older ones have its values.
 
         An image without a row, of a delete, keeps what it has beside its key: a delete may have nothing but its key.
-
-        Args:
-            columns: the columns of the target.
         """
         commit_ts = self.state.places.row_ts(f"{changes.prefix}sequence")
         if self.state.truncated_ts is not None:
             changes = replace(changes, frame=changes.frame.where(f"{commit_ts} > {self.state.truncated_ts}"))
-        given = {field.name: field for field in changes.columns}
-        names = {one.column: one.name or one.column for one in self.state.assignments} | _names(columns) | _names(given)
-        now = {names[name]: type_ for name, type_ in self.columns_of(changes).items()}
-        assigned = {one.column for one in self.state.assignments} - {name.lower() for name in now}
-        now |= {name: type_ for name, type_ in columns.items() if name.lower() in assigned}
-        types = {name: field.dataType for name, field in given.items()}
+        types = {field.name: field.dataType for field in changes.columns}
+        now = self._types_in(types, columns)
         of_rows = f"CASE WHEN {quoted(f'{changes.prefix}change_type')} IN {_ROWS} THEN {commit_ts} END"
-        values = self.state.expressions(now, types, of_rows, time_zone=self.time_zone)
-        of_keys = {name: type_ for name, type_ in now.items() if name.lower() in {key.lower() for key in keys}}
-        values |= self.state.expressions(of_keys, types, commit_ts, time_zone=self.time_zone)
+        of_keys = self.state.on_changes(now, types, commit_ts, time_zone=self.time_zone)
+        values = self.state.on_changes(now, types, of_rows, time_zone=self.time_zone)
+        lower = {name.lower() for name in keys}
+        values |= {name: value for name, value in of_keys.items() if name.lower() in lower}
         if not values:
             return changes
-        sources = {one.column: one.source for one in self.state.assignments if one.source}
-        fields = {name.lower(): field for name, field in given.items()}
-
-        def metadata_of(name: str) -> dict[str, str]:
-            field = fields.get(name.lower()) or fields.get(sources.get(name.lower(), ""))
-            return (field.metadata or {}) if field is not None else {}
-
+        metadata = {field.name: field.metadata or {} for field in changes.columns}
         own = [changes.column(name) for name in changes.frame.columns if name not in values]
-        set_ = [F.expr(value).alias(name, metadata=metadata_of(name)) for name, value in values.items()]
+        set_ = [F.expr(value).alias(name, metadata=metadata.get(name, {})) for name, value in values.items()]
         frame = changes.frame.select(*own, *set_)
-        return replace(
-            changes, frame=frame, columns=tuple(one for one in frame.schema if one.name in {**types, **values})
-        )
+        fields = tuple(field for field in frame.schema if field.name in {**types, **values})
+        return replace(changes, frame=frame, columns=fields)
+
+    def check_rows(self, columns: Mapping[str, DataType]) -> None:
+        """Check that rows of the target, which exists, can get what `in_target` sets."""
+        misfit = next(iter(self.state.misfits_of_rows(columns, self.target.columns())), None)
+        if misfit is None or self.is_emptied():
+            return
+        renamed_ts = max(one.commit_ts for one in self.state.assignments if one.column == misfit.column.lower())
+        msg = f"{_renamed(misfit)} in {self.target.name}. {by_hand(renamed_ts, self.target.name)}"
+        raise TargetError(msg)
+
+    def check_changes(self, changes: Changelog, columns: Mapping[str, DataType], images: Images) -> None:
+        """Check that changes can become what `in_changes` makes of them.
+
+        Args:
+            changes: the changes, as they came.
+            images: the newest image of each key; an older change does not count.
+        """
+        given = {field.name: field.dataType for field in changes.columns}
+        sequence = f"{changes.prefix}sequence"
+        row_ts = self.state.places.row_ts(sequence)
+        for misfit in self.state.misfits_of_changes(self._types_in(given, columns), given, row_ts):
+            rows = changes.frame.where(misfit.where)
+            if misfit.column.lower() not in {name.lower() for name in images.keys}:
+                rows = rows.where(F.col(quoted(f"{changes.prefix}change_type")).isin(*_ROWS))
+            if rows.join(images.frame.select("seq"), F.col(quoted(sequence)) == F.col("seq"), "left_semi").head(1):
+                msg = (
+                    f"{_renamed(misfit)} in changes of {changes.table or 'the table'} for {self.target.name}: only "
+                    "TiDB knows what they are now. Read the table again from TiDB, into another target"
+                )
+                raise TargetError(msg)
+
+    def _types_in(self, types: Mapping[str, DataType], columns: Mapping[str, DataType]) -> dict[str, DataType]:
+        """Return the types of the columns that changes have after `in_changes`."""
+        there = {name.lower(): type_ for name, type_ in columns.items()}
+        by_name = {name.lower(): type_ for name, type_ in types.items()}
+        # If all changes are older than DDL that exchanges names, the columns have each other's types.
+        own = {name: self.state.wide_enough(name.lower(), type_, types) or there.get(name.lower(), type_)
+               for name, type_ in types.items()}  # fmt: skip
+        assigned = {one.column for one in self.state.assignments}
+        absent = {name: type_ for name, type_ in columns.items() if name.lower() in assigned - by_name.keys()}
+        replaced = self.state.replaced(there.keys(), by_name.keys())
+        new = {name: there.get(source, by_name[source]) for name, source in replaced.items()}
+        return {**own, **absent, **new}
+
+    def renamed_columns(self, names: Iterable[str]) -> list[str]:
+        """Return the columns of the target that `in_changes` adds to changes with these columns, in lower case."""
+        have = {name.lower() for name in names}
+        columns = {name.lower() for name in self.target.columns()} if self.remembered else set()
+        return [one.column for one in self.state.assignments if one.source and one.column in columns - have]
 
     def in_tombstones(self, tombstones: Target, keys: Sequence[str], facts: CommitFacts) -> None:
         """Rename the keys of deleted rows as those of the target will be, before the target is touched."""
         lower = {name.lower() for name in keys}
-        self._assign_once(tombstones, {name: type_ for name, type_ in tombstones.columns().items()
-                                       if name.lower() in lower}, facts)  # fmt: skip
+        columns = {name: type_ for name, type_ in tombstones.columns().items() if name != self.sequence}
+        values = self.state.on_rows(columns, self.row_ts, time_zone=self.time_zone)
+        values = {name: value for name, value in values.items() if name.lower() in lower}
+        if values:
+            self._assign_once(tombstones, values, self.state.pending_ts(lower), facts)
 
-    def _assign_once(self, table: Target, columns: Mapping[str, DataType], facts: CommitFacts) -> None:
+    def _assign_once(self, table: Target, values: Mapping[str, str], pending_ts: int, facts: CommitFacts) -> None:
         """Set columns of older rows; not again. The names of two columns may be exchanged."""
-        pending, names = self.state.pending, {name.lower() for name in columns}
-        values = pending.expressions(columns, table.columns(), self.row_ts, time_zone=self.time_zone)
-        if not values:
-            return
-        until = max(one.commit_ts for one in pending.assignments if one.column in names)
-        writer = f"{facts.app_id or ''}{_UPDATE}{until}-{','.join(sorted(values))}"
+        writer = f"{facts.app_id or ''}{_UPDATE}{pending_ts}-{','.join(sorted(values))}"
         if all(commit.facts.app_id != writer for commit in table.commits()):
-            table.update_rows(values, f"{self.row_ts} <= {until}", CommitFacts(app_id=writer))
+            table.update_rows(values, f"{self.row_ts} <= {pending_ts}", CommitFacts(app_id=writer))
 
-    def in_target(self, deleted: str | None, facts: CommitFacts, more: Mapping[str, str]) -> None:
+    def in_target(self, deleted: str | None, facts: CommitFacts, more: Mapping[str, str] | None = None) -> None:
         """Do to the rows of the target what DDL has done to those of TiDB, and remember it.
 
         Args:
@@ -201,8 +223,10 @@ class OldRows:
             self.target.set_properties(state.as_properties())
         if truncated_ts is not None and truncated_ts != self.before.truncated_ts:
             self._empty(f"{self.row_ts} <= {truncated_ts}", deleted, facts)
-        self._assign_once(self.target, columns, facts)
-        properties = {**state.filled(columns).as_properties(), **more}
+        values = state.on_rows(columns, self.row_ts, time_zone=self.time_zone)
+        if values:
+            self._assign_once(self.target, values, state.pending_ts(columns), facts)
+        properties = {**state.filled(columns).as_properties(), **(more or {})}
         if any(self.remembered.get(name) != value for name, value in properties.items()):
             self.target.set_properties(properties)
 
@@ -228,14 +252,6 @@ def _updates(commits: Iterable[CommitFacts]) -> Iterator[tuple[int, list[str]]]:
             yield int(ts), [name for name in columns.lower().split(",") if name]
 
 
-def _lower(columns: Mapping[str, DataType]) -> dict[str, DataType]:
-    return {name.lower(): type_ for name, type_ in columns.items()}
-
-
-def _names(columns: Iterable[str]) -> dict[str, str]:
-    return {name.lower(): name for name in columns}
-
-
 def _target_has(target: Target, where: str) -> bool:
     return bool(target.frame().where(where).head(1))
 
@@ -245,3 +261,11 @@ def _has_rows(changes: Changelog, places: DDLPlaces, after: int, until: int | No
     row_ts = places.row_ts(f"{changes.prefix}sequence")
     newer = changes.frame.where(f"{row_ts} > {after}")
     return bool((newer if until is None else newer.where(f"{row_ts} <= {until}")).head(1))
+
+
+def _renamed(misfit: Misfit) -> str:
+    column, type_, source, source_type, _ = misfit
+    return (
+        f"DDL gave column {source} the name {column}, and {column}, which is {type_.simpleString()}, does not hold "
+        f"the {source_type.simpleString()} values of {source}"
+    )

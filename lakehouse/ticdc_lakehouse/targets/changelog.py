@@ -56,6 +56,7 @@ class Changelog:
     time_as: str = "micros"
 
     def column(self, name: str) -> Column:
+        """Return a column by its name, whatever characters it has."""
         return self.frame[quoted(name)]
 
 
@@ -77,6 +78,7 @@ def read_changelog(frame: DataFrame) -> Changelog:
 
 
 def _is_of_table(field: StructField) -> bool:
+    """Return whether field metadata says that a field is a column of the table, whatever its name."""
     return not {TABLE, MYSQL_TYPE}.isdisjoint(field.metadata or {})
 
 
@@ -236,6 +238,7 @@ def time_property(time_as: str) -> dict[str, str]:
 
 
 def committed_at(sequence: Column) -> Column:
+    """Return the time of a commit, by the `_sequence` of a change."""
     return F.timestamp_millis(F.shiftright(sequence["commit_ts"], 18))
 
 
@@ -316,4 +319,5 @@ def comment_of(changes: Changelog, field: StructField) -> str | None:
 
 
 def keys_as_text(keys: Sequence[str]) -> str:
+    """Return keys as the table property `ticdc.keys` has them."""
     return json.dumps(list(keys))

@@ -35,6 +35,7 @@ class DataLayout:
         return bool(self.partition_by or self.cluster_by)
 
     def check(self, engine: str, what: str) -> None:
+        """Refuse what an engine cannot do."""
         if self.partition_by and self.cluster_by:
             msg = f"{what}: partition_by and cluster_by exclude each other. Give one of them"
             raise OptionError(msg)

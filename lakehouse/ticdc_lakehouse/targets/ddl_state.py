@@ -5,20 +5,18 @@ belongs to the schema before it (docs/wire.md, item 31), whenever it arrives: ro
 than the event. So what an event does to rows is kept as *assignments* in the properties of the target. They are made
 once for the rows that the target has, and again for each older row that a later micro-batch brings.
 
-An assignment gives a column of older rows a value, or the values of another column. A target gets a renamed column as
-soon as it has the old one, so whatever can be assigned is assigned at once. Nothing here asks Spark for anything:
-plans are values, and expressions are texts of Spark SQL.
+Nothing here asks Spark for anything: plans are values, and expressions are texts of Spark SQL.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from pyspark.sql.types import DataType, StructField
 
-from ticdc_lakehouse.common.errors import TargetError
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.target_names import quoted
 from ticdc_lakehouse.targets.widening import common_type, holds_all
@@ -32,12 +30,17 @@ HANDLED_TS = "ticdc.handled_ddl_ts"
 RENAMED_TS = "ticdc.renamed_ts"
 KEY_DROPPED_TS = "ticdc.key_dropped_ts"
 ALTERED = "ticdc.altered"
-_PLACES = "ticdc.ddl_places"
+
+_PLACES = "ticdc.ddl_places"  # the property of a target that keeps them
 
 
 @dataclass(frozen=True, slots=True)
 class DDLPlaces:
-    """The DDL events of a table that only their places order: the commit-ts, topic partition and offset of each."""
+    """The DDL events of a table that only their places order.
+
+    Attributes:
+        known: the commit-ts, topic partition and offset of each, in order.
+    """
 
     known: tuple[tuple[int, int, int], ...] = ()
 
@@ -46,7 +49,7 @@ class DDLPlaces:
         return cls(tuple((ts, partition, offset) for ts, partition, offset in loads(properties.get(_PLACES, "[]"))))
 
     def as_properties(self) -> dict[str, str]:
-        return {_PLACES: _as_json(self.known)} if self.known else {}
+        return {_PLACES: json.dumps(self.known, separators=(",", ":"))} if self.known else {}
 
     def after(self, events: Sequence[DDLEvent]) -> DDLPlaces:
         new = {(one.commit_ts, *one.place) for one in events if one.place is not None and one.commit_ts is not None}
@@ -90,7 +93,6 @@ class Assignment:
     Attributes:
         commit_ts: the commit-ts of the DDL event.
         column: the column, in lower case.
-        name: the column as the event writes it, if that is not in lower case.
         source: the column that this one was before the event renamed it; None for a new column.
         value: the value that a new column has, as MySQL writes it; None for NULL.
         type: the MySQL type of a new column.
@@ -99,15 +101,28 @@ class Assignment:
 
     commit_ts: int
     column: str
-    name: str = ""
     source: str | None = None
     value: str | None = None
     type: str = ""
     filled: bool = False
 
 
+class Misfit(NamedTuple):
+    """A column that has the values of another one by DDL, and whose type does not hold them.
+
+    Attributes:
+        where: a condition that holds in the rows of this DDL.
+    """
+
+    column: str
+    type: DataType
+    source: str
+    source_type: DataType
+    where: str
+
+
 def types_as_property(
-    before: Mapping[str, str], columns: Iterable[StructField] = (), undecided: Collection[str] = ()
+    before: Iterable[tuple[str, str]], columns: Iterable[StructField] = (), undecided: Collection[str] = ()
 ) -> dict[str, str]:
     """Return the property with the MySQL types of all columns, as far as DDL and field metadata have told them.
 
@@ -120,7 +135,14 @@ def types_as_property(
             continue
         if old is None or not holds_all(parse_type(old), parse_type(str(now))):
             types[one.name.lower()] = str(now)
-    return {COLUMN_TYPES: _as_json(types)} if types else {}
+    return {COLUMN_TYPES: json.dumps(types, separators=(",", ":"))} if types else {}
+
+
+class _Value(NamedTuple):
+    """A value, in place of a column."""
+
+    text: str | None
+    type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +168,7 @@ class DDLState:
     handled_ts: int = 0
     table: str = ""
     renamed_ts: int = 0
-    types: Mapping[str, str] = field(default_factory=dict)
+    types: tuple[tuple[str, str], ...] = ()
     places: DDLPlaces = NO_PLACES
     key_dropped_ts: int | None = None
     altered: tuple[int, ...] = ()
@@ -167,7 +189,7 @@ class DDLState:
             handled_ts=handled_ts,
             table=properties.get(TABLE, ""),
             renamed_ts=int(properties.get(RENAMED_TS) or 0),
-            types=loads(properties.get(COLUMN_TYPES) or "{}"),
+            types=tuple(loads(properties.get(COLUMN_TYPES) or "{}").items()),
             places=DDLPlaces.of_properties(properties),
             key_dropped_ts=None if key_dropped is None else int(key_dropped),
             altered=tuple(loads(properties.get(ALTERED) or "[]")),
@@ -176,10 +198,10 @@ class DDLState:
     def as_properties(self) -> dict[str, str]:
         """Return the properties that hold the state; `HANDLED_TS` is the user's own."""
         kept = [{name: value for name, value in asdict(one).items() if value} for one in self.assignments]
-        properties = {COLUMN_DEFAULTS: _as_json(kept)} if kept else {}
+        properties = {COLUMN_DEFAULTS: json.dumps(kept, separators=(",", ":"))} if kept else {}
         properties |= {TABLE: self.table} if self.table else {}
         properties |= {RENAMED_TS: str(self.renamed_ts)} if self.renamed_ts else {}
-        properties |= {ALTERED: _as_json(self.altered)} if self.altered else {}
+        properties |= {ALTERED: json.dumps(self.altered, separators=(",", ":"))} if self.altered else {}
         properties |= {} if self.key_dropped_ts is None else {KEY_DROPPED_TS: str(self.key_dropped_ts)}
         properties |= self.places.as_properties()
         return properties | ({} if self.truncated_ts is None else {TRUNCATED_TS: str(self.truncated_ts)})
@@ -201,6 +223,7 @@ class DDLState:
         return state
 
     def emptied(self, commit_ts: int) -> DDLState:
+        """Return the state after an event that removes all rows."""
         truncated = max(commit_ts, self.truncated_ts or 0)
         return replace(
             self,
@@ -221,111 +244,244 @@ class DDLState:
         new = replace(new, filled=later or new.commit_ts == self.handled_ts)
         return replace(self, assignments=tuple(sorted((*self.assignments, new), key=lambda one: one.commit_ts)))
 
+    def type_of(self, column: str) -> str | None:
+        """Return the MySQL type of a column, or of the one that it was before a RENAME; None if nobody knows it."""
+        types = dict(self.types)
+        return types.get(column, types.get(self.origin(column)[0]))
+
     def typed(self, types: Mapping[str, str | None]) -> DDLState:
         """Return the state after columns have got these MySQL types; None if nobody knows the type."""
-        now = {**self.types, **types}
-        return replace(self, types={name: type_ for name, type_ in now.items() if type_ is not None})
+        now = {**dict(self.types), **types}
+        return replace(self, types=tuple((name, type_) for name, type_ in now.items() if type_ is not None))
+
+    def origin(self, column: str) -> tuple[str, bool]:
+        """Return which column of the target has the values of a column, and whether its rows still lack the column."""
+        before: int | None = None
+        for one in reversed(self.assignments):
+            if one.filled or one.column != column or (before is not None and one.commit_ts >= before):
+                continue
+            if one.source is None:
+                return column, True
+            column, before = one.source, one.commit_ts
+        return column, False
 
     def renamed(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return the present names of columns."""
         names = list(columns)
         for commit_ts in sorted({one.commit_ts for one in self.assignments}):
             to = {one.source: one.column for one in self.assignments if one.commit_ts == commit_ts and one.source}
             names = [to.get(name.lower(), name) for name in names]
         return tuple(names)
 
-    @property
-    def pending(self) -> DDLState:
-        """What is still to be done to the rows of the target."""
-        return replace(self, assignments=tuple(one for one in self.assignments if not one.filled))
+    # Assignments → expressions
 
-    def filled(self, columns: Iterable[str]) -> DDLState:
-        """Return the state after these columns of the target have got their values."""
-        names = {name.lower() for name in columns}
-        return replace(self, assignments=tuple(
-            replace(one, filled=one.filled or one.column in names) for one in self.assignments
-        ))  # fmt: skip
-
-    def with_renamed(
-        self, columns: Mapping[str, DataType], has_older: Callable[[int], bool] = lambda _: False
-    ) -> dict[str, DataType]:
-        """Return columns and those that DDL has renamed them to, each as wide as what rows had under both names.
+    def on_rows(self, columns: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC") -> dict[str, str]:
+        """Return what to set in rows of the target that are older than events: expressions by column.
 
         Args:
-            columns: the types by lower-case name.
-            has_older: whether there are rows up to a commit-ts.
-
-        Raises:
-            TargetError: no type holds what both columns have.
-        """
-        types = dict(columns)
-        for one in self.assignments:
-            source = None if one.source is None else types.get(one.source)
-            if source is None:
-                continue
-            own = types.get(one.column, source)
-            wide = common_type(own, source)
-            if wide is None and has_older(one.commit_ts):
-                msg = (
-                    f"DDL gave column {one.source} the name {one.column}, and {one.column}, which is "
-                    f"{own.simpleString()}, does not hold the {source.simpleString()} values of {one.source}: only "
-                    "TiDB knows what they are now. Read the table again from TiDB, as a sync does with heal = true"
-                )
-                raise TargetError(msg)
-            types[one.column] = wide or own
-        return types
-
-    def expressions(
-        self,
-        columns: Mapping[str, DataType],
-        row_columns: Mapping[str, DataType],
-        row_ts: str,
-        *,
-        time_zone: str = "UTC",
-    ) -> dict[str, str]:
-        """Return the expression of each of `columns` that has other values in rows that are older than events.
-
-        Args:
-            row_columns: the columns that the rows have.
             row_ts: the expression of a row's commit-ts.
             time_zone: the zone of a TIMESTAMP's default.
         """
-        names = {name.lower(): name for name in row_columns}
+        pending = self._pending(columns)
+        kept = {name: type_ for name, type_ in columns.items() if name.lower() in {one.column for one in pending}}
+        return _expressions(pending, kept, columns, row_ts=row_ts, time_zone=time_zone)
 
-        def of_column(name: str, type_: DataType) -> str:
-            own = names.get(name)
-            if own is None or common_type(row_columns[own], type_) != type_:  # then no row has it (`with_renamed`)
-                return f"CAST(NULL AS {type_.simpleString()})"
-            return quoted(own) if row_columns[own] == type_ else f"CAST({quoted(own)} AS {type_.simpleString()})"
+    def misfits_of_rows(self, columns: Mapping[str, DataType], row_columns: Mapping[str, DataType]) -> list[Misfit]:
+        """Return the columns of the target whose types do not hold what `on_rows` is to set."""
+        return _misfits(self._pending(columns), columns, row_columns, "")
 
-        found = {}
-        for column, type_ in columns.items():
-            whens = [
-                f"WHEN {row_ts} <= {one.commit_ts} THEN "
-                + (of_column(one.source, type_) if one.source else _value(one, type_, time_zone))
-                for one in self._line_of(column.lower())
-            ]
-            if whens:
-                found[column] = f"CASE {' '.join(reversed(whens))} ELSE {of_column(column.lower(), type_)} END"
-        return found
+    def misfits_of_changes(
+        self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str
+    ) -> list[Misfit]:
+        """Return the columns whose types do not hold what `on_changes` returns; the arguments are its own."""
+        return _misfits(self.assignments, columns, changes, row_ts, own=True)
 
-    def _line_of(self, column: str) -> Iterator[Assignment]:
-        """Yield what a column was before, newest first: other columns, up to one that began with a value."""
-        before: int | None = None
-        for one in reversed(self.assignments):
-            if one.column == column and (before is None or one.commit_ts < before):
-                yield one
-                if one.source is None:
-                    return
-                column, before = one.source, one.commit_ts
+    def wide_enough(self, column: str, type_: DataType, sources: Mapping[str, DataType]) -> DataType | None:
+        """Return the type that holds the values of a column, and of those that DDL has renamed to it.
+
+        Returns:
+            The narrowest type; None if there is none.
+        """
+        given = {name.lower(): one for name, one in sources.items()}
+        pieces = _pieces(self.assignments, [column]).get(column, ())
+        renamed = [given[what] for _, what in pieces if isinstance(what, str) and what in given]
+        wide: DataType | None = type_
+        for one in renamed:
+            wide = None if wide is None else common_type(wide, one)
+        return wide
+
+    def pending_ts(self, columns: Iterable[str]) -> int:
+        """Return the commit-ts up to which rows of the target change by `on_rows`; 0 if none does."""
+        return max((one.commit_ts for one in self._pending(columns)), default=0)
+
+    def filled(self, columns: Iterable[str]) -> DDLState:
+        """Return the state after `on_rows` was done."""
+        done = self._pending(columns)
+        return replace(
+            self, assignments=tuple(replace(one, filled=True) if one in done else one for one in self.assignments)
+        )
+
+    def _pending(self, columns: Iterable[str]) -> list[Assignment]:
+        """Return the assignments that `on_rows` makes.
+
+        A column that the target lacks gets its values later, and until then the column that it was before keeps them;
+        unless it was renamed again, to a column that the target has: the values pass through it.
+        """
+        names = {name.lower() for name in columns}
+        open_ = [one for one in self.assignments if not one.filled]
+        waiting: list[Assignment] = []
+        while True:
+            newest_first = sorted(waiting, key=lambda one: -one.commit_ts)
+            kept = {one.source: one.commit_ts for one in newest_first if one.source in names}
+            more: list[Assignment] = []
+            for one in reversed(open_):
+                if one in waiting:
+                    continue
+                takes = next((it for it in open_ if it.source == one.column and it.commit_ts > one.commit_ts), None)
+                gives = next((it for it in reversed(open_)
+                              if it.column == one.source and it.commit_ts < one.commit_ts), None)  # fmt: skip
+                passes = takes is not None and takes not in waiting and takes not in more
+                if (
+                    (one.column not in names and not passes)
+                    or (one.column in kept and one.commit_ts >= kept[one.column])
+                    or gives in waiting
+                ):
+                    more.append(one)
+            if not more:
+                return [one for one in open_ if one not in waiting]
+            waiting += more
+
+    def replaced(self, columns: Collection[str], changes: Collection[str]) -> dict[str, str]:
+        """Return the new names of columns whose own name another column has by now: by new name, the old one.
+
+        Only those that the target lacks. An older change has the value of the other column under the old name, so the
+        target must have the new one, or the value has no place.
+        """
+        begun = {one.column for one in self.assignments}
+        there = {*columns, *changes}
+        return {
+            one.column: one.source
+            for one in self.assignments
+            if one.source in changes and one.source in begun and one.column not in there
+        }
+
+    def on_changes(
+        self, columns: Mapping[str, DataType], changes: Mapping[str, DataType], row_ts: str, *, time_zone: str = "UTC"
+    ) -> dict[str, str]:
+        """Return what changes that are older than events have instead of their own: expressions by column.
+
+        Args:
+            row_ts: the expression of a change's commit-ts.
+            time_zone: as in `on_rows`.
+        """
+        pending = self._pending(columns)  # the rest is done to changes too once it is done to rows
+        known = [one for one in self.assignments if one.filled or one in pending]
+        return _expressions(known, columns, changes, row_ts=row_ts, time_zone=time_zone)
 
 
-def _value(one: Assignment, type_: DataType, time_zone: str) -> str:
+def _expressions(
+    assignments: Sequence[Assignment],
+    columns: Mapping[str, DataType],
+    row_columns: Mapping[str, DataType],
+    *,
+    row_ts: str,
+    time_zone: str,
+) -> dict[str, str]:
+    """Return the expression of each column that assignments change."""
+    names = {name.lower(): name for name in row_columns}
+    out = {}
+    for column, its in _pieces(assignments, columns).items():
+        *values, own = (
+            _rendered(what, column, columns[column], names, row_columns, time_zone)
+            for what in (*(what for _, what in its), column.lower())
+        )
+        whens = [f"WHEN {row_ts} <= {bound} THEN {value}" for (bound, _), value in zip(its, values, strict=True)]
+        out[column] = f"CASE {' '.join(whens)} ELSE {own} END"
+    return out
+
+
+def _pieces(assignments: Sequence[Assignment], columns: Iterable[str]) -> dict[str, list[tuple[int, str | _Value]]]:
+    """Return what rows have in each column that assignments change: by the commit-ts up to which a row is, ascending.
+
+    Between the commit-ts of two events, each later event does the same to all rows: a column is another column of the
+    row, or a value.
+    """
+    bounds = sorted({one.commit_ts for one in assignments})
+    after = [_after(bound, assignments) for bound in bounds]
+    out = {}
+    for column in columns:
+        values = [piece.get(column.lower(), column.lower()) for piece in after]
+        if any(one != column.lower() for one in values):
+            its = list(zip(bounds, values, strict=True))
+            out[column] = [one for number, one in enumerate(its) if values[number + 1 : number + 2] != [one[1]]]
+    return out
+
+
+def _misfits(
+    assignments: Sequence[Assignment],
+    columns: Mapping[str, DataType],
+    row_columns: Mapping[str, DataType],
+    row_ts: str,
+    *,
+    own: bool = False,
+) -> list[Misfit]:
+    """Return the columns whose types do not hold what `_expressions` gives them.
+
+    Args:
+        columns: the columns that get values.
+        row_ts: the expression of a row's commit-ts.
+        own: whether the values count that a column has itself, in rows after all events.
+    """
+    names = {name.lower(): name for name in row_columns}
+    found = []
+    for column, its in _pieces(assignments, columns).items():
+        after, type_ = 0, columns[column]
+        ends: list[tuple[int | None, str | _Value]] = [*its, *([(None, column.lower())] if own else [])]
+        for bound, what in ends:
+            name = names.get(what) if isinstance(what, str) else None
+            if name is not None and not _holds(type_, row_columns[name]):
+                until = "" if bound is None else f" AND {row_ts} <= {bound}"
+                where = f"{row_ts} > {after}{until} AND {quoted(name)} IS NOT NULL"
+                found.append(Misfit(column, type_, name, row_columns[name], where))
+            after = bound or after
+    return found
+
+
+def _holds(type_: DataType, values: DataType) -> bool:
+    return common_type(values, type_) == type_
+
+
+def _after(bound: int, assignments: Sequence[Assignment]) -> dict[str, str | _Value]:
+    """Return what rows up to `bound`, and after the event before it, have in each column after all events."""
+    now: dict[str, str | _Value] = {}
+    before, ts = now, 0
+    for one in assignments:
+        if one.commit_ts < bound:
+            continue
+        if one.commit_ts != ts:  # one statement exchanges two names at once
+            before, ts = dict(now), one.commit_ts
+        now[one.column] = _Value(one.value, one.type) if one.source is None else before.get(one.source, one.source)
+    return now
+
+
+def _rendered(
+    what: str | _Value,
+    column: str,
+    type_: DataType,
+    names: Mapping[str, str],
+    row_columns: Mapping[str, DataType],
+    time_zone: str,
+) -> str:
+    """Return an expression. A value that the type does not hold is none: `_misfits` has refused it where it counts."""
+    null = f"CAST(NULL AS {type_.simpleString()})"
+    if isinstance(what, str):
+        name = names.get(what)
+        if name is None or not _holds(type_, row_columns[name]):
+            return null
+        same = row_columns[name] == type_
+        return quoted(name) if same else f"CAST({quoted(name)} AS {type_.simpleString()})"
     try:
-        return literal(one.value, parse_type(one.type), type_, time_zone)
+        return literal(what.text, parse_type(what.type), type_, time_zone)
     except ValueError as error:
-        warn(f"Column {one.column}: rows that are older than the column get NULL: the default {error}")
-        return f"CAST(NULL AS {type_.simpleString()})"
-
-
-def _as_json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+        warn(f"Column {column}: rows that are older than the column get NULL: the default {error}")
+        return null

@@ -115,6 +115,7 @@ class DeltaTarget(Target):
         return f"{snapshot.metadata().id()} {snapshot.version()}"
 
     def follows(self, version: str, before: str, _facts: CommitFacts) -> bool:
+        """Return whether a version is the next one after another."""
         (table, number), (table_before, number_before) = version.split(" "), before.split(" ")
         return table == table_before and int(number) == int(number_before) + 1
 

@@ -8,13 +8,13 @@ a statement are is known in ticdc_source: `schema/ddl_kinds.py` and `schema/mysq
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NoReturn
 
 from pyspark.sql.types import DataType, StringType
 
-from ticdc_lakehouse.common.errors import TargetError, UnexplainedChangeError
+from ticdc_lakehouse.common.errors import LogTypeError, TargetError, UnexplainedChangeError
 from ticdc_lakehouse.targets.ddl_state import HANDLED_TS, Assignment, DDLState
 from ticdc_lakehouse.targets.literals import literal
 from ticdc_lakehouse.targets.repeats import same_table
@@ -57,6 +57,7 @@ class DestructiveDDL(Enum):
 
     @classmethod
     def of(cls, word: str) -> DestructiveDDL:
+        """Return the policy of a word."""
         try:
             return cls(word)
         except ValueError:
@@ -85,6 +86,7 @@ def doubts_of(word: str, policy: DestructiveDDL = DestructiveDDL.APPLY) -> Calla
 
 
 def _refuse(what: str) -> NoReturn:
+    """Refuse DDL of which only TiDB knows what it does."""
     msg = f"{what}. Read the table again from TiDB, or choose on_doubtful_ddl='warn'"
     raise SchemaError(msg)
 
@@ -101,15 +103,17 @@ class DDLReader:
         has_rows: returns whether the target has rows after a commit-ts and up to another one.
         has_older: returns whether the changes that come with the events have rows after a commit-ts and up to another
             one; None for any.
+        is_log: whether the target is a log, whose rows stay as they are.
     """
 
     target: Target
     columns: Mapping[str, DataType] | None
     policy: DestructiveDDL
-    doubts: Callable[[str], None]
-    is_emptied: Callable[[int], bool]
-    has_rows: Callable[[int, int], bool]
-    has_older: Callable[[int, int | None], bool]
+    doubts: Callable[[str], None] = field(default=warn)
+    is_emptied: Callable[[int], bool] = field(default=lambda _: False)
+    has_rows: Callable[[int, int], bool] = field(default=lambda *_: False)
+    has_older: Callable[[int, int | None], bool] = field(default=lambda *_: False)
+    is_log: bool = False
 
     def after(self, state: DDLState, events: Iterable[DDLEvent]) -> DDLState:
         """Return the state after DDL events, oldest first. What was done before is not done again.
@@ -123,7 +127,7 @@ class DDLReader:
             TargetError: a column gets a type that the target cannot give it, or rows are older than their table.
         """
         for event in events:
-            kind = ddl_kind(event)
+            kind, is_copy = ddl_kind(event), _is_copy(state, event)
             if kind in EMPTIES | _REMOVES_SOME | _BRINGS_BACK:
                 state = self._removing(state, event, kind)
             elif kind == "alter_table" and event.query:
@@ -131,22 +135,23 @@ class DDLReader:
             elif kind == "rename_table":
                 state = self._renamed(state, event)
             elif kind == "create_table":
-                state = self._created(state, event)
+                state = self._newly_created(state, event)
+            state = state if is_copy else _with_key(state, event)
         return state
 
-    def _created(self, state: DDLState, event: DDLEvent) -> DDLState:
+    def _newly_created(self, state: DDLState, event: DDLEvent) -> DDLState:
         """Return the state after CREATE TABLE; one without a commit-ts tells the types of rows that are read again.
 
         No row of a new table is older than it. A row of the target that is was one of another table of this name, such
         as one that was renamed. (With a time for a commit-ts, it may be one of the present table: connectors repeat the
         CREATE of each table when they take a snapshot.)
         """
-        if event.commit_ts is None:
-            return state.typed(_types_of(event))
-        if event.place is None and event.commit_ts > (state.truncated_ts or 0):
-            state = self._without_the_other(state, event, event.commit_ts)
-        is_known = event.commit_ts <= max((state.truncated_ts or 0, *state.altered))
-        return state if is_known else state.typed(_types_of(event))
+        created = None if event.place is not None or self.is_log else event.commit_ts
+        if created is not None and created > (state.truncated_ts or 0):
+            state = self._without_the_other(state, event, created)
+        if event.commit_ts is not None and event.commit_ts <= max((state.truncated_ts or 0, *state.altered)):
+            return state
+        return state.typed(_created(event))
 
     def _without_the_other(self, state: DDLState, event: DDLEvent, created: int) -> DDLState:
         """Return the state without the rows of another table, once somebody says that they are gone from the target.
@@ -164,8 +169,9 @@ class DDLReader:
         if self.policy.go_on(f"{what}; it has the rows of both tables from now on"):
             return state
         msg = (
-            f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, "
-            f"{_say_so(event, target)}; or choose the policy 'warn' to mix the rows of both"
+            f"{what}, and no DROP TABLE of it has come. Delete them, or move them to another table, say so with ALTER "
+            f"TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{created}'), and start again; or choose the policy "
+            "'warn' to mix the rows of both"
         )
         raise UnexplainedChangeError(msg)
 
@@ -179,18 +185,20 @@ class DDLReader:
         differs = f"{target} is not changed by it and differs from TiDB from now on"
         if self.policy.go_on(f"{what}; {differs}. on_destructive_ddl='apply' or 'fail' avoids that"):
             return state
-        if self.policy is DestructiveDDL.APPLY:
-            if kind in EMPTIES and event.commit_ts is not None:
-                return state.emptied(event.commit_ts)
-            reason = "which rows, the event does not say" if event.commit_ts else "the message has no commit-ts"
-            what += f", and cannot be applied to {target}: {reason}"
-        msg = f"{what}. {_by_hand(event, target)}, or choose the policy 'warn'"
+        if self.policy is DestructiveDDL.FAIL:
+            msg = f"{what}. {by_hand(event.commit_ts, target)}, or choose another policy"
+            raise SchemaError(msg)
+        if kind in EMPTIES and event.commit_ts is not None:
+            return state.emptied(event.commit_ts)
+        reason = "which rows, the event does not say" if event.commit_ts is not None else "the message has no commit-ts"
+        msg = (
+            f"{what}, and cannot be applied to {target}: {reason}. {by_hand(event.commit_ts, target)}, or choose the "
+            "policy 'warn'"
+        )
         raise SchemaError(msg)
 
     def _altered(self, state: DDLState, event: DDLEvent) -> DDLState:
         """Return the state after an ALTER TABLE: what it does to columns of the rows that exist."""
-        if _is_copy(state, event):
-            return state
         unread = f"{_shown(event)} of {event.table} is not applied to older rows of {self.target.name}: "
         if is_too_long(event):
             self.doubts(f"{unread}the text is too long")
@@ -200,21 +208,22 @@ class DDLReader:
         except ValueError as error:
             self.doubts(f"{unread}{error}")
             return state
-        if event.commit_ts is None and any(isinstance(change, (Added, Renamed)) for change in changes):
+        if any(isinstance(change, (Added, Renamed)) for change in changes) and event.commit_ts is None:
             self.doubts(f"{unread}the message has no commit-ts, so which rows are older is not known")
-            return _with_key(state, event)
-        commit_ts, before = event.commit_ts or 0, state
-        is_handled = event.commit_ts is not None and commit_ts <= state.handled_ts
-        if self.columns is not None and not is_handled and changes_primary_key(event):
+            return state
+        commit_ts = event.commit_ts or 0
+        is_repeated, is_copy = commit_ts in state.altered, _is_copy(state, event)
+        is_handled = is_repeated or (event.commit_ts is not None and commit_ts <= state.handled_ts)
+        if self.columns is not None and not (is_handled or is_copy) and changes_primary_key(event):
             self.doubts(
                 f"{_shown(event)} of {event.table} gives it another key: TiCDC may have sent no changes while it had "
                 f"none, so {self.target.name} may lack some"
             )
-        sources = {change.to: change.column for change in changes if isinstance(change, Renamed)}
+        before, sources = state, {change.to: change.column for change in changes if isinstance(change, Renamed)}
         types: dict[str, str | None] = {}
         for change in changes:
             if isinstance(change, Retyped):
-                if not is_handled:
+                if not (is_handled or is_copy):
                     self._retyped(before, event, change, sources.get(change.column, change.column))
                 types[change.column] = str(change.type)
             elif isinstance(change, Added):
@@ -223,11 +232,11 @@ class DDLReader:
                 state = state.assigned(new)
                 types[change.column] = str(change.type)
             elif isinstance(change, Renamed):
-                name = change.name if change.name != change.to else ""
-                new = Assignment(commit_ts=commit_ts, column=change.to, name=name, source=change.column)
-                state = state.assigned(new)
-                types.setdefault(change.to, before.types.get(change.column))
-        state = _with_key(state.typed(types), event)
+                state = state.assigned(Assignment(commit_ts=commit_ts, column=change.to, source=change.column))
+                types.setdefault(change.to, before.type_of(change.column))
+        if is_copy:
+            return state
+        state = state.typed(types)
         if self.columns is None or event.commit_ts is None:
             return state
         return replace(state, altered=(*state.altered, commit_ts))
@@ -248,41 +257,47 @@ class DDLReader:
         if unknown:
             self.doubts(f"{_shown(event)} of {event.table}: older rows of {self.target.name} get NULL in {column}, "
                         f"because {unknown}; TiDB may have another value there")  # fmt: skip
-        there = (self.columns or {}).get(column)
-        if there is not None and natural is not None and common_type(there, natural) != there:
-            old = state.types.get(column)
-            is_its_own = old is not None and self._natural(parse_type(old)) == natural  # changes came before the event
-            if not is_its_own and not self._is_empty(state):
-                self._refuse(event, f"adds column {column} {change.type}", column, there)
-        return None if unknown else change.value
+        there = self._there(state, column)
+        value = None if unknown else change.value
+        if there is None or natural is None:
+            return value
+        old = _parsed(state.type_of(column))
+        is_its_own = old is not None and self._natural(old) == natural  # a change with it has come before the event
+        fits = self._takes(column, there, old, change.type) if self.is_log else common_type(there, natural) == there
+        if not is_its_own and not fits:
+            self._refuse(event, f"adds column {column} {change.type}", column, there)
+        return value
 
     def _retyped(self, state: DDLState, event: DDLEvent, change: Retyped, column: str) -> None:
         """Look at a column with another type. Which of its values TiDB has converted, only TiDB knows.
 
-        Args:
-            column: the column that it was before, if the event renames it too.
-
         Raises:
             TargetError: the target cannot give its column the type.
         """
-        emptied = state.truncated_ts or 0
-        if event.commit_ts is not None and event.commit_ts <= emptied:
+        if event.commit_ts is not None and event.commit_ts <= (state.truncated_ts or 0):
             return
-        there = state.pending.with_renamed(self.columns or {}).get(column)
-        text = state.types.get(column)
-        old = None if text is None else parse_type(text)
+        origin, is_new = state.origin(column)
+        if self.is_log and column in (self.columns or {}):  # a log moves no values
+            origin = column
+        there = self._there(state, origin)
+        text = state.type_of(column)
+        old = _parsed(text)
         what = f"makes column {change.column} {change.type}, which was {text or 'of an unknown type'}"
-        is_empty = self._is_empty(state)
-        if there is not None and not is_empty and not self._takes(change.column, there, old, change.type):
-            self._refuse(event, what, column, there)
+        if there is not None and not self._takes(change.column, there, old, change.type):
+            self._refuse(event, what, origin, there)
         if old is not None and holds_all(change.type, old):
             return
-        has_values = not is_empty and (old is not None or there is not None)
-        if has_values or self.has_older(emptied, event.commit_ts):
+        has_values = there is not None or (is_new and not self._is_empty(state))
+        if has_values or self.has_older(state.truncated_ts or 0, event.commit_ts):
             self.doubts(
                 f"{_shown(event)} of {event.table} {what}, and TiDB may have converted its values; older rows of "
                 f"{self.target.name} keep the values from before"
             )
+
+    def _there(self, state: DDLState, column: str) -> DataType | None:
+        """Return the type of a column of the target; None if no row has it."""
+        there = (self.columns or {}).get(column)
+        return None if there is None or self._is_empty(state) else there
 
     def _is_empty(self, state: DDLState) -> bool:
         """Return whether there is no target, or an event has removed all its rows."""
@@ -301,7 +316,7 @@ class DDLReader:
         if natural is None:  # such values cannot be read
             return True
         if old is not None and "time" in (old.name, new.name):  # which a target has as microseconds, or as its text
-            is_text = isinstance(there, StringType)
+            is_text = isinstance(there, StringType) and not self.is_log
             if old.name != new.name or (is_text and (old.length or 0) != (new.length or 0)):
                 return False
         if common_type(there, natural) is not None:
@@ -315,11 +330,18 @@ class DDLReader:
         return self.target.stored(type_of(type_.arrow)) if type_.is_supported else None
 
     def _refuse(self, event: DDLEvent, what: str, column: str, there: DataType) -> NoReturn:
+        """Refuse DDL after which the changes do not fit the target."""
         name = self.target.name
+        what = f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}"
+        if self.is_log:
+            msg = (
+                f"{what}, and a log converts no values. Rename column {column} of {name}, so that the changes begin "
+                "another one, and start again; or append to another log"
+            )
+            raise LogTypeError(msg)
         msg = (
-            f"{_shown(event)} of {event.table} {what}, and column {column} of {name} is {there.simpleString()}: only "
-            "TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. Or "
-            f"{_by_hand(event, name, inside=True)}"
+            f"{what}: only TiDB knows the values now. Read the table again from TiDB, as a sync does with heal = true. "
+            f"Or {by_hand(event.commit_ts, name, inside=True)}"
         )
         raise TargetError(msg)
 
@@ -341,25 +363,28 @@ class DDLReader:
         then = "has the rows of both tables" if exists else "begins with the rows that change"
         if self.policy.go_on(f"{what}; {target} {then} from now on"):
             return state
-        do = f"Rename that one to {target}, and start again"
         if exists:
-            do = f"Rename or drop {target}, rename the target of {before} to {target}, {_say_so(event, target)}"
-        msg = f"{what}. {do}; or choose the policy 'warn': {target} {then} then"
+            msg = (
+                f"{what}. Rename or drop {target}, rename the target of {before} to {target}, say so with ALTER TABLE "
+                f"{target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start again; or choose "
+                "the policy 'warn' to mix the rows of both"
+            )
+            raise SchemaError(msg)
+        msg = (
+            f"{what}. Rename that one to {target} and start again, or choose the policy 'warn' to begin without its "
+            "rows"
+        )
         raise SchemaError(msg)
 
 
-def _by_hand(event: DDLEvent, target: str, *, inside: bool = False) -> str:
+def by_hand(commit_ts: int | None, target: str, *, inside: bool = False) -> str:
     """Return what somebody can do in a target in place of a DDL event; `inside` a sentence."""
     do = "do" if inside else "Do"
-    if event.commit_ts is None:
+    if commit_ts is None:
         return f"{do} in {target} what it does"
-    return f"{do} in {target} what it does to rows up to its commit-ts, {_say_so(event, target)}"
-
-
-def _say_so(event: DDLEvent, target: str) -> str:
     return (
-        f"say so with ALTER TABLE {target} SET TBLPROPERTIES ('{HANDLED_TS}' = '{event.commit_ts or 0}'), and start "
-        "again"
+        f"{do} in {target} what it does to rows up to its commit-ts, say so with ALTER TABLE {target} SET "
+        f"TBLPROPERTIES ('{HANDLED_TS}' = '{commit_ts}'), and start again"
     )
 
 
@@ -376,6 +401,7 @@ def _is_copy(state: DDLState, event: DDLEvent) -> bool:
 
 
 def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
+    """Return the state after an event that may drop or add the primary key."""
     if not event.query or is_too_long(event):
         return state
     try:
@@ -385,12 +411,16 @@ def _with_key(state: DDLState, event: DDLEvent) -> DDLState:
     return state if has_one is None else replace(state, key_dropped_ts=0 if has_one else event.commit_ts or 1)
 
 
-def _types_of(event: DDLEvent) -> dict[str, str | None]:
+def _created(event: DDLEvent) -> dict[str, str | None]:
     """Return the types of a new table; none if the text cannot be read."""
     try:
         return {} if is_too_long(event) else {name: str(type_) for name, type_ in created_columns(event).items()}
     except ValueError:
         return {}
+
+
+def _parsed(mysql_type: str | None) -> ColumnType | None:
+    return None if mysql_type is None else parse_type(mysql_type)
 
 
 def _shown(event: DDLEvent) -> str:

@@ -139,10 +139,12 @@ class IcebergTarget(Target):
         return "" if snapshot is None else snapshot[0]
 
     def follows(self, _version: str, _before: str, facts: CommitFacts) -> bool:
+        """Return whether the snapshot records facts."""
         snapshot = self._snapshot()
         return snapshot is not None and CommitFacts.of(snapshot[1]) == facts
 
     def _snapshot(self) -> tuple[str, dict[str, str]] | None:
+        """Return the id of the snapshot of now, and its summary."""
         jvm: Any = self.spark._jvm  # noqa: SLF001 (as in Delta)
         load = getattr(jvm, "org.apache.iceberg.spark.Spark3Util").loadIcebergTable
         snapshot = load(self.spark._jsparkSession, self.name).currentSnapshot()  # noqa: SLF001 (as above)

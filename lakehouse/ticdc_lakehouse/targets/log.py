@@ -29,14 +29,14 @@ from ticdc_lakehouse.targets.changelog import (
     with_time_as,
 )
 from ticdc_lakehouse.targets.data_layout import DataLayout, WriteSettings
-from ticdc_lakehouse.targets.ddl_state import COLUMN_TYPES, types_as_property
-from ticdc_lakehouse.targets.followed_ddl import EMPTIES
+from ticdc_lakehouse.targets.ddl_state import DDLState, types_as_property
+from ticdc_lakehouse.targets.followed_ddl import EMPTIES, DDLReader, DestructiveDDL
 from ticdc_lakehouse.targets.merge import KEYS, PREFIX, TABLE, target_of
 from ticdc_lakehouse.targets.opening import existing_target, open_target
 from ticdc_lakehouse.targets.repeats import check_table, is_same, last_batch
 from ticdc_lakehouse.targets.target import CommitFacts, NewColumn, Target
 from ticdc_lakehouse.targets.target_names import quoted
-from ticdc_source.developer_api import EMPTYING_RANK, MYSQL_TYPE, PLACED_RANK, DDLEvent, ddl_kind, loads, parse_type
+from ticdc_source.developer_api import EMPTYING_RANK, PLACED_RANK, DDLEvent, ddl_kind, loads
 from ticdc_source.errors import SchemaError
 
 LOG, LATER_KEYS = "ticdc.log", "ticdc.later_keys"
@@ -170,12 +170,12 @@ def _append(
         check_table(log, remembered.get(TABLE, ""), changelog.table)
         last = last_batch(log, facts, after_batch)
     existing = log.columns() if exists else {}
-    known_types = loads(remembered.get(COLUMN_TYPES, "{}"))
-    _check_times(changelog, log, existing, known_types)
+    state = DDLState.of_properties(remembered)
+    now = _checked_ddl(log, existing, state, ddl)
     changelog, undecided = _settled(changelog, log, existing)
     wanted = _wanted(changelog, log, prefix)
     add, widen = _to_change(changelog.table, log, wanted, existing)
-    remembers = types_as_property(known_types, changelog.columns)
+    remembers = {**types_as_property(now.types, changelog.columns), **DDLState(altered=now.altered).as_properties()}
     if exists:
         if add:
             log.add_columns(add)
@@ -202,26 +202,20 @@ def _append(
     )
 
 
-def _check_times(
-    changelog: Changelog, log: Target, existing: Mapping[str, DataType], known_types: Mapping[str, str]
-) -> None:
-    """Refuse a column that becomes a TIME, or is one no more: both are numbers, and nothing would tell which is which.
+def _checked_ddl(log: Target, existing: Mapping[str, DataType], state: DDLState, ddl: Sequence[DDLEvent]) -> DDLState:
+    """Refuse DDL that gives a column another type than the log can have. What it does to older rows, a log ignores.
+
+    Returns:
+        The state after it.
 
     Raises:
-        LogTypeError: there is such a column.
+        LogTypeError: there is such DDL.
     """
-    names = {name.lower() for name in existing}
-    for field in changelog.columns:
-        old, now = known_types.get(field.name.lower()), (field.metadata or {}).get(MYSQL_TYPE)
-        if None in (old, now) or field.name.lower() not in names:
-            continue
-        if (parse_type(str(old)).name == "time") != (parse_type(str(now)).name == "time"):
-            msg = (
-                f"Cannot append {changelog.table or 'the changes'} to {log.name}: column {field.name} is {old} there "
-                f"and {now} in the changes. Rename column {field.name} of {log.name}, so that the changes begin "
-                "another one; or append to another log"
-            )
-            raise LogTypeError(msg)
+    if not existing:
+        return state
+    columns = {name.lower(): type_ for name, type_ in existing.items()}
+    reader = DDLReader(target=log, columns=columns, policy=DestructiveDDL.IGNORE, doubts=lambda _: None, is_log=True)
+    return reader.after(state, ddl)
 
 
 def _append_new(

@@ -72,6 +72,7 @@ class OwnColumns(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> OwnColumns:
+        """Return those of a target with these properties."""
         soft, commit_time = properties.get(DELETES) == _SOFT, COMMIT_TIME in properties
         return cls.named(properties.get(PREFIX, "_"), soft=soft, commit_time=commit_time)
 
@@ -273,6 +274,7 @@ class _Plan:
     drop: tuple[str, ...] = ()
 
     def upsert(self, images: Images, tombstones: Target | None) -> Upsert:
+        """Return what the images do to the rows of the target."""
         return Upsert(
             images=images.frame,
             keys=self._names(images.keys),
@@ -285,6 +287,7 @@ class _Plan:
         )
 
     def rows(self, images: Images) -> DataFrame:
+        """Return the images as the rows of a target that has none."""
         own = {self.own.sequence: "seq"} | ({} if self.own.deleted is None else {self.own.deleted: "gone"})
         keys = {name: f"k{number}" for number, name in enumerate(self._names(images.keys))}
         values = {name: f"c{number}" for number, name in enumerate(self._names(images.others))}
@@ -300,6 +303,7 @@ class _Plan:
         return Upsert(images=gone, keys=self._names(images.keys), values=(), sequence=self.own.sequence)
 
     def _names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return columns as the target calls them."""
         return tuple(self.columns[name.lower()][0] for name in names)
 
 
@@ -351,25 +355,27 @@ class _Merge:
     def _events(self) -> tuple[DDLEvent, ...]:
         return tuple(map(self._places.numbered, self.ddl))
 
-    def _as_created(self, property_: str, option: str, given: str | None) -> str | None:
-        """Return what a target was created with, or else what is given; refuse something else."""
-        before = self._remembered.get(property_)
-        if before is not None and given not in (None, before):
-            msg = (
-                f"Cannot merge {self._what}: it was created with {option}={before!r}, and {option}={given!r} was "
-                f"given. Leave {option} out, or give another target"
-            )
-            raise TargetError(msg)
-        return given if before is None else before
-
     @cached_property
     def _prefix(self) -> str:
-        prefix = self._as_created(PREFIX, "column_prefix", self.settings.column_prefix)
-        return "_" if prefix is None else prefix
+        before, given = self._remembered.get(PREFIX), self.settings.column_prefix
+        if before is not None and given not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with column_prefix={before!r}, and "
+                f"column_prefix={given!r} was given. Leave column_prefix out, or give another target"
+            )
+            raise TargetError(msg)
+        return next((one for one in (before, given) if one is not None), "_")
 
     @cached_property
     def _deletes(self) -> str:
-        return self._as_created(DELETES, "deletes", self.settings.deletes) or _SOFT
+        before, given = self._remembered.get(DELETES), self.settings.deletes
+        if before is not None and given not in (None, before):
+            msg = (
+                f"Cannot merge {self._what}: it was created with deletes={before!r}, and deletes={given!r} was given. "
+                "Leave deletes out, or give another target"
+            )
+            raise TargetError(msg)
+        return before or given or _SOFT
 
     @cached_property
     def _own(self) -> OwnColumns:
@@ -382,13 +388,13 @@ class _Merge:
             self.target,
             self._remembered if self._exists else None,
             self._events,
-            self.changes,
-            policy=self.on_destructive_ddl,
-            doubts=self.doubts,
+            self.on_destructive_ddl,
             sequence=self._own.sequence,
             deleted=self._own.deleted,
             time_zone=self.settings.time_zone,
+            doubts=self.doubts,
             places=self._places,
+            changes=self.changes,
         )
 
     def run(self) -> MergeReport:
@@ -399,6 +405,8 @@ class _Merge:
         last = last_batch(self.target, self.facts, self.after_batch) if exists else None
         old_rows = self._old_rows
         check_table(self.target, old_rows.state.table, self.changes.table)
+        if exists:
+            old_rows.check_rows(self._columns)
         if not self.changes.columns:
             return self._only_ddl(last)
         if old_rows.state.key_dropped_ts and not (self.settings.keys or self.changes.keys):
@@ -414,9 +422,12 @@ class _Merge:
         facts = replace(self.facts, content=content)
         repeated = is_same(last, facts)
         plan = self._plan(images, changes, decided)
+        old_rows.check_changes(self.changes, existing, images)
+        if exists:
+            old_rows.check_rows(dict(plan.columns.values()))
         images = images.settled(decided)
         types = types_as_property(old_rows.state.types, changes.columns, decided)
-        tombstones, buried = self._tombstones(keys, plan) if self._own.deleted is None else (None, False)
+        tombstones, buried = self._tombstones(images, plan) if self._own.deleted is None else (None, False)
         if exists:
             if plan.drop or (KEYS in remembered and not _same_columns(loads(remembered[KEYS]), keys, old_rows)):
                 self._forget_rows(self.target)
@@ -436,7 +447,7 @@ class _Merge:
                 more[TABLE] = self.changes.table
             old_rows.in_target(self._own.deleted, self.facts, more)
         else:
-            filled = {**old_rows.state.filled(column.name for column in plan.add).as_properties(), **types}
+            filled = {**old_rows.properties([column.name for column in plan.add]), **types}
             filled |= {COMMIT_TIME: "true"} if self._own.committed_at else {}
             self._create(self.target, plan.add, {KEYS: keys_as_text(keys), **filled})
         merged = Merged(0)
@@ -475,18 +486,11 @@ class _Merge:
 
     def _only_ddl(self, last: CommitFacts | None) -> MergeReport:
         """Do what DDL does to the rows of a target; one that does not exist yet remembers it without columns."""
-        old_rows, exists, remembered = self._old_rows, self._exists, self._remembered
-        properties = old_rows.state.as_properties()
+        old_rows, exists = self._old_rows, self._exists
+        properties = old_rows.properties(())
         content = None
         types = types_as_property(old_rows.state.types)
         if exists:
-            plan, before = self._changed(()), tuple(loads(remembered.get(KEYS, "[]")))
-            keys = old_rows.keys(before)
-            if keys != before:
-                types[KEYS] = keys_as_text(keys)
-                if self._own.deleted is None:
-                    self._tombstones(keys, plan)
-            self._alter(plan)
             old_rows.in_target(self._own.deleted, self.facts, types)
             facts = replace(self.facts, content=f"ddl {','.join(str(one.commit_ts) for one in self._events)}")
             content = facts.content if is_same(last, facts) or self._mark(facts) else None
@@ -497,6 +501,7 @@ class _Merge:
         return MergeReport(target=self.target.name, created=not exists and self.target.exists(), content=content)
 
     def _keys(self) -> tuple[str, ...]:
+        """Return the key columns, by the names in the changes."""
         old_rows, remembered = self._old_rows, self._remembered
         before = old_rows.keys(loads(remembered[KEYS])) if KEYS in remembered else None
         # Field metadata marks the old name too if older and newer rows come together.
@@ -510,7 +515,7 @@ class _Merge:
             )
             raise SchemaError(msg)
         names = {field.name.lower(): field.name for field in self.changes.columns}
-        names |= {name: name for name in old_rows.columns_of(self.changes).keys() - names.keys()}
+        names |= {name: name for name in old_rows.renamed_columns(names)}
         missing = [name for name in wanted if name.lower() not in names]
         if missing:
             msg = (
@@ -536,7 +541,7 @@ class _Merge:
         )
 
     def _plan(self, images: Images, changes: Changelog, decided: Mapping[str, DataType | None]) -> _Plan:
-        existing = self._columns
+        existing, old_rows = self._columns, self._old_rows
         own = [name for name in self._own if name is not None]
         for field in changes.columns:
             if field.name.lower() in {name.lower() for name in own}:
@@ -554,42 +559,32 @@ class _Merge:
             types[self._own.committed_at] = TimestampType()
         if existing:
             self._check_own(existing, [name for name in own if name != self._own.committed_at])
-        comments = {name: comment_of(changes, field) for name, field in fields.items()}
-        return self._changed([NewColumn(name, type_, comments.get(name)) for name, type_ in types.items()])
-
-    def _changed(self, wanted: Sequence[NewColumn]) -> _Plan:
-        """Return what has to be done so that the target has these columns, and those that DDL has renamed."""
-        own = {name.lower() for name in self._own if name is not None}
-        columns = {name.lower(): (name, type_) for name, type_ in self._columns.items()}
-        add: dict[str, NewColumn] = {}
-        widen: dict[str, DataType] = {}
+        columns = {name.lower(): (name, type_) for name, type_ in existing.items()}
+        add, widen = [], []
         drop: list[str] = []
-        for column in (*wanted, *self._old_rows.renamed_columns()):
-            lower, type_ = column.name.lower(), column.type
-            old = columns.get(lower)
+        for name, type_ in types.items():
+            old = columns.get(name.lower())
+            comment = comment_of(changes, fields[name]) if name in fields else None
             if old is None:
-                self.target.check_new(column.name, type_, self.properties)
-                add[lower] = column
-                columns[lower] = (column.name, type_)
-            elif old[1] != type_ and lower not in own:
-                wide = common_type(old[1], type_) if lower in add else self.target.widened(old[1], type_)
-                if wide is None and lower in add and self._old_rows.is_emptied():  # no row has the other name
-                    continue
-                if wide is None and (drop or self._old_rows.is_emptied()):  # it begins anew
-                    self.target.check_new(column.name, type_, self.properties)
+                self.target.check_new(name, type_, self.properties)
+                new = old_rows.state.wide_enough(name.lower(), type_, existing) or type_
+                add.append(NewColumn(name, new, comment))
+                columns[name.lower()] = (name, new)
+            elif old[1] != type_ and name not in own:
+                wide = self.target.widened(old[1], type_)
+                if wide is None and (drop or old_rows.is_emptied()):  # it begins anew
+                    self.target.check_new(name, type_, self.properties)
                     drop.append(old[0])
-                    add[lower] = replace(column, name=old[0])
+                    add.append(NewColumn(old[0], type_, comment))
                     wide = type_
                 elif wide is None:
                     raise self._misfit(*old, type_)
-                elif lower in add:
-                    add[lower] = replace(add[lower], type=wide)
                 elif wide != old[1]:
-                    widen[old[0]] = wide
-                columns[lower] = (old[0], wide)
+                    widen.append((old[0], wide))
+                columns[name.lower()] = (old[0], wide)
         if drop:  # before the rows go
             self.target.check_drop(drop)
-        return _Plan(columns, tuple(add.values()), tuple(widen.items()), self._own, tuple(drop))
+        return _Plan(columns, tuple(add), tuple(widen), self._own, tuple(drop))
 
     def _check_own(self, existing: Mapping[str, DataType], own: Sequence[str]) -> None:
         missing = [name for name in own if name.lower() not in {one.lower() for one in existing}]
@@ -602,6 +597,7 @@ class _Merge:
             raise TargetError(msg)
 
     def _misfit(self, name: str, old: DataType, new: DataType) -> UnexplainedChangeError:
+        """Return the error for a column that does not take the values of the changes."""
         wide = common_type(old, new)
         widening = "" if wide is None else f", and {self.target.engine} cannot widen it to {wide.simpleString()}"
         advice = f"{self.target.to_widen}; or " if wide is not None and self.target.to_widen else ""
@@ -634,13 +630,13 @@ class _Merge:
         for name, type_ in plan.widen:
             self.target.widen_column(name, type_)
 
-    def _tombstones(self, keys: Sequence[str], plan: _Plan) -> tuple[Target, bool]:
+    def _tombstones(self, images: Images, plan: _Plan) -> tuple[Target, bool]:
         """Return the table of tombstones, and whether it was there; its keys are named and typed as the target's."""
         tombstones = self.target.deleted_keys()
-        names = (*keys, self._own.sequence)
+        names = (*images.keys, self._own.sequence)
         wanted = [NewColumn(*plan.columns[name.lower()]) for name in names]
         if not tombstones.exists():
-            self._create(tombstones, wanted, {KEYS: keys_as_text(keys)})
+            self._create(tombstones, wanted, {KEYS: keys_as_text(images.keys)})
             return tombstones, False
         types = {name.lower(): (name, type_) for name, type_ in tombstones.columns().items()}
         others = [column for column in wanted if types.get(column.name.lower(), ("", column.type))[1] != column.type]
@@ -655,7 +651,7 @@ class _Merge:
         new = [column for column in wanted if column.name.lower() not in types or types[column.name.lower()][0] in drop]
         if new:
             tombstones.add_columns(new)
-        self._old_rows.in_tombstones(tombstones, keys, self.facts)
+        self._old_rows.in_tombstones(tombstones, images.keys, self.facts)
         return tombstones, True
 
 

@@ -12,7 +12,7 @@ from ticdc_lakehouse.common.verbatim import run_sql
 from ticdc_lakehouse.targets.delta import DeltaTarget
 from ticdc_lakehouse.targets.iceberg import IcebergTarget
 from ticdc_lakehouse.targets.merge_sessions import own_session
-from ticdc_lakehouse.targets.target import REMEMBERED_ENGINES, Target, schema_of
+from ticdc_lakehouse.targets.target import REMEMBERED, Target, schema_of
 from ticdc_lakehouse.targets.target_names import catalog_of, check_name, is_path
 
 ENGINES: dict[str, type[DeltaTarget | IcebergTarget]] = {one.engine: one for one in (DeltaTarget, IcebergTarget)}
@@ -50,14 +50,14 @@ def open_target(spark: SparkSession, name: str, engine: str | None = None) -> Ta
 def existing_target(spark: SparkSession, name: str) -> Target | None:
     """Return the target of a name if there is such a table; None if there is none."""
     check_name(name)
-    schema, place = schema_of(spark, name), (spark.catalog.currentCatalog(), name)  # the name may not have the catalog
+    schema = schema_of(spark, name)
     if schema is None:
-        REMEMBERED_ENGINES.take(spark, *place)
+        REMEMBERED.put_engine(spark, name, None)
         return None
-    provider = REMEMBERED_ENGINES.get(spark, *place) or _provider_of(spark, name)
+    provider = REMEMBERED.engine(spark, name) or _provider_of(spark, name)
     if provider in ENGINES:
         if "." in name:  # a view of the session may hide the others
-            REMEMBERED_ENGINES.put(provider, spark, *place)
+            REMEMBERED.put_engine(spark, name, provider)
         found = ENGINES[provider](spark, name, schema)
         found.renew()
         return found if found.exists() else None

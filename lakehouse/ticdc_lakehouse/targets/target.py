@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,7 +30,6 @@ from ticdc_lakehouse.targets.widening import common_type
 from ticdc_source.developer_api import check_permission
 
 _Own = TypeVar("_Own", bound="Target")
-_Value = TypeVar("_Value")
 
 # What a commit records.
 RESOLVED_TS, APP_ID, BATCH_ID = "ticdc.resolved_ts", "ticdc.app_id", "ticdc.batch_id"
@@ -63,6 +62,7 @@ class CommitFacts:
         return hashlib.sha256(self.ends.encode()).hexdigest()[:16]
 
     def as_properties(self) -> dict[str, str]:
+        """Return what is known, by the names under which it is recorded."""
         named = {RESOLVED_TS: self.resolved_ts, APP_ID: self.app_id, BATCH_ID: self.batch_id, CONTENT: self.content,
                  ENDS: self.ends}  # fmt: skip
         return {name: str(value) for name, value in named.items() if value is not None}
@@ -154,7 +154,9 @@ class Merged:
     is_commit: bool = False
 
 
+# What this process remembers of tables: their engine, and the micro-batch that it has committed last.
 _MOST_REMEMBERED = 10_000
+_lock = threading.Lock()
 
 
 class _RememberedBatch(NamedTuple):
@@ -164,33 +166,54 @@ class _RememberedBatch(NamedTuple):
     version: str
 
 
-class _Remembered(Generic[_Value]):
-    """What this process remembers of tables, by session and names: each call of merge_into opens its target anew."""
+class _Remembered:
+    """The last micro-batch that this process has committed: by the session, the table and the writer.
+
+    An entry is taken out before a micro-batch and put back after its commit. If anything fails in between, the commits
+    of the table are read.
+
+    It also remembers the engine of a table, until the table is missed.
+    """
 
     def __init__(self) -> None:
-        self._values: OrderedDict[tuple[str, ...], _Value] = OrderedDict()
-        self._lock = threading.Lock()
+        self._batches: OrderedDict[tuple[str, str, str], _RememberedBatch] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
-    def get(self, spark: SparkSession, *names: str) -> _Value | None:
-        with self._lock:
-            return self._values.get((origin(spark), *names))
+    def engine(self, spark: SparkSession, table: str) -> str | None:
+        """Return the engine of a table; None if it is not known."""
+        with _lock:
+            return self._engines.get(_place(spark, table))
 
-    def take(self, spark: SparkSession, *names: str) -> _Value | None:
-        with self._lock:
-            return self._values.pop((origin(spark), *names), None)
+    def put_engine(self, spark: SparkSession, table: str, engine: str | None) -> None:
+        """Note the engine of a table; None if the table is not there."""
+        place = _place(spark, table)
+        with _lock:
+            self._engines.pop(place, None)
+            if engine is not None:
+                self._engines[place] = engine
+            while len(self._engines) > _MOST_REMEMBERED:
+                self._engines.popitem(last=False)
 
-    def put(self, value: _Value, spark: SparkSession, *names: str) -> None:
-        key = (origin(spark), *names)
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > _MOST_REMEMBERED:
-                self._values.popitem(last=False)
+    def take(self, spark: SparkSession, table: str, app_id: str) -> _RememberedBatch | None:
+        """Take out a writer's last micro-batch; None if it is not known."""
+        with _lock:
+            return self._batches.pop((origin(spark), table, app_id), None)
+
+    def put(self, spark: SparkSession, table: str, app_id: str, batch: _RememberedBatch) -> None:
+        """Note a writer's last micro-batch."""
+        with _lock:
+            self._batches[origin(spark), table, app_id] = batch
+            while len(self._batches) > _MOST_REMEMBERED:
+                self._batches.popitem(last=False)
 
 
-# The last micro-batch, by table and writer. An entry is taken out before a micro-batch and put back after its commit:
-# if anything fails in between, the commits of the table are read.
-REMEMBERED_BATCHES: _Remembered[_RememberedBatch] = _Remembered()
-REMEMBERED_ENGINES: _Remembered[str] = _Remembered()  # by catalog and table, until the table is missed
+def _place(spark: SparkSession, table: str) -> tuple[str, str, str]:
+    """Return what identifies a table: its name may not have the catalog."""
+    return origin(spark), spark.catalog.currentCatalog(), table
+
+
+# Like the sessions of merges it belongs to the process: each call of merge_into opens its target anew.
+REMEMBERED = _Remembered()
 
 
 class Target(ABC):
@@ -251,6 +274,7 @@ class Target(ABC):
         return keys
 
     def columns(self) -> dict[str, DataType]:
+        """Return the types of the columns by name, in the table's order."""
         self._schema = self._schema or self.frame().schema
         return {field.name: field.dataType for field in self._schema}
 
@@ -261,6 +285,7 @@ class Target(ABC):
         return dict(self._properties)
 
     def stored(self, type_: DataType) -> DataType:
+        """Return the type in which the engine keeps values of a type."""
         time = StringType() if self.time_as == "text" else LongType()
         return time if isinstance(type_, DayTimeIntervalType) else type_
 
@@ -342,23 +367,26 @@ class Target(ABC):
         self.commit(f"DELETE FROM {self.name} WHERE {where}", facts)  # noqa: S608
 
     def append(self, rows: DataFrame, facts: CommitFacts) -> Merged:
+        """Append rows, whose columns the table has; one commit."""
         names = ", ".join(map(quoted, rows.columns))
         with _view(rows) as source, self._remembering(facts):
             self.commit(f"INSERT INTO {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
         return Merged(is_commit=True)
 
     def overwrite(self, rows: DataFrame, facts: CommitFacts) -> None:
+        """Replace all rows; one commit."""
         names = ", ".join(map(quoted, rows.columns))
         with _view(rows) as source:
             self.commit(f"INSERT OVERWRITE {self.name} ({names}) SELECT {names} FROM {source}", facts)  # noqa: S608
 
     def merge(self, upsert: Upsert, facts: CommitFacts) -> Merged:
+        """Merge newer images of rows; one commit."""
         with _view(upsert.images) as view, self._remembering(facts):
             return self.merged(self.commit(_merge_in_sql(self.name, view, upsert), facts), facts)
 
     def last_batch(self, app_id: str) -> LastBatch | None:
         """Return the last micro-batch of a writer, by the commits that are still known; None if there is none."""
-        last = REMEMBERED_BATCHES.take(self.spark, self.name, app_id)
+        last = REMEMBERED.take(self.spark, self.name, app_id)
         if last is not None and last.version == self.version():
             self._is_own = True
             return LastBatch(last.facts)
@@ -458,13 +486,14 @@ class Target(ABC):
             return
         with suppress(Exception):  # it is committed, whatever the engine says now
             if self.follows(version, before, facts):
-                REMEMBERED_BATCHES.put(_RememberedBatch(facts, version), self.spark, self.name, facts.app_id)
+                REMEMBERED.put(self.spark, self.name, facts.app_id, _RememberedBatch(facts, version))
 
     @abstractmethod
     def merged(self, answer: Sequence[Row], facts: CommitFacts) -> Merged:
         """Return what a MERGE did, by its answer and by what its commit records."""
 
     def commit(self, statement: str, facts: CommitFacts) -> list[Row]:
+        """Run a statement whose commit records facts."""
         check_permission()
         with configured(self.spark, self.recording(facts)):
             return run_sql(self.spark, statement).collect()
@@ -501,6 +530,7 @@ def is_missing(error: PySparkException) -> bool:
 
 @contextmanager
 def _view(frame: DataFrame) -> Iterator[str]:
+    """Give a frame a name for SQL."""
     name = f"ticdc_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:
@@ -526,6 +556,7 @@ def last_of(history: Iterable[tuple[Commit, bool]], app_id: str) -> LastBatch | 
 
 
 def text_in_sql(text: str) -> str:
+    """Return a text as Spark SQL writes it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -534,6 +565,7 @@ def _settings_in_sql(properties: Mapping[str, str]) -> str:
 
 
 def _definition(column: NewColumn) -> str:
+    """Return a column as `CREATE TABLE` and `ADD COLUMNS` have it."""
     comment = "" if column.comment is None else f" COMMENT {text_in_sql(column.comment)}"
     return f"{quoted(column.name)} {column.type.simpleString()}{comment}"
 

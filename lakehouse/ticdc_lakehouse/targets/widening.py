@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyspark.sql import types as spark
 
-from ticdc_source.developer_api import ColumnType, merge_types
+from ticdc_source.developer_api import ColumnType
 
 _INTEGERS: tuple[type[spark.DataType], ...] = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 # Digits before the point that a decimal needs for each of them: so many has the type to which Delta widens them.
@@ -36,6 +34,7 @@ def _as_decimal(type_: spark.DataType) -> spark.DecimalType | None:
 
 
 def _holds(wide: spark.DataType, narrow: spark.DataType) -> bool:
+    """Return whether every value of one type is a value of the other."""
     if wide == narrow:
         return True
     kinds = (type(wide), type(narrow))
@@ -65,36 +64,76 @@ def iceberg_can_widen(old: spark.DataType, new: spark.DataType) -> bool:
 
 # MySQL types
 
-_INTO_FLOATS = {"double": ("tinyint", "smallint", "mediumint", "int"), "float": ("tinyint", "smallint", "mediumint")}
-_MOST_BYTES = {"tinytext": 2**8 - 1, "tinyblob": 2**8 - 1, "text": 2**16 - 1, "blob": 2**16 - 1}
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_BYTES = {"tiny": 2**8 - 1, "": 2**16 - 1, "medium": 2**24 - 1, "long": 2**32 - 1}  # of TEXT and BLOB
+_EXACT = {"float": 2**24, "double": 2**53}  # integers up to it are values of the type
+_LAST_YEAR = 2155
 
 
 def holds_all(wide: ColumnType, narrow: ColumnType) -> bool:
     """Return whether every value of one MySQL type is a value of the other, and TiDB converts none of them."""
     if wide == narrow:
         return True
-    if wide.family != narrow.family:
-        return narrow.name in _INTO_FLOATS.get(wide.name, ()) and (narrow.unsigned or not wide.unsigned)
-    match wide.family:
-        case "enum" | "set":
-            needed = narrow.labels or ()
-            return bool(needed) and (wide.labels or ())[: len(needed)] == needed
-        case "text" | "binary" if wide.name == "binary":  # it is padded
+    families = (wide.family, narrow.family)
+    if "float" in families:
+        return _holds_as_float(wide, narrow)
+    if families == ("number", "number"):
+        bounds, needed = _bounds(wide), _bounds(narrow)
+        if bounds is None or needed is None or wide.name == "year":
             return False
-        case "text" | "binary" if wide.name in _MOST_BYTES and narrow.length is not None:
-            return narrow.length * (4 if wide.family == "text" else 1) <= _MOST_BYTES[wide.name]
-        case "number" | "float" | "text" | "binary":
-            first, second = _plain(wide), _plain(narrow)
-            return merge_types(first, second) == first
-        case _ if "date" in (wide.name, narrow.name):
-            return wide.name == "datetime"
-        case family:
-            least = 1 if family == "bit" else 0
-            return (wide.length or least) >= (narrow.length or least)
+        return bounds[0] <= needed[0] and bounds[1] >= needed[1] and (wide.scale or 0) >= (narrow.scale or 0)
+    if families[0] != families[1] or not families[0]:
+        return False
+    if families[0] in ("text", "binary"):
+        return _holds_as_text(wide, narrow)
+    if families[0] in ("enum", "set"):
+        labels, needed_labels = wide.labels or (), narrow.labels or ()
+        return bool(needed_labels) and labels[: len(needed_labels)] == needed_labels
+    if "date" in (wide.name, narrow.name):
+        return wide.name == "datetime"
+    least = 1 if families[0] == "bit" else 0
+    return (wide.length or least) >= (narrow.length or least)
 
 
-def _plain(type_: ColumnType) -> ColumnType:
-    """Return a type with a length that says which values it has: that of an integer is how wide a column is shown."""
-    if type_.name in ("char", "binary"):
-        return replace(type_, length=type_.length or 1)
-    return type_ if type_.family != "number" or type_.name == "decimal" else replace(type_, length=None)
+def _bounds(type_: ColumnType) -> tuple[int, int] | None:
+    """Return the smallest and the largest whole number of a type."""
+    if type_.name == "year":
+        return 0, _LAST_YEAR
+    if type_.name == "decimal":
+        largest = 10 ** ((type_.length or 10) - (type_.scale or 0)) - 1
+        return (0 if type_.unsigned else -largest), largest
+    bits = _BITS.get(type_.name)
+    if bits is None:
+        return None
+    return (0, 2**bits - 1) if type_.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _holds_as_float(wide: ColumnType, narrow: ColumnType) -> bool:
+    if wide.unsigned and not narrow.unsigned:
+        return False
+    if narrow.family == "float":
+        return wide.name in ("double", narrow.name)
+    bounds = None if narrow.scale else _bounds(narrow)
+    return bounds is not None and max(-bounds[0], bounds[1]) <= _EXACT.get(wide.name, 0)
+
+
+def _holds_as_text(wide: ColumnType, narrow: ColumnType) -> bool:
+    """Return whether strings fit. A CHAR loses its spaces at the end, and a BINARY is padded."""
+    if wide.name == "char":
+        return narrow.name == "char" and (wide.length or 1) >= (narrow.length or 1)
+    if wide.name == "binary":
+        return False
+    if wide.length is not None and narrow.length is not None:
+        return wide.length >= narrow.length
+    at_most = 4 if wide.family == "text" and narrow.length is not None else 1  # bytes of a character
+    needed = _longest(narrow)
+    longest = _longest(wide)
+    return longest is not None and needed is not None and longest >= needed * at_most
+
+
+def _longest(type_: ColumnType) -> int | None:
+    """Return the length of a type in its own unit: characters of VARCHAR, bytes of the others."""
+    kind = type_.name.removesuffix("text").removesuffix("blob")
+    if kind != type_.name:
+        return _BYTES.get(kind)
+    return type_.length if type_.length is not None else (1 if type_.name in ("char", "binary") else None)

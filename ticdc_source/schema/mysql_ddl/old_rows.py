@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.model import ColumnFacts
@@ -49,15 +49,10 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A column has another name from now on, and its values stay.
-
-    Attributes:
-        name: the new name as the statement has it.
-    """
+    """A column has another name from now on, and its values stay."""
 
     column: str
     to: str
-    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +124,9 @@ def changes_primary_key(event: DDLEvent) -> bool | None:
 
 def _altering(statement: Sequence[Step]) -> list[Step]:
     """Return the steps without the two that stand for the old and the new name of a column that CHANGE renames."""
-    renamed = [step for step in statement if isinstance(step, RenameKey)]
-    ends, begins = {step.column for step in renamed}, {step.to for step in renamed}
+    renamed = {(step.column, step.to) for step in statement if isinstance(step, RenameKey)}
+    ends = {column for column, _ in renamed}
+    begins = {to for _, to in renamed}
     return [
         step._replace(new=False) if isinstance(step, Add) and step.column in begins and step.new else step
         for step in statement
@@ -148,8 +144,8 @@ def _changes(statement: Sequence[Step]) -> Iterator[Added | Dropped | Renamed | 
                 yield _added(column, types[column], default, facts)
             case Drop(_, column):
                 yield Dropped(column)
-            case Rename(_, column, to, name) | RenameKey(_, column, to, name):
-                yield Renamed(column, to, name)
+            case Rename(_, column, to) | RenameKey(_, column, to):
+                yield Renamed(column, to)
 
 
 def _added(column: str, type_: ColumnType, default: Default | None, facts: ColumnFacts) -> Added:

@@ -115,12 +115,11 @@ class Drop(NamedTuple):
 
 
 class Rename(NamedTuple):
-    """A column gets another name, which the statement writes as `name`."""
+    """A column gets another name."""
 
     table: TableName
     column: str
     to: str
-    name: str
 
 
 class RenameKey(NamedTuple):
@@ -129,7 +128,6 @@ class RenameKey(NamedTuple):
     table: TableName
     column: str
     to: str
-    name: str
 
 
 class RenameTable(NamedTuple):
@@ -386,14 +384,13 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
     elif action.skip("CHANGE"):
         action.skip("COLUMN")
         action.skip("IF", "EXISTS")
-        old, name = action.column(), action.column_as_written()
-        new = name.lower()
+        old, new = action.column(), action.column()
         if old != new:
             yield Drop(table, old)
         type_, facts, _ = _definition(action, binary=False)
         yield Add(table, new, type_, new=old != new)
         if old != new:
-            yield RenameKey(table, old, new, name)
+            yield RenameKey(table, old, new)
         yield Describe(table, new, facts, defines=True)
         for key in _own_keys(new, facts):
             yield AddKey(table, key)
@@ -415,9 +412,9 @@ def _action(action: Reader, table: TableName) -> Iterator[Step]:
     elif action.skip("RENAME", "COLUMN"):
         old = action.column()
         action.need("TO")
-        name = action.column_as_written()
-        if old != name.lower():  # in other letters, it stays the same name
-            yield Rename(table, old, name.lower(), name)
+        new = action.column()
+        if old != new:  # in other letters, it stays the same name
+            yield Rename(table, old, new)
     elif action.skip("RENAME"):
         if action.skip("INDEX") or action.skip("KEY"):
             name = _index_name(action)
