@@ -80,10 +80,9 @@ class MemorySync:
     def __init__(self, lake: Lake | Any, folder: Path, **config: Any) -> None:
         self.lake: Any = lake  # an engine's has what stories need
         self.folder = folder
-        given = {"topics": ("t",), "format": "delta", "path": "/lake", "checkpoint": str(folder), **config}
-        self.config = SyncConfig(
-            source={"kafka.bootstrap.servers": "h:1", "protocol": "canal-json", **given.pop("source", {})}, **given
-        )
+        given = {"format": "delta", "path": "/lake", "checkpoint": str(folder), **config}
+        kafka = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+        self.config = SyncConfig(source={**kafka, "protocol": "canal-json", **given.pop("source", {})}, **given)
         self.reports: list[BatchReport] = []
         self._running: RunningSync | None = None
         (folder / "stream" / "commits").mkdir(parents=True, exist_ok=True)
