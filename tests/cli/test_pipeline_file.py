@@ -48,7 +48,15 @@ def test_a_table_with_a_key_is_kept_and_others_are_appended() -> None:
 
 def test_each_table_has_a_name_that_spark_takes() -> None:
     """Letters, digits and underscores, in small letters; with the database, or a number, if another one has it."""
-    some = (row("a b"), row("A-B"), row("orders"), row("orders", database="crm"), row("orders_changes"), row("é"))
+    some = (
+        row("a b"),
+        row("A-B"),
+        row("orders"),
+        row("orders", database="crm"),
+        row("orders_changes"),
+        row("é"),
+        row("2024"),
+    )
 
     _, calls = file_of(*some)
 
@@ -56,6 +64,13 @@ def test_each_table_has_a_name_that_spark_takes() -> None:
     assert len({*names, *(f"{name}_changes" for name in names)}) == 2 * len(some)
     assert all(name.isidentifier() and name.isascii() and name == name.lower() for name in names)
     assert {"orders", "crm_orders"} & set(names)
+
+
+def test_a_key_is_a_column_whatever_its_name() -> None:
+    """Spark reads a key as an expression: another character than of words is in backticks."""
+    message = canal("INSERT", [{"x.y": "1"}], None, {"x.y": "int"}, pkNames=["x.y"], _tidb={"commitTs": TSO})
+
+    assert file_of(message)[1] == ["keep('t', 'test.t', ['`x.y`'])"]
 
 
 def test_options_are_written_once_and_secrets_never() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tests.support.messages import TSO, canal, debezium_ddl, open_message
 from tests.support.truth import tables_with_rows
 from ticdc_source.errors import OptionError, SchemaError
 from ticdc_source.pipeline.context import BatchScope
-from ticdc_source.pipeline.record_frames import RECORD, decode_rows, survey
+from ticdc_source.pipeline.record_frames import RECORD, decode_rows, decode_structs, survey
 from ticdc_source.planning.frame_sample import context_of_records, frame_options, sample_of_records, schema_of_sample
 from ticdc_source.protocols.decoding import Decoder
 from ticdc_source.protocols.events import TableEvents
@@ -47,6 +48,26 @@ def decoded(rows: pa.RecordBatch, given: dict[str, str], tasks: int = 1) -> pa.T
     scope = BatchScope(ddl_copies=found.ddl_copies)
     read = [batch for piece in pieces for batch in decode_rows(batches_of(piece), schema, options, context, scope)]
     return pa.Table.from_batches(read, schema)
+
+
+@pytest.mark.parametrize("cuts", [(0, 0), (0, 0, 7, 7, 40), (1, 2, 3), ()])
+def test_lists_have_all_rows_however_a_frame_is_cut(cuts: tuple[int, ...]) -> None:
+    """In a pipeline, each array of whole rows is answered with as many lists; an empty array holds no rows."""
+    captured = load("canal-json.tidb-extension.ops")
+    database, table = max(tables_with_rows(captured))
+    given = {"tables": quoted(database, table), "protocol": "canal-json", **options_of(captured)}
+    rows, options = rows_of(captured), frame_options(given)
+    found = sample_of_records(survey(batches_of(rows), options), options)
+    schema = schema_of_sample(found.sample, options)
+    context = context_of_records(schema, found, options)
+    bounds = (0, *cuts, rows.num_rows)
+    arrays = [rows.slice(begin, end - begin).to_struct_array() for begin, end in pairwise(bounds)]
+
+    lists = list(decode_structs(arrays, schema, options, context))
+
+    assert sum(map(len, lists)) == rows.num_rows
+    parts = [pa.RecordBatch.from_struct_array(each.flatten()) for each in lists]
+    assert pa.Table.from_batches(parts).to_pylist() == decoded(rows, given).to_pylist()
 
 
 def facts_of(schema: pa.Schema) -> list[tuple[str, pa.DataType, dict[bytes, bytes]]]:

@@ -13,6 +13,7 @@ from examples.local_kafka import produce
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal, cell, debezium, open_message, open_row
 from ticdc_source import read_arrow
+from ticdc_source.errors import DecodeError
 
 MakeTopic = Callable[..., str]
 ID = {"id": "int"}
@@ -66,6 +67,11 @@ def test_rows_of_several_partitions_come_typed(load: Callable[..., DataFrame], b
     with read_arrow({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}) as reader:
         without_spark = reader.read_all().sort_by("id")
     assert (without_spark.schema, without_spark.to_pylist()) == (arrow.schema, arrow.to_pylist())
+    produce(broker.bootstrap_servers, name, [(2, None, b"no message", [], None)])
+    reader = read_arrow({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name})
+    for _ in range(2):  # who goes on after an error does not meet an end
+        with pytest.raises(DecodeError, match="offset=10"):
+            reader.read_all()
     assert [r["id"] for r in found] == list(range(30))
     assert [(r["_sequence"]["partition"], r["_sequence"]["offset"]) for r in found] == [
         (n % 3, n // 3) for n in range(30)

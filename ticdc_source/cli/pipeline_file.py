@@ -123,11 +123,16 @@ def pipeline_file(inspection: Inspection, platform: str) -> Iterator[str]:
         if not table.columns:
             yield f"# {visible(table.table)} cannot be read: inspect says why"
         elif table.has_keys:
-            keys = f"[{', '.join(map(literal, table.keys))}]"
+            keys = f"[{', '.join(literal(_column(key)) for key in table.keys)}]"
             yield f"keep({', '.join([literal(name), literal(table.table), keys, *more])})"
         else:
             why = "not each of its rows has the key" if table.keys else "it has no key"
             yield f"append({', '.join([literal(name), literal(table.table), *more])})  # {why}"
+
+
+def _column(name: str) -> str:
+    """Return a name as Spark reads it in an expression."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
 def _value(name: str, value: str) -> str:
@@ -138,7 +143,9 @@ def _names(tables: Sequence[TableName]) -> list[str]:
     """Return a name for each table that Spark takes: its own, with its database if another table or view has that."""
     names: list[str] = []
     for table in tables:
-        short, long = (re.sub(r"\W", "_", name, flags=re.ASCII).lower() for name in (table.table, "_".join(table)))
+        short, long = (
+            re.sub(r"^(?=\d)|\W", "_", name, flags=re.ASCII).lower() for name in (table.table, "_".join(table))
+        )
         taken = {*names, *map(_VIEW.format, names)}
         tried = chain((short, long), (f"{long}_{number}" for number in count(2)))
         names.append(next(name for name in tried if not {name, _VIEW.format(name)} & taken))

@@ -304,7 +304,7 @@ def decode_structs(
     asked: deque[int] = deque()
 
     def records() -> Iterator[pa.RecordBatch]:
-        for array in chain([first], arrays):
+        for array in filter(len, chain([first], arrays)):  # an empty one asks for no list that could hold rows
             asked.append(len(array))
             yield _as_records(array, columns)
 

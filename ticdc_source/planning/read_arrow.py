@@ -15,7 +15,8 @@ from ticdc_source.planning.partitions import Partition, read_partition
 def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
     """Return the rows that `spark.read.format("ticdc")` returns with these options, read in this process.
 
-    They come as they are read, one input partition after the other, so memory holds some batches and not all rows.
+    They come as they are read, one input partition after the other, so memory holds some batches and not all rows. A
+    reader that is not read to its end holds a connection until it is deleted.
 
     Args:
         options: those of a batch read, such as `{"kafka.bootstrap.servers": "broker:9092", "subscribe": "tidb-shop",
@@ -40,7 +41,26 @@ def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
     """
     given = option_texts(options)
     schema, parsed = infer_schema(given), batch_options(given)
-    return pa.RecordBatchReader.from_batches(schema, _batches(plan_batch(schema, parsed), schema, parsed))
+    return pa.RecordBatchReader.from_batches(schema, _Batches(_batches(plan_batch(schema, parsed), schema, parsed)))
+
+
+class _Batches(Iterator[pa.RecordBatch]):
+    """Record batches whose error is raised again by whoever goes on, and is not taken for the end."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._error: Exception | None = None
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._error = error
+            raise
 
 
 @each_from_one_frame

@@ -77,7 +77,9 @@ def decode(frame: DataFrame, schema: st.StructType | str | None = None, /, **opt
     if isinstance(schema, st.StructType) and parsed.protocol != "auto" and parsed.is_typed:
         try:
             frame.columns  # noqa: B018 (which a pipeline's query function may not ask for)
-        except PySparkException:
+        except PySparkException as error:
+            if "ANALYSIS_IN_PIPELINE_QUERY_FUNCTION" not in str(error):
+                raise
             return _decoded_unseen(frame, to_arrow(schema), parsed)
     records, unknown = records_of(frame, parsed)
     given = None if schema is None else to_arrow(_as_struct(frame, schema))

@@ -33,6 +33,7 @@ from ticdc_source.developer_api import (
 )
 from ticdc_source.errors import OptionError
 
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # Options of the source that a sync sets itself, and what to do instead.
 _SET_BY_SYNC = {
     "assign": "write subscribe = 'tidb-shop'; a sync reads whole topics",
@@ -203,6 +204,12 @@ class SyncConfig:
         wrong = f"prometheus_port = {self.prometheus_port}: it must be from 0 (any that is free) to {_LARGEST_PORT}"
         _refuse_if(not 0 <= (self.prometheus_port or 0) <= _LARGEST_PORT, wrong)
         given = {name.lower() for name in self.source}
+        _refuse_if(len(given) < len(self.source), f"An option is given twice: {', '.join(sorted(self.source))}")
+        for name in self.reads if self.source_option("subscribe", "") else ():
+            wrong = (
+                f"source.subscribe = {name!r} is no name of a topic; a regular expression is source.subscribePattern"
+            )
+            _refuse_if(_TOPIC_NAME.fullmatch(name) is None, wrong)
         for name, instead in _SET_BY_SYNC.items():
             _refuse_if(name.lower() in given, f"source.{name} cannot be set: {instead}")
         refuse_unknown(self.source)

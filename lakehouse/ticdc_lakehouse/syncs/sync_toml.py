@@ -60,8 +60,14 @@ def read_toml(text: str, overrides: Mapping[str, object] | None = None, folder: 
         raise OptionError(msg) from None
     for name, value in (overrides or {}).items():
         section, dot, key = name.partition(".")
-        document[section] = {**_section(document.get(section, {}), section), key: value} if dot else value
+        document[section] = _replaced(_section(document.get(section, {}), section), key, value) if dot else value
     return _Reader(folder or Path()).config(document)
+
+
+def _replaced(section: Mapping[str, object], key: str, value: object) -> dict[str, object]:
+    """Return a section with another value; names of options have no case, and topics are no pattern."""
+    replaced = {key.lower(), "subscribepattern"} if key == "subscribe" else {key.lower()}
+    return {name: old for name, old in section.items() if name.lower() not in replaced} | {key: value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,9 @@ class _Reader:
         given = dict(document)
         source, target, tables = (dict(_section(given.pop(name, {}), name)) for name in ("source", "target", "table"))
         refuse_unknown_keys(target, _TARGET, "target")
+        if "topics" in source:
+            msg = "source.topics: write subscribe = 'tidb-shop,tidb-crm', or subscribePattern = 'tidb-.*'"
+            raise OptionError(msg)
         values = self._values(SyncConfig, {**given, **target, "source": source})
         for name, argument in _REQUIRED.items():
             if not values.get(name):
