@@ -386,6 +386,8 @@ def test_a_url_of_fsspec_is_a_location() -> None:
         ("u:secret@host/a", "host/a"),
         ("//u:secret@host/a", "//host/a"),
         ("/data/a#b?c", "/data/a#b?c"),
+        ("bucket/a?key=secret&endpoint=http://h", "bucket/a"),
+        ("https://h/a?mail=x@y", "https://h/a"),
         ("s3://bucket/a?secret-access-key=secret&region=x", "s3://bucket/a"),
     ],
 )

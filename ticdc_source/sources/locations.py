@@ -20,13 +20,15 @@ def redacted(location: str) -> str:
 
 def _part_redacted(part: str) -> str:
     scheme = _SCHEME.match(part)
-    if scheme is None and not _USER.match(part):  # a path of this machine
+    if scheme is None and part.startswith("/"):  # a path of this machine
         return part
     begin = "" if scheme is None else scheme[0]
-    _, at, rest = re.split("[?#]", part[len(begin) :], maxsplit=1)[0].rpartition("@")
-    if not at and "@" in part:  # a password with such a character
+    rest = re.split("[?#]", part[len(begin) :], maxsplit=1)[0]
+    if scheme is None and not _USER.match(part):
+        return rest
+    if "@" in part and "@" not in rest and ":" in rest.partition("/")[0]:  # a password with such a character
         return begin
-    return begin + rest
+    return begin + rest.rpartition("@")[2]
 
 
 def why_unreadable(error: Exception) -> str:
