@@ -27,17 +27,6 @@ def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
 
     Raises:
         TiCDCSourceError: as `load()`; what is wrong with records, when their batch is read.
-
-    Example:
-        ```python
-        import duckdb
-
-        import ticdc_source
-
-        options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "tidb-shop", "tables": "shop.orders"}
-        changes = ticdc_source.read_arrow(options)
-        duckdb.sql("SELECT _change_type, count(*) FROM changes GROUP BY ALL").show()
-        ```
     """
     given = option_texts(options)
     schema, parsed = infer_schema(given), batch_options(given)
