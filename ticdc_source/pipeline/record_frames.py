@@ -269,12 +269,12 @@ def column_names(names: Iterable[str]) -> dict[str, str]:
         SchemaError: none is `value`.
     """
     by_name = {name.lower(): name for name in names}
-    found = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
-    if found["value"] is None:
-        there = ", ".join(by_name.values())
-        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {there}"
+    columns = {name: by_name.get(name, by_name.get(f"_{name}")) for name in RECORD.names}
+    if columns["value"] is None:
+        listed = ", ".join(by_name.values())
+        msg = f"The DataFrame has no column `value` (nor `_value`) with the messages; it has {listed}"
         raise SchemaError(msg)
-    return {name: column for name, column in found.items() if column is not None}
+    return {name: column for name, column in columns.items() if column is not None}
 
 
 def unknown_of(columns: Container[str], prefix: str) -> frozenset[str]:
