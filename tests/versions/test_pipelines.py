@@ -14,7 +14,7 @@ import pytest
 
 from examples.local_kafka import create_topic, delete_topic, produce
 from examples.local_kafka.jars import Release, kafka_jars
-from lakehouse.tests.engines.engines import ENGINES, SESSION
+from lakehouse.tests.engines.engines import SESSION
 from tests.fixtures import Kafka
 from tests.support.messages import TSO, Message, canal
 from tests.support.pages import blocks
@@ -138,22 +138,12 @@ def filled(broker: Kafka) -> object:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-@pytest.mark.parametrize("format_", ["parquet", pytest.param("delta", marks=pytest.mark.long("the same again"))])
-def test_a_pipeline_has_the_tables_of_tidb(
-    broker: Kafka, filled: str, run: Callable[..., str], tmp_path: Path, format_: str
-) -> None:
+def test_a_pipeline_has_the_tables_of_tidb(broker: Kafka, filled: str, run: Callable[..., str], tmp_path: Path) -> None:
     """AUTO CDC keeps a table with a key equal to TiDB's; others are appended, and so are many tables from one read."""
     messages, rows = shop()
     catalog = kafka_jars(Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests"))
     jars = sorted(catalog.glob("*.jar"))
-    settings = {
-        "spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog",
-        "spark.sql.sources.default": format_,
-    }
-    if format_ == "delta":
-        jars += ENGINES["delta-4.4"].jars
-        settings |= {name: value for name, value in ENGINES["delta-4.4"].settings(tmp_path).items() if ".sql.e" in name}
-        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    settings = {"spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog"}
     program = inspected(broker, filled)
     keyed = program.replace("_table(name)", '_table("keyed.default." + name)')
     keyed = keyed.replace("target=name", 'target="keyed.default." + name')
@@ -176,18 +166,3 @@ def test_a_pipeline_has_the_tables_of_tidb(
     assert table(tmp_path, "at_times").num_rows == events + len(range(0, ROWS, 3))
     for number in range(MANY):
         assert table(tmp_path, f"shop_t{number:02}").num_rows == table(tmp_path, "without").num_rows
-
-
-@pytest.mark.long("a server of Spark Connect")
-@pytest.mark.xdist_group("versions")
-@pytest.mark.spark
-@pytest.mark.versions
-def test_delta_is_no_target_of_auto_cdc_yet(
-    broker: Kafka, filled: str, run: Callable[..., str], tmp_path: Path
-) -> None:
-    """As the page says; when this fails, the page is out of date."""
-    delta = ENGINES["delta-4.4"]
-    settings = {name: value for name, value in delta.settings(tmp_path).items() if ".sql." in name}
-    said = run({**settings, "spark.sql.sources.default": "delta"}, delta.jars, file=inspected(broker, filled))
-
-    assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in said, said
