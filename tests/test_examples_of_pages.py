@@ -31,8 +31,7 @@ from website.pictures import INSPECT, draw
 RUN = ("python", "sql")
 PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
 PARSED = "parsed only: "
-BAD_RECORD = ROOT / "docs/guides/bad-records.md"
-BUG_REPORTS = ROOT / "docs/guides/bug-reports.md"
+BAD_RECORDS = ROOT / "docs/guides/bad-records.md"
 
 # Blocks of these languages are parts of files that tests/examples runs or parses: test_monitoring.py, test_dbt.py.
 OF_EXAMPLES = {"yaml": ".yml", "jinja": ".sql"}
@@ -83,7 +82,7 @@ def write_storage_sink(folder: Path) -> None:
 
 
 # `make test` runs the pages that a new user reads first.
-FIRST = {README, *(ROOT / "docs/guides" / f"{name}.md" for name in ("install", "reading", "bad-records"))}
+FIRST = {README, *(ROOT / "docs/guides" / f"{name}.md" for name in ("install", "topics-in-spark", "bad-records"))}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_kept_records_are_written_again(spark: SparkSession, broker: Kafka, tmp_
     for name in (written, again):
         create_topic(broker.bootstrap_servers, name, 3)
     produce(broker.bootstrap_servers, written, [*sent[:600], (0, None, None, [], None), (0, b"", b"\xff", [], None)])
-    *_, last = (block.text for block in blocks(BUG_REPORTS) if block.language == "python")
+    *_, last = (block.text for block in blocks(BAD_RECORDS) if block.language == "python")
     places = {"broker:9092": broker.bootstrap_servers, "records-again": again, "/data": str(tmp_path)}
     for place, here in places.items():
         last = last.replace(place, here)
@@ -200,7 +199,7 @@ def words(svg: str) -> list[str]:
 
 def test_the_bad_record_of_the_page_is_one() -> None:
     """Reading the bytes of the example gives the example."""
-    shown = json.loads(example(BAD_RECORD, "json"))
+    shown = json.loads(example(BAD_RECORDS, "json"))
     good = next(m for m in read_messages("canal-json") if m.value and b'"table":"orders"' in m.value and m.key == b"")
     records = [Record(good.key, good.value), Record(b"", base64.b64decode(shown["value"]))]
 
