@@ -60,22 +60,25 @@ def shop(broker: Kafka) -> str:
 
 
 def write_storage_sink(folder: Path) -> None:
-    """Write the demo's rows as TiCDC's storage sink does: a message per line that ends in CR LF, in a file per table.
+    """Write the demo's rows as TiCDC's storage sink does: a message per line that ends in CR LF, a folder per version.
 
     Beside them are the other files of such a sink (`canal_json_txn_event_encoder.go`, `pkg/sink/cloudstorage`).
     """
+    versions: dict[str, int] = {}
     for message in read_messages("canal-json"):
         assert message.value is not None
         event = json.loads(message.value)
+        if event["isDdl"]:
+            versions[event["table"]] = event["_tidb"]["commitTs"]
         if event["isDdl"] or event["type"] == "TIDB_WATERMARK":
             continue
-        table = folder / event["database"] / event["table"]
-        file = table / "469237756684402693" / "2026-09-21" / f"CDC{1:020}.json"
+        table, version = folder / event["database"] / event["table"], versions[event["table"]]
+        file = table / str(version) / "2026-09-21" / f"CDC{1:020}.json"
         if not file.exists():
             (file.parent / "meta").mkdir(parents=True)
             (file.parent / "meta" / "CDC.index").write_text(f"{file.name}\n")
             (table / "meta").mkdir(exist_ok=True)
-            (table / "meta" / "schema_469237756684402693_3131721815.json").write_text('{"Table": "orders"}')
+            (table / "meta" / f"schema_{version}_3131721815.json").write_text('{"Table": "orders"}')
         with file.open("ab") as lines:
             lines.write(message.value + b"\r\n")
     (folder / "metadata").write_text('{"checkpoint-ts":469237788138012675}')
