@@ -31,8 +31,7 @@ from website.pictures import INSPECT, draw
 RUN = ("python", "sql")
 PAGES = [path for path in guides() if any(block.language in RUN for block in blocks(path))]
 PARSED = "parsed only: "
-BAD_RECORD = ROOT / "docs/guides/bad-records.md"
-BUG_REPORTS = ROOT / "docs/guides/bug-reports.md"
+BAD_RECORDS = ROOT / "docs/guides/bad-records.md"
 
 # Blocks of these languages are parts of files that tests/examples runs or parses: test_monitoring.py, test_dbt.py.
 OF_EXAMPLES = {"yaml": ".yml", "jinja": ".sql"}
@@ -61,29 +60,32 @@ def shop(broker: Kafka) -> str:
 
 
 def write_storage_sink(folder: Path) -> None:
-    """Write the demo's rows as TiCDC's storage sink does: a message per line that ends in CR LF, in a file per table.
+    """Write the demo's rows as TiCDC's storage sink does: a message per line that ends in CR LF, a folder per version.
 
     Beside them are the other files of such a sink (`canal_json_txn_event_encoder.go`, `pkg/sink/cloudstorage`).
     """
+    versions: dict[str, int] = {}
     for message in read_messages("canal-json"):
         assert message.value is not None
         event = json.loads(message.value)
+        if event["isDdl"]:
+            versions[event["table"]] = event["_tidb"]["commitTs"]
         if event["isDdl"] or event["type"] == "TIDB_WATERMARK":
             continue
-        table = folder / event["database"] / event["table"]
-        file = table / "469237756684402693" / "2026-09-21" / f"CDC{1:020}.json"
+        table, version = folder / event["database"] / event["table"], versions[event["table"]]
+        file = table / str(version) / "2026-09-21" / f"CDC{1:020}.json"
         if not file.exists():
             (file.parent / "meta").mkdir(parents=True)
             (file.parent / "meta" / "CDC.index").write_text(f"{file.name}\n")
             (table / "meta").mkdir(exist_ok=True)
-            (table / "meta" / "schema_469237756684402693_3131721815.json").write_text('{"Table": "orders"}')
+            (table / "meta" / f"schema_{version}_3131721815.json").write_text('{"Table": "orders"}')
         with file.open("ab") as lines:
             lines.write(message.value + b"\r\n")
     (folder / "metadata").write_text('{"checkpoint-ts":469237788138012675}')
 
 
 # `make test` runs the pages that a new user reads first.
-FIRST = {README, *(ROOT / "docs/guides" / f"{name}.md" for name in ("install", "reading", "bad-records"))}
+FIRST = {README, *(ROOT / "docs/guides" / f"{name}.md" for name in ("install", "topics-in-spark", "bad-records"))}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_blocks_that_are_not_run_are_parsed(path: Path) -> None:
             tomllib.loads(block.text)
         elif block.language == "sh":
             subprocess.run(["bash", "-n"], input=block.text, text=True, check=True, capture_output=True)
-        elif block.language == "yaml" and path.parent.name == "platforms":
+        elif block.language == "yaml" and path.stem == "platforms":
             assert yaml.safe_load(block.text)
         elif block.language in OF_EXAMPLES:
             assert any(block.text in text for text in texts_of_examples(OF_EXAMPLES[block.language]))
@@ -153,7 +155,7 @@ def test_kept_records_are_written_again(spark: SparkSession, broker: Kafka, tmp_
     for name in (written, again):
         create_topic(broker.bootstrap_servers, name, 3)
     produce(broker.bootstrap_servers, written, [*sent[:600], (0, None, None, [], None), (0, b"", b"\xff", [], None)])
-    *_, last = (block.text for block in blocks(BUG_REPORTS) if block.language == "python")
+    *_, last = (block.text for block in blocks(BAD_RECORDS) if block.language == "python")
     places = {"broker:9092": broker.bootstrap_servers, "records-again": again, "/data": str(tmp_path)}
     for place, here in places.items():
         last = last.replace(place, here)
@@ -200,7 +202,7 @@ def words(svg: str) -> list[str]:
 
 def test_the_bad_record_of_the_page_is_one() -> None:
     """Reading the bytes of the example gives the example."""
-    shown = json.loads(example(BAD_RECORD, "json"))
+    shown = json.loads(example(BAD_RECORDS, "json"))
     good = next(m for m in read_messages("canal-json") if m.value and b'"table":"orders"' in m.value and m.key == b"")
     records = [Record(good.key, good.value), Record(b"", base64.b64decode(shown["value"]))]
 

@@ -19,6 +19,45 @@ API = {
 INDEX, LAKEHOUSE = ROOT / "docs/index.md", ROOT / "lakehouse/docs/index.md"
 FOLDERS = {"docs": "", "lakehouse/docs": "lakehouse"}  # where their pages are in the site
 
+# What people ask the search of the site, and the page that answers it.
+ANSWERS = {
+    "all tables": "guides/tables",
+    "alert": "guides/monitoring",
+    "backfill": "guides/from-the-first-row",
+    "bad record": "guides/bad-records",
+    "checkpoint": "guides/questions",
+    "Databricks": "guides/platforms",
+    "decimal": "reference/types",
+    "delete": "guides/topics-in-spark",
+    "DuckDB": "guides/without-spark",
+    "duplicate": "guides/duplicates",
+    "exactly once": "guarantees",
+    "hourly batch": "guides/repeated-batches",
+    "initial load": "guides/from-the-first-row",
+    "install without internet": "guides/install",
+    "lag": "guides/monitoring",
+    "large message": "guides/changefeed",
+    "late": "guides/monitoring",
+    "memory": "guides/sizing",
+    "merge": "guides/topics-in-spark",
+    "metrics prometheus": "guides/monitoring",
+    "old rows": "guides/from-the-first-row",
+    "partition": "guides/sizing",
+    "password": "guides/security",
+    "PySpark 3.5": "guides/output-formats",
+    "rename column": "guides/schema-changes",
+    "restart": "guides/questions",
+    "s3": "guides/storage-sink",
+    "schema change": "guides/schema-changes",
+    "starting offsets": "guides/topics-in-spark",
+    "time zone": "guides/topics-in-spark",
+    "transaction": "guides/duplicates",
+    "truncate": "guides/schema-changes",
+    "upgrade": "guides/questions",
+    "which protocol": "guides/changefeed",
+    "zero date": "guides/topics-in-spark",
+}
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -73,6 +112,18 @@ def test_the_search_works_from_disk(site: Path) -> None:
     assert (site / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = {")
     assert (site / "javascripts/iframe-worker.js").exists()
     assert not [path for path in pages if "javascripts/iframe-worker.js" not in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.slow("builds the site")
+def test_the_search_finds_answers(site: Path) -> None:
+    """The page that answers a question is among the first three that the search lists."""
+    pytest.importorskip("lunr", reason="lunr is not installed: pip install --group docs")
+    from tests.support.site_search import SiteSearch
+
+    search = SiteSearch(site)
+    found = {question: search.pages(question)[:3] for question in ANSWERS}
+
+    assert not {question: pages for question, pages in found.items() if f"{ANSWERS[question]}.html" not in pages}
 
 
 @pytest.mark.slow("builds the site")
