@@ -249,10 +249,10 @@ def _names_of(kind: str) -> tuple[str, ...]:
     return _KINDS.get(kind, (kind,))
 
 
-def losses_table(protocol: str) -> str:
-    """Return the table of what a protocol loses; the corpus tests allow exactly these."""
+def losses_list(protocol: str) -> str:
+    """Return the list of what a protocol loses; the corpus tests allow exactly these."""
     losses: list[Lost] = [*LOSSES, *MISSING]
-    return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in losses if loss.protocol == protocol)])
+    return "\n".join(f"- {loss.what}" for loss in losses if loss.protocol == protocol)
 
 
 def layers_table() -> str:
@@ -375,7 +375,7 @@ PARTS: dict[str, Callable[[], str]] = {
         for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory")
     },
     **{benchmark: partial(result_table, benchmark, "../..") for benchmark in ("sync", "audit")},
-    **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in OF_MESSAGES},
+    **{f"{protocol.replace('-', '_')}_losses": partial(losses_list, protocol) for protocol in OF_MESSAGES},
 }
 
 
