@@ -93,6 +93,8 @@ _GROUPS = {
     "fetchOffset.numRetries": "Waiting for brokers",
     "maxRowsPerBatch": "Memory, metrics, native path",
 }
+# How the table marks options that some output formats refuse; the page says what the marks mean.
+_NOT_WITH = {(): "", ("record",): "¹", ("event", "record"): "²"}
 _HEAD = ("| option | default | meaning |", "|---|---|---|")
 
 
@@ -113,10 +115,8 @@ def options_table() -> str:
             lines += ["", f"## {_GROUPS[option.name]}", "", *_HEAD]
         default = f"`{option.default}`" if option.default else ""
         scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
-        others = [output for output in ALL_OUTPUTS if output not in option.scope.outputs]
-        if others:
-            scope += f" (not with {' or '.join(f'`{output}`' for output in others)})"
-        lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")
+        mark = _NOT_WITH[tuple(output for output in ALL_OUTPUTS if output not in option.scope.outputs)]
+        lines.append(f"| `{option.name}`{mark} | {default} | {option.meaning}{scope} |")
     return "\n".join(lines)
 
 
