@@ -24,6 +24,7 @@ from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.cli.__main__ import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
+from ticdc_source import errors
 from ticdc_source.cli.__main__ import COMMANDS, parser
 from ticdc_source.inspection.monitoring.exporter import Exported
 from ticdc_source.inspection.monitoring.progress import EXPORTED
@@ -177,7 +178,7 @@ def arguments_table(command: str | None) -> str:
 
 def metadata_table() -> str:
     """Return the table of metadata columns in docs/reference/columns.md."""
-    lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
+    lines = ["| column | type | with | meaning |", "|---|---|---|---|"]
     for column in METADATA:
         name = f"_{column.name}"
         present = _BROUGHT_BY[column.level]
@@ -191,28 +192,25 @@ def format_table(output: str) -> str:
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in FORMAT_COLUMNS[output]:
         name = f"{'_' if column.prefixed else ''}{column.name}"
+        if output == "record" and name in meanings.METADATA and name not in meanings.COLUMNS[output]:
+            continue  # the page names them together
         lines.append(f"| `{name}` | `{_SPARK_NAMES[column.arrow]}` | {texts[name]} |")
     return "\n".join(lines)
 
 
 _SPARK_NAMES = {
     pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary", TIMESTAMP: "timestamp",
-    SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
+    SEQUENCE: "struct",
     HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct",
     NAMES: "array<string>", None: "struct of the table's columns",
 }  # fmt: skip
-_BROUGHT_BY = {
-    "core": "always",
-    "kafka": "with `includeMetadata=kafka` or `all`",
-    "all": "with `includeMetadata=all`",
-    "includeHeaders": "with `includeHeaders=true`",
-}
+_BROUGHT_BY = {"core": "always", "kafka": "`kafka`", "all": "`all`", "includeHeaders": "`includeHeaders`"}
 
 
 def metrics_table() -> str:
     """Return the table of the members of a metrics line."""
-    lines = ["| member | type | unit | meaning |", "|---|---|---|---|"]
-    rows = [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in meanings.METRICS]
+    lines = ["| member | meaning |", "|---|---|"]
+    rows = [f"| `{each.name}` | {each.meaning} |" for each in meanings.METRICS]
     return "\n".join(lines + rows)
 
 
@@ -322,12 +320,19 @@ def speed() -> str:
 def api_table(package: str) -> str:
     """Return the table of a package's public names by module, with the first line of each docstring."""
     lines = ["| name | what it is or does |", "|---|---|"]
-    for module in (each for each in PUBLIC if each.__name__.partition(".")[0] == package):
+    for module in (each for each in PUBLIC if each.__name__.partition(".")[0] == package and each is not errors):
         prefix = module.__name__.removeprefix(package).removeprefix(".")
         for name in sorted(set(module.__all__) - {"__version__"}, key=lambda name: (name.lower(), name)):
             first = (inspect.getdoc(getattr(module, name)) or "").partition("\n")[0]
             lines.append(f"| `{prefix}{'.' if prefix else ''}{name}` | {first} |")
     return "\n".join(lines)
+
+
+def errors_table() -> str:
+    """Return the table of the errors of the package, in the order of their names."""
+    lines = ["| error | meaning |", "|---|---|"]
+    names = sorted({name for name in errors.__all__ if issubclass(getattr(errors, name), Exception)})
+    return "\n".join(lines + [f"| `{name}` | {meanings.ERRORS[name]} |" for name in names])
 
 
 def tree() -> str:
@@ -356,6 +361,7 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": partial(api_table, "ticdc_source"),
+    "errors": errors_table,
     "api_of_lakehouse": partial(api_table, "ticdc_lakehouse"),
     "options": options_table,
     "commands": partial(commands_table, COMMANDS),
