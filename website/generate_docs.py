@@ -173,6 +173,8 @@ def arguments_table(command: str | None) -> str:
     shared = _shared_arguments()
     known = {line.replace("; required |", " |") for line in shared}.union(shared)
     own = [line for line in _arguments(command) if line not in known or command not in COMMANDS] if command else shared
+    if command in COMMANDS:
+        own = [line for line in own if not line.startswith("| `--json`")]  # the page says once which commands have it
     return "\n".join(["| argument | meaning |", "|---|---|", *own])
 
 
@@ -274,8 +276,9 @@ def layers_table() -> str:
 def read_result(benchmark: str) -> str:
     """Return the result of a benchmark of reads: without what is for maintainers, which the JSON file has."""
     path = FOLDER / f"{benchmark}.json"
-    table = [] if benchmark == "stages" else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
-    return "\n\n".join([*table, provenance(path), f"![{caption(path)}](../benchmarks/results/{benchmark}.png)"])
+    table = [] if benchmark in ("stages", "scale") else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    where = provenance(path).partition(" (")[0] + "*"
+    return "\n\n".join([*table, where, f"![{caption(path)}](../benchmarks/results/{benchmark}.png)"])
 
 
 def result_table(benchmark: str, root: str) -> str:
@@ -359,6 +362,11 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
             yield from _tree_of(each, depth + 1)
 
 
+_LONG_TABLES = frozenset({
+    "options", "metadata", "column_metadata", "events", "records", "envelope", "metrics", "prometheus", "types",
+    "conversions", "api", "errors", "throughput", "files", "microbatch", "memory",
+})  # fmt: skip
+
 PARTS: dict[str, Callable[[], str]] = {
     "api": partial(api_table, "ticdc_source"),
     "errors": errors_table,
@@ -422,7 +430,12 @@ def generated(text: str) -> str:
     if unknown:
         msg = f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}"
         raise ValueError(msg)
-    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+    return _PART.sub(lambda part: f"{part[1]}{_written(part[2])}\n{part[3]}", text)
+
+
+def _written(part: str) -> str:
+    """Write a part; the long tables of the reference without blanks beside their bars."""
+    return re.sub(r" ?(?<!\\)\| ?", "|", PARTS[part]()) if part in _LONG_TABLES else PARTS[part]()
 
 
 def main() -> int:

@@ -46,16 +46,16 @@ class OptionTable:
     # What to read
 
     assign: PartitionLists | None = CLIENT.optional(
-        "assign", parsers.partition_lists, 'topic partitions to read, as JSON, for example `{"topicA":[0,1]}`'
+        "assign", parsers.partition_lists, 'topic partitions to read, as JSON, such as `{"topicA":[0,1]}`'
     )
     subscribe: str | None = CLIENT.optional("subscribe", str, "topics to read, comma-separated")
     subscribe_pattern: str | None = CLIENT.optional(
-        "subscribePattern", str, "regular expression for the topics to read; it must match the whole name of a topic"
+        "subscribePattern", str, "regular expression for whole names of topics"
     )
     path: str | None = PLAN.optional(
         "path",
         parsers.folder,
-        "folder of a changefeed with a storage sink, in place of topics: a path or an fsspec URL such as "
+        "in place of topics, the folder of a storage sink: a path or an fsspec URL such as "
         "`s3://bucket/changefeed`; also the argument of `load()`",
         secret=True,
     )
@@ -69,13 +69,13 @@ class OptionTable:
         "tables",
         parsers.table_patterns,
         "tables to read, for example `db.t, db2.*`; names with dots, commas or blanks in backticks. `changelog` "
-        "and `envelope` read one table: required if the topics have several",
+        "and `envelope` read one table",
     )
     output_format: Output = OUTPUT.option(
         "outputFormat",
         parsers.one_of("changelog", "envelope", "event", "record"),
-        "`changelog`: one table, one row per insert or delete, two per update. `envelope`: one table, one row per"
-        " event. `event`: all tables, DDL and watermarks, rows as JSON. `record`: Kafka records, not decoded",
+        "`changelog`: one row per insert or delete of a table, two per update. `envelope`: one row per event of a"
+        " table. `event`: all tables, DDL and watermarks, rows as JSON. `record`: Kafka records, not decoded",
         default="changelog",
     )
 
@@ -84,15 +84,15 @@ class OptionTable:
     snapshot: Literal["off", "initial", "only"] = TASKS.option(
         "snapshot",
         parsers.one_of("off", "initial", "only"),
-        "`only`: the rows of tables as of a moment, from TiDB itself (batch reads). `initial`: all rows, then the"
-        " changes from topics (streams)",
+        "`only`: the rows of tables as of a moment, from TiDB (batch reads). `initial`: all rows, then the "
+        "changes from topics (streams)",
         default="off",
     )
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
         "snapshot.at",
         parsers.moment,
-        "that moment: `now` (when `load()` runs), a TSO, or a time such as `2026-11-27 10:00:00` (UTC unless it "
-        "has an offset). TiDB keeps the past for `tidb_gc_life_time`, ten minutes by default",
+        "that moment: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC unless it has an offset), within"
+        " TiDB's `tidb_gc_life_time`",
         default="now",
     )
     snapshot_rows_per_range: int = SNAPSHOT.option(
@@ -111,8 +111,8 @@ class OptionTable:
     tidb_url: tuple[str, int] | None = TIDB.optional(
         "tidb.url",
         parsers.host_and_port,
-        "host and port of a TiDB server, for example `tidb:4000`. Without a snapshot, TiDB tells the present "
-        "columns of the table, their types and keys",
+        "host and port of a TiDB server, such as `tidb:4000`. Without a snapshot, TiDB tells the present columns,"
+        " types and keys",
         secret=True,
     )
     tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user with the privilege SELECT")
@@ -120,12 +120,11 @@ class OptionTable:
     tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
         "tidb.ssl.mode",
         parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
-        "as in MySQL's clients: `disabled`, `preferred` (the default without `tidb.ssl.ca`) and `required` check "
-        "no certificate; `verify_ca` does; `verify_identity` (the default with `tidb.ssl.ca`) also checks the "
-        "host name",
+        "as in MySQL's clients: `disabled`, `preferred` (default) and `required` check no certificate; "
+        "`verify_ca` does; `verify_identity` (default with `tidb.ssl.ca`) also checks the host name",
     )
     tidb_ssl_ca: str | None = TIDB.optional(
-        "tidb.ssl.ca", parsers.stripped, "PEM file with the certificates to check TiDB's against"
+        "tidb.ssl.ca", parsers.stripped, "PEM file to check TiDB's certificate against"
     )
 
     # Where the read starts and ends
@@ -133,8 +132,8 @@ class OptionTable:
     starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
         "startingOffsets",
         parsers.offsets,
-        "`earliest`, `latest` (streams only, and their default), or JSON with an offset for every partition, for "
-        'example `{"topicA":{"0":23,"1":-2}}`; -2 is earliest, -1 latest',
+        "`earliest`, `latest` (streams only, and their default), or JSON with an offset for every partition, such"
+        ' as `{"topicA":{"0":23,"1":-2}}`; -2 is earliest, -1 latest',
         default="earliest",
     )
     starting_timestamp: int | None = TOPICS.optional(
@@ -145,12 +144,12 @@ class OptionTable:
     starting_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "startingOffsetsByTimestamp",
         parsers.times,
-        'the start time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
+        'start time of each partition, as JSON, such as `{"topicA":{"0":1700000000000}}`',
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = TOPICS.option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "if a partition has no record at or after its start time: `error` fails, `latest` starts at its end",
+        "if a partition has no record after its start time: `error` fails, `latest` starts at its end",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
@@ -167,7 +166,7 @@ class OptionTable:
         only="batch",
     )
     ending_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
-        "endingOffsetsByTimestamp", parsers.times, "the end time of each partition, as JSON", only="batch"
+        "endingOffsetsByTimestamp", parsers.times, "end time of each partition, as JSON", only="batch"
     )
     starting_commit_ts: int | None = ROWS.optional(
         "startingCommitTs",
@@ -177,8 +176,8 @@ class OptionTable:
     ending_commit_ts: int | Literal["resolved"] | None = ROWS.optional(
         "endingCommitTs",
         parsers.resolved_or_number,
-        "keep events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the"
-        " smallest of the partitions' largest watermarks, so no transaction is split",
+        "keep events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only): the "
+        "smallest of the partitions' largest watermarks, so no transaction is split",
     )
     fail_on_data_loss: bool = FETCH.option(
         "failOnDataLoss",
@@ -192,7 +191,7 @@ class OptionTable:
     max_offsets_per_trigger: int | None = PLAN.optional(
         "maxOffsetsPerTrigger",
         parsers.whole_number(1),
-        "maximum number of offsets per micro-batch, shared among partitions by backlog",
+        "offsets per micro-batch, shared among partitions by backlog",
         only="stream",
     )
     min_offsets_per_trigger: int | None = PLAN.optional(
@@ -209,14 +208,10 @@ class OptionTable:
         only="stream",
     )
     min_partitions: int | None = PLAN.optional(
-        "minPartitions",
-        parsers.whole_number(1),
-        "approximate minimum number of Spark input partitions; offset ranges are split",
+        "minPartitions", parsers.whole_number(1), "minimum number of Spark input partitions, roughly"
     )
     max_records_per_partition: int | None = TOPICS.optional(
-        "maxRecordsPerPartition",
-        parsers.whole_number(1),
-        "maximum number of offsets per Spark input partition; larger ranges are split",
+        "maxRecordsPerPartition", parsers.whole_number(1), "maximum number of offsets per Spark input partition"
     )
 
     # Rows and columns
@@ -253,31 +248,29 @@ class OptionTable:
     infer_schema_max_records: int = MESSAGES_WITH_COLUMNS.option(
         "inferSchema.maxRecords",
         parsers.whole_number(1),
-        "number of rows to infer the schema from, half from each end of the range",
+        "rows to infer the schema from, half from each end of the range",
         default="1000",
     )
     infer_schema_max_scanned_records: int = MESSAGES.option(
         "inferSchema.maxScannedRecords",
         parsers.whole_number(1),
-        "maximum number of records to scan for these rows and for DDL",
+        "records to scan for these rows and for DDL",
         default="100000",
     )
     infer_schema_timeout_ms: int = MESSAGES.option(
         "inferSchema.timeoutMs", parsers.duration_ms, "maximum time for that scan, in milliseconds", default="10000"
     )
     schema_hints: str | None = TYPED_ROWS.optional(
-        "schemaHints", str, "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`"
+        "schemaHints", str, "types of some columns, as Spark DDL, such as `amount decimal(10,2), flag boolean`"
     )
     table_ddl: str | None = MESSAGES_WITH_COLUMNS.optional(
         "tableDDL",
         str,
-        "`CREATE TABLE` statements, as `SHOW CREATE TABLE` prints them, for what messages do not carry: "
-        "precisions, labels, lengths, and names that avro cannot spell",
+        "`CREATE TABLE` statements, as `SHOW CREATE TABLE` prints them, for precisions, labels, lengths and names"
+        " that messages lack",
     )
     unspecified_decimal: str | None = TYPED_ROWS.optional(
-        "unspecifiedDecimal",
-        str,
-        "type of DECIMAL columns of unknown precision, for example `decimal(20,4)` or `string`",
+        "unspecifiedDecimal", str, "type of DECIMAL columns of unknown precision, such as `decimal(20,4)` or `string`"
     )
     variant_json: bool = COLUMNS.option(
         "variantJson",
@@ -291,7 +284,7 @@ class OptionTable:
     time_zone: str = ROWS.option(
         "timeZone",
         parsers.time_zone,
-        "time zone of TIMESTAMP values in messages that do not name it: the `--tz` of the TiCDC server",
+        "time zone of TIMESTAMP values whose messages name none: the `--tz` of the TiCDC server",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = TYPED_ROWS.option(
@@ -303,8 +296,7 @@ class OptionTable:
     invalid_utf8: Literal["replace", "fail"] = ROWS.option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
-        "text that is not UTF-8: `replace` reads U+FFFD for each invalid byte and counts the text in the metrics,"
-        " `fail` makes it an error",
+        "text that is not UTF-8: `replace` reads U+FFFD for each invalid byte, `fail` makes it an error",
         default="replace",
     )
 
@@ -313,8 +305,8 @@ class OptionTable:
     mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = ROWS.option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "a record that cannot be read, or a value that does not fit its type: `FAILFAST` fails, `PERMISSIVE` "
-        "returns it in a row of its own, `DROPMALFORMED` drops, counts and logs it",
+        "a record that cannot be read, or a value that does not fit: `FAILFAST` fails, `PERMISSIVE` returns it in"
+        " a row of its own, `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = COLUMNS.option(
@@ -323,21 +315,21 @@ class OptionTable:
     on_schema_drift: Literal["fail", "ignore", "rescue"] = TYPED_ROWS.option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` keeps it as JSON in the "
-        "rescued column, as it does values that do not fit their type",
+        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` keeps it, and values that"
+        " do not fit, in the rescued column",
         default="fail",
     )
     rescued_data_column: str | None = TYPED_ROWS.optional(
         "rescuedDataColumn",
         str,
-        "name of the rescued column (`_rescued_data` with `onSchemaDrift=rescue`), which also keeps the bytes of "
-        "text that is not UTF-8",
+        "name of the rescued column, which also keeps bytes that are not UTF-8; `_rescued_data` with "
+        "`onSchemaDrift=rescue`",
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = ROWS.option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "DDL that removes rows without deletes (TRUNCATE; DROP TABLE or DATABASE; DROP, TRUNCATE or EXCHANGE "
-        "PARTITION): `warn` logs it, `fail` fails, `ignore` does nothing",
+        "DDL that removes rows without deletes (TRUNCATE, DROP TABLE and the like): `warn` logs it, `fail` "
+        "fails, `ignore` does nothing",
         default="warn",
     )
 
@@ -346,14 +338,13 @@ class OptionTable:
     value_compression: Literal["auto", "none", "snappy", "lz4"] = MESSAGES.option(
         "valueCompression",
         parsers.one_of("auto", "none", "snappy", "lz4"),
-        "TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
+        "TiCDC's `large-message-handle-compression`; `auto` looks at the first bytes of each message",
         default="auto",
     )
     max_message_bytes: int = MESSAGES.option(
         "maxMessageBytes",
         parsers.size_bytes,
-        "maximum size of a message after decompression, or of a claim-check file; `mode` decides about a larger "
-        "one. The default fits every row that TiDB accepts by default",
+        "maximum size of a message after decompression, or of a claim-check file; `mode` decides about a larger one",
         default="72m",
     )
     claim_check_location: str | None = ROWS.optional(
@@ -371,16 +362,16 @@ class OptionTable:
     verify_checksum: Literal["off", "warn", "fail"] = ROWS.option(
         "verifyChecksum",
         parsers.one_of("off", "warn", "fail"),
-        "checksums of rows of simple and avro (`integrity-check-level=correctness`): `warn` logs and counts rows "
-        "that do not match, `fail` makes them bad records",
+        "checksums of rows of simple and avro: `warn` logs and counts rows that do not match, `fail` makes them "
+        "bad records",
         default="off",
     )
 
     debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.optional(
         "debezium.binaryHandlingMode",
         parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
-        "`debezium-binary-handling-mode` of the changefeed, which no message tells. By default binary is read as "
-        "base64, with a warning for a column that may be hex",
+        "the changefeed's `debezium-binary-handling-mode`, which no message tells. By default base64, with a "
+        "warning for a column that may be hex",
     )
 
     # Files of a storage sink
@@ -388,7 +379,7 @@ class OptionTable:
     terminator: str | None = LINES.optional(
         "terminator",
         parsers.delimiter,
-        "`terminator` of the sink, at the end of each row. By default `\\r\\n`, and in JSON also `\\n`",
+        "`terminator` of the sink, which ends a row. By default `\\r\\n`, in JSON also `\\n`",
     )
     csv_delimiter: str = LINES.option("csv.delimiter", parsers.delimiter, "`delimiter` of the sink", default=",")
     csv_quote: str = LINES.option("csv.quote", parsers.quote, "`quote` of the sink; may be empty", default='"')
@@ -397,9 +388,7 @@ class OptionTable:
         "csv.includeCommitTs", parsers.boolean, "`include-commit-ts` of the sink", default="true"
     )
     csv_output_old_value: bool | None = LINES.optional(
-        "csv.outputOldValue",
-        parsers.boolean,
-        "`output-old-value` of the sink; detected from the rows, unless `csv.quote` is empty",
+        "csv.outputOldValue", parsers.boolean, "`output-old-value` of the sink; detected, unless `csv.quote` is empty"
     )
     csv_binary_encoding_method: Literal["base64", "hex"] = LINES.option(
         "csv.binaryEncodingMethod",
@@ -413,8 +402,7 @@ class OptionTable:
     schema_registry_url: tuple[str, ...] | None = MESSAGES.optional(
         "schema.registry.url",
         parsers.registry_urls,
-        "URLs of a schema registry with Confluent's API, comma-separated, for example `http://registry:8081`; "
-        "user and password may be in them",
+        "URLs of a schema registry with Confluent's API, comma-separated, such as `http://registry:8081`",
         secret=True,
     )
     basic_auth_user_info: Secret | None = MESSAGES.optional(
@@ -426,39 +414,33 @@ class OptionTable:
     schema_registry_ssl_truststore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.location",
         parsers.stripped,
-        "PEM or PKCS #12 file with the certificates to check the registry's against",
+        "PEM or PKCS #12 file to check the registry's certificate against",
     )
     schema_registry_ssl_truststore_password: Secret | None = MESSAGES.optional(
-        "schema.registry.ssl.truststore.password", Secret, "password of that file", secret=True
+        "schema.registry.ssl.truststore.password", Secret, "password of the truststore", secret=True
     )
     schema_registry_ssl_keystore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.keystore.location",
         parsers.stripped,
-        "PEM or PKCS #12 file with the certificate and the key of this client",
+        "PEM or PKCS #12 file with this client's certificate and key",
     )
     schema_registry_ssl_keystore_password: Secret | None = MESSAGES.optional(
-        "schema.registry.ssl.keystore.password", Secret, "password of that file", secret=True
+        "schema.registry.ssl.keystore.password", Secret, "password of the keystore", secret=True
     )
     schema_registry_ssl_key_password: Secret | None = MESSAGES.optional(
-        "schema.registry.ssl.key.password", Secret, "password of the key in that file", secret=True
+        "schema.registry.ssl.key.password", Secret, "password of the key in the keystore", secret=True
     )
     proxy_host: str | None = MESSAGES.optional(
         "proxy.host",
         parsers.stripped,
         "HTTP proxy for the registry; by default the environment's (`HTTPS_PROXY`, `NO_PROXY`)",
     )
-    proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of that proxy", default="8080")
+    proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of the proxy", default="8080")
     http_connect_timeout_ms: int = MESSAGES.option(
-        "http.connect.timeout.ms",
-        parsers.duration_ms,
-        "time to connect to the registry, in milliseconds",
-        default="10000",
+        "http.connect.timeout.ms", parsers.duration_ms, "to connect to the registry, in milliseconds", default="10000"
     )
     http_read_timeout_ms: int = MESSAGES.option(
-        "http.read.timeout.ms",
-        parsers.duration_ms,
-        "time to wait for an answer of the registry, in milliseconds",
-        default="10000",
+        "http.read.timeout.ms", parsers.duration_ms, "for an answer of the registry, in milliseconds", default="10000"
     )
     glue_region: str | None = MESSAGES.optional(
         "glue.region", parsers.stripped, "region of AWS Glue Schema Registry, if AWS's configuration lacks it"
@@ -470,32 +452,29 @@ class OptionTable:
     # Kafka
 
     fetch_offset_num_retries: int = FETCH.option(
-        "fetchOffset.numRetries", parsers.whole_number(0), "maximum number of retries of an offset look-up", default="3"
+        "fetchOffset.numRetries", parsers.whole_number(0), "retries of an offset look-up", default="3"
     )
     fetch_offset_retry_interval_ms: int = FETCH.option(
-        "fetchOffset.retryIntervalMs",
-        parsers.duration_ms,
-        "time to wait before each retry, in milliseconds",
-        default="1000",
+        "fetchOffset.retryIntervalMs", parsers.duration_ms, "time before each retry, in milliseconds", default="1000"
     )
     fetch_offset_min_interval_ms: int = PLAN.option(
         "fetchOffset.minIntervalMs",
         parsers.duration_ms,
-        "how long the result of an offset look-up is reused, in milliseconds",
+        "how long a look-up is reused, in milliseconds",
         default="200",
         only="stream",
     )
     kafka_consumer_poll_timeout_ms: int = CLIENT.option(
         "kafkaConsumer.pollTimeoutMs",
         parsers.duration_ms,
-        "the read fails if no record arrives for this time, in milliseconds",
+        "the read fails after this time without a record, in milliseconds",
         default="120000",
     )
     broker_timeout_ms: int = TOPICS.option(
         "brokerTimeoutMs",
         parsers.duration_ms,
-        "how long a stream that has reached its brokers waits for them, in milliseconds. Before that, and in "
-        "batch reads, `kafka.default.api.timeout.ms` applies",
+        "how long a stream that has reached its brokers waits for them, in milliseconds; else "
+        "`kafka.default.api.timeout.ms` applies",
         default="300000",
         only="stream",
     )
@@ -506,27 +485,25 @@ class OptionTable:
     # Output and monitoring
 
     max_rows_per_batch: int = MESSAGES.option(
-        "maxRowsPerBatch", parsers.whole_number(1), "maximum number of rows in an Arrow record batch", default="8192"
+        "maxRowsPerBatch", parsers.whole_number(1), "rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = MESSAGES.option(
         "maxBytesPerBatch",
         parsers.size_bytes,
-        "approximate maximum size of an Arrow record batch in bytes; one larger Kafka record exceeds it",
+        "size of an Arrow record batch in bytes, roughly; one larger Kafka record exceeds it",
         default="32m",
     )
     commit_group_offsets: bool = TOPICS.option(
         "commitGroupOffsets",
         parsers.boolean,
-        "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring; best"
-        " effort",
+        "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring only",
         default="false",
         only="stream",
     )
     metrics_path: str | None = TASKS.optional(
         "metricsPath",
         parsers.metrics_folder,
-        "folder, as a path or a URI such as `s3://…`, for one JSON line of counters per topic partition and "
-        "micro-batch",
+        "folder or URI for one JSON line of counters per topic partition and micro-batch",
         secret=True,
     )
     native_code: Literal["auto", "off", "require"] = MESSAGES.option(
