@@ -362,9 +362,10 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
             yield from _tree_of(each, depth + 1)
 
 
-_LONG_TABLES = frozenset({
+_REFERENCE_TABLES = frozenset({
     "options", "metadata", "column_metadata", "events", "records", "envelope", "metrics", "prometheus", "types",
-    "conversions", "api", "errors", "throughput", "files", "microbatch", "memory",
+    "conversions", "api", "errors", "throughput", "files", "microbatch", "memory", "commands", "arguments",
+    *(f"arguments_of_{command}" for command in COMMANDS),
 })  # fmt: skip
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -434,8 +435,8 @@ def generated(text: str) -> str:
 
 
 def _written(part: str) -> str:
-    """Write a part; the long tables of the reference without blanks beside their bars."""
-    return re.sub(r" ?(?<!\\)\| ?", "|", PARTS[part]()) if part in _LONG_TABLES else PARTS[part]()
+    """Write a part; the tables of the reference without blanks beside their bars."""
+    return re.sub(r" ?(?<!\\)\| ?", "|", PARTS[part]()) if part in _REFERENCE_TABLES else PARTS[part]()
 
 
 def main() -> int:
