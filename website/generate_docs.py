@@ -51,19 +51,16 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
     "tinyint": (("tinyint, tinyint(1), bool", parse_type("tinyint(1)")),),
     "decimal": (
         ("decimal(12,2)", parse_type("decimal(12,2)")),
-        ("decimal(65,30): more than 38 digits", parse_type("decimal(65,30)")),
-        (
-            "decimal without precision in the messages, value 1.50 in the sample",
-            ColumnType("decimal", whole=1, scale=2),
-        ),
-        ("decimal without precision in the messages, only NULL in the sample: a default", ColumnType("decimal")),
+        ("decimal(65,30), or more than 38 digits", parse_type("decimal(65,30)")),
+        ("decimal of unknown precision, values such as 1.50", ColumnType("decimal", whole=1, scale=2)),
+        ("decimal of unknown precision, only NULLs", ColumnType("decimal")),
     ),
-    "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit without length in the messages", parse_type("bit(8)"))),
+    "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit of unknown length", parse_type("bit(8)"))),
     "enum": (("enum with known labels", parse_type("enum('a')")), ("enum with unknown labels", parse_type("enum"))),
     "set": (
         ("set with known labels", parse_type("set('a')")),
         ("set with unknown labels", parse_type("set")),
-        ("set with unknown labels, 64th member in the sample", ColumnType("set", wide=True)),
+        ("set with unknown labels and 64 members", ColumnType("set", wide=True)),
     ),
 }
 
@@ -238,7 +235,7 @@ def _spark_names(name: str, type_: ColumnType) -> tuple[str, str]:
 
 def conversions_table() -> str:
     """Return the table of the types that a hint can ask for."""
-    lines = ["| type of the column in Spark | types as which it can be read |", "|---|---|"]
+    lines = ["| Spark type | can be read as |", "|---|---|"]
     for source, targets in CONVERSIONS.items():
         names = [name for kind in dict.fromkeys([*targets, "string"]) for name in _names_of(kind)]
         lines.append(f"| {_code(*_names_of(source))} | {_code(*names)} |")
@@ -276,8 +273,11 @@ def layers_table() -> str:
 def read_result(benchmark: str) -> str:
     """Return the result of a benchmark of reads: without what is for maintainers, which the JSON file has."""
     path = FOLDER / f"{benchmark}.json"
-    table = [] if benchmark in ("stages", "scale") else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
-    where = provenance(path).partition(" (")[0] + "*"
+    table = [] if benchmark == "stages" else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    result = json.loads(path.read_text(encoding="utf-8"))
+    there = result["environment"]
+    machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']})"
+    where = f"*{result['begun'][:10]}, commit {there['commit'][:9]}, {machine}, PySpark {there['pyspark']}*"
     return "\n\n".join([*table, where, f"![{caption(path)}](../benchmarks/results/{benchmark}.png)"])
 
 
@@ -364,7 +364,7 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
 
 _REFERENCE_TABLES = frozenset({
     "options", "metadata", "column_metadata", "events", "records", "envelope", "metrics", "prometheus", "types",
-    "conversions", "api", "errors", "throughput", "files", "microbatch", "memory", "commands", "arguments",
+    "conversions", "api", "errors", "throughput", "files", "microbatch", "memory", "scale", "commands", "arguments",
     *(f"arguments_of_{command}" for command in COMMANDS),
 })  # fmt: skip
 

@@ -35,6 +35,7 @@ _RECORD = re.compile(r"^\*\*([A-Z ]+)\*\*(?:, key (.+?))?(?:, schema (\d+))?:$",
 _SCHEMA = re.compile(r"^\*\*Schema (\d+)\*\*", re.MULTILINE)
 _FILE = re.compile(r"^`([\w./]+)`:$", re.MULTILINE)
 _KEY = re.compile(r"`(.+)`(?: \(schema (\d+)\))?")
+_WORDS = {"null": None, "empty": b""}
 _HEX = re.compile(r"^ *(key|value)? *((?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*)(?: {2,}.*)?$")
 
 pytestmark = pytest.mark.filterwarnings("ignore:TIMESTAMP columns:UserWarning", "ignore:The messages of:UserWarning")
@@ -99,13 +100,12 @@ def messages(name: str, *, as_printed: bool) -> Iterator[tuple[bytes | None, byt
             yield (None if message.key == "null" else key), value
             continue
         match = _KEY.fullmatch(message.key)
-        texts = {"null": None, "empty": b""}
-        key = texts[message.key] if match is None else match[1].encode()
         if message.schema is not None:
             assert match is not None
             yield framed(match[2], schemas, match[1]), framed(message.schema, schemas, message.text)
         else:
-            yield key, message.text.encode() if as_printed else joined(message.text)
+            value = message.text.encode() if as_printed else joined(message.text)
+            yield _WORDS[message.key] if match is None else match[1].encode(), value
 
 
 def schemas_of(name: str) -> dict[str, str]:
@@ -131,7 +131,7 @@ def test_the_messages_of_a_page_are_read(name: str, as_printed: bool) -> None:
     """With and without the line breaks of the page, without options: typed rows, DDL, a watermark."""
     captured = Captured.of(*messages(name, as_printed=as_printed))
     with serving(schemas_of(name)) as registry:
-        options = {"schema.registry.url": registry.url} if schemas_of(name) else {}
+        options: dict[str, Any] = {"schema.registry.url": registry.url} if schemas_of(name) else {}
         table = captured.read(**options)
         events = captured.read(outputFormat="event", **options).to_pylist()
 
