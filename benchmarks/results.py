@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -90,10 +90,11 @@ class Result:
             console.print(f"  {note}", highlight=False)
 
 
-def markdown(path: Path) -> str:
-    """Write a result's table for the documentation."""
+def markdown(path: Path, without: Collection[str] = ()) -> str:
+    """Write a result's table for the documentation, without some of its columns."""
     head, *rows = json.loads(path.read_text(encoding="utf-8"))["table"]
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    shown = [number for number, name in enumerate(head) if name not in without]
+    lines = [[row[number] for number in shown] for row in (head, ["---", *["--:"] * (len(head) - 1)], *rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -24,6 +24,7 @@ from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.cli.__main__ import COMMANDS as COMMANDS_OF_LAKEHOUSE
 from ticdc_lakehouse.cli.__main__ import parser as parser_of_lakehouse
 from ticdc_lakehouse.syncs.reports import EXPORTED as EXPORTED_OF_TABLES
+from ticdc_source import errors
 from ticdc_source.cli.__main__ import COMMANDS, parser
 from ticdc_source.inspection.monitoring.exporter import Exported
 from ticdc_source.inspection.monitoring.progress import EXPORTED
@@ -50,19 +51,16 @@ _FORMS: dict[str, tuple[tuple[str, ColumnType], ...]] = {
     "tinyint": (("tinyint, tinyint(1), bool", parse_type("tinyint(1)")),),
     "decimal": (
         ("decimal(12,2)", parse_type("decimal(12,2)")),
-        ("decimal(65,30): more than 38 digits", parse_type("decimal(65,30)")),
-        (
-            "decimal without precision in the messages, value 1.50 in the sample",
-            ColumnType("decimal", whole=1, scale=2),
-        ),
-        ("decimal without precision in the messages, only NULL in the sample: a default", ColumnType("decimal")),
+        ("decimal(65,30), or more than 38 digits", parse_type("decimal(65,30)")),
+        ("decimal of unknown precision, values such as 1.50", ColumnType("decimal", whole=1, scale=2)),
+        ("decimal of unknown precision, only NULLs", ColumnType("decimal")),
     ),
-    "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit without length in the messages", parse_type("bit(8)"))),
+    "bit": (("bit(1)", parse_type("bit(1)")), ("bit(8), or bit of unknown length", parse_type("bit(8)"))),
     "enum": (("enum with known labels", parse_type("enum('a')")), ("enum with unknown labels", parse_type("enum"))),
     "set": (
         ("set with known labels", parse_type("set('a')")),
         ("set with unknown labels", parse_type("set")),
-        ("set with unknown labels, 64th member in the sample", ColumnType("set", wide=True)),
+        ("set with unknown labels and 64 members", ColumnType("set", wide=True)),
     ),
 }
 
@@ -93,6 +91,8 @@ _GROUPS = {
     "fetchOffset.numRetries": "Waiting for brokers",
     "maxRowsPerBatch": "Memory, metrics, native path",
 }
+# How the table marks options that some output formats refuse; the page says what the marks mean.
+_NOT_WITH = {(): "", ("record",): "¹", ("event", "record"): "²"}
 _HEAD = ("| option | default | meaning |", "|---|---|---|")
 
 
@@ -113,10 +113,8 @@ def options_table() -> str:
             lines += ["", f"## {_GROUPS[option.name]}", "", *_HEAD]
         default = f"`{option.default}`" if option.default else ""
         scope = {"batch": " (batch reads only)", "stream": " (streams only)", None: ""}[option.only]
-        others = [output for output in ALL_OUTPUTS if output not in option.scope.outputs]
-        if others:
-            scope += f" (not with {' or '.join(f'`{output}`' for output in others)})"
-        lines.append(f"| `{option.name}` | {default} | {option.meaning}{scope} |")
+        mark = _NOT_WITH[tuple(output for output in ALL_OUTPUTS if output not in option.scope.outputs)]
+        lines.append(f"| `{option.name}`{mark} | {default} | {option.meaning}{scope} |")
     return "\n".join(lines)
 
 
@@ -172,12 +170,14 @@ def arguments_table(command: str | None) -> str:
     shared = _shared_arguments()
     known = {line.replace("; required |", " |") for line in shared}.union(shared)
     own = [line for line in _arguments(command) if line not in known] if command else shared
+    if command in COMMANDS:
+        own = [line for line in own if not line.startswith("| `--json`")]  # the page says once which commands have it
     return "\n".join(["| argument | meaning |", "|---|---|", *own])
 
 
 def metadata_table() -> str:
     """Return the table of metadata columns in docs/reference/columns.md."""
-    lines = ["| column | type | present | meaning |", "|---|---|---|---|"]
+    lines = ["| column | type | with | meaning |", "|---|---|---|---|"]
     for column in METADATA:
         name = f"_{column.name}"
         present = _BROUGHT_BY[column.level]
@@ -191,28 +191,25 @@ def format_table(output: str) -> str:
     lines = ["| column | type | meaning |", "|---|---|---|"]
     for column in FORMAT_COLUMNS[output]:
         name = f"{'_' if column.prefixed else ''}{column.name}"
+        if output == "record" and name in meanings.METADATA and name not in meanings.COLUMNS[output]:
+            continue  # the page names them together
         lines.append(f"| `{name}` | `{_SPARK_NAMES[column.arrow]}` | {texts[name]} |")
     return "\n".join(lines)
 
 
 _SPARK_NAMES = {
     pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary", TIMESTAMP: "timestamp",
-    SEQUENCE: "struct<commit_ts bigint, rank int, partition int, offset bigint, index int>",
+    SEQUENCE: "struct",
     HEADERS: "array<struct<key string, value binary>>", SOURCE: "struct",
     NAMES: "array<string>", None: "struct of the table's columns",
 }  # fmt: skip
-_BROUGHT_BY = {
-    "core": "always",
-    "kafka": "with `includeMetadata=kafka` or `all`",
-    "all": "with `includeMetadata=all`",
-    "includeHeaders": "with `includeHeaders=true`",
-}
+_BROUGHT_BY = {"core": "always", "kafka": "`kafka`", "all": "`all`", "includeHeaders": "`includeHeaders`"}
 
 
 def metrics_table() -> str:
     """Return the table of the members of a metrics line."""
-    lines = ["| member | type | unit | meaning |", "|---|---|---|---|"]
-    rows = [f"| `{each.name}` | {each.type} | {each.unit} | {each.meaning} |" for each in meanings.METRICS]
+    lines = ["| member | meaning |", "|---|---|"]
+    rows = [f"| `{each.name}` | {each.meaning} |" for each in meanings.METRICS]
     return "\n".join(lines + rows)
 
 
@@ -238,7 +235,7 @@ def _spark_names(name: str, type_: ColumnType) -> tuple[str, str]:
 
 def conversions_table() -> str:
     """Return the table of the types that a hint can ask for."""
-    lines = ["| type of the column in Spark | types as which it can be read |", "|---|---|"]
+    lines = ["| Spark type | can be read as |", "|---|---|"]
     for source, targets in CONVERSIONS.items():
         names = [name for kind in dict.fromkeys([*targets, "string"]) for name in _names_of(kind)]
         lines.append(f"| {_code(*_names_of(source))} | {_code(*names)} |")
@@ -249,10 +246,10 @@ def _names_of(kind: str) -> tuple[str, ...]:
     return _KINDS.get(kind, (kind,))
 
 
-def losses_table(protocol: str) -> str:
-    """Return the table of what a protocol loses; the corpus tests allow exactly these."""
+def losses_list(protocol: str) -> str:
+    """Return the list of what a protocol loses; the corpus tests allow exactly these."""
     losses: list[Lost] = [*LOSSES, *MISSING]
-    return "\n".join(["| lost |", "|---|", *(f"| {loss.what} |" for loss in losses if loss.protocol == protocol)])
+    return "\n".join(f"- {loss.what}" for loss in losses if loss.protocol == protocol)
 
 
 def layers_table() -> str:
@@ -273,7 +270,18 @@ def layers_table() -> str:
     return "\n".join(lines)
 
 
-def result_table(benchmark: str, root: str = "..") -> str:
+def read_result(benchmark: str) -> str:
+    """Return the result of a benchmark of reads: without what is for maintainers, which the JSON file has."""
+    path = FOLDER / f"{benchmark}.json"
+    table = [] if benchmark == "stages" else [markdown(path, without=("target", "µs: Java + Python", "MiB"))]
+    result = json.loads(path.read_text(encoding="utf-8"))
+    there = result["environment"]
+    machine = f"{there['machine']['cores']} cores ({there['machine']['cpu']})"
+    where = f"*{result['begun'][:10]}, commit {there['commit'][:9]}, {machine}, PySpark {there['pyspark']}*"
+    return "\n\n".join([*table, where, f"![{caption(path)}](../benchmarks/results/{benchmark}.png)"])
+
+
+def result_table(benchmark: str, root: str) -> str:
     """Return the table of a benchmark's last full run, its environment, and its chart."""
     path = FOLDER / f"{benchmark}.json"
     if not path.exists():
@@ -334,12 +342,19 @@ def speed() -> str:
 def api_table(package: str) -> str:
     """Return the table of a package's public names by module, with the first line of each docstring."""
     lines = ["| name | what it is or does |", "|---|---|"]
-    for module in (each for each in PUBLIC if each.__name__.partition(".")[0] == package):
+    for module in (each for each in PUBLIC if each.__name__.partition(".")[0] == package and each is not errors):
         prefix = module.__name__.removeprefix(package).removeprefix(".")
         for name in sorted(set(module.__all__) - {"__version__"}, key=lambda name: (name.lower(), name)):
             first = (inspect.getdoc(getattr(module, name)) or "").partition("\n")[0]
             lines.append(f"| `{prefix}{'.' if prefix else ''}{name}` | {first} |")
     return "\n".join(lines)
+
+
+def errors_table() -> str:
+    """Return the table of the errors of the package, in the order of their names."""
+    lines = ["| error | meaning |", "|---|---|"]
+    names = sorted({name for name in errors.__all__ if issubclass(getattr(errors, name), Exception)})
+    return "\n".join(lines + [f"| `{name}` | {meanings.ERRORS[name]} |" for name in names])
 
 
 def tree() -> str:
@@ -368,6 +383,7 @@ def _tree_of(path: Path, depth: int) -> Iterator[str]:
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": partial(api_table, "ticdc_source"),
+    "errors": errors_table,
     "options": options_table,
     "commands": partial(commands_table, COMMANDS),
     "commands_of_lakehouse": partial(commands_table, COMMANDS_OF_LAKEHOUSE),
@@ -389,12 +405,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "tree": tree,
     "ratios": ratios_table,
     **{
-        benchmark: partial(result_table, benchmark)
+        benchmark: partial(read_result, benchmark)
         for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory")
     },
     "sync": sync_table,
     "audit": audit_table,
-    **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in OF_MESSAGES},
+    **{f"{protocol.replace('-', '_')}_losses": partial(losses_list, protocol) for protocol in OF_MESSAGES},
 }
 
 
@@ -428,7 +444,12 @@ def generated(text: str) -> str:
     if unknown:
         msg = f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}"
         raise ValueError(msg)
-    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+    return _PART.sub(lambda part: f"{part[1]}{_written(part[2])}\n{part[3]}", text)
+
+
+def _written(part: str) -> str:
+    """Write a part; the tables of the reference without blanks beside their bars."""
+    return PARTS[part]()
 
 
 def main() -> int:

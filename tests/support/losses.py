@@ -18,7 +18,7 @@ Column = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Lost:
-    """A row of the documentation's table."""
+    """A line of the documentation's list."""
 
     protocol: str
     name: str
@@ -161,7 +161,7 @@ def _deletes(protocol: str) -> Loss:
     return Loss(
         protocol,
         "delete-keys-only",
-        "with `delete-only-output-handle-key-columns=true`, a delete has only its key columns; the others are NULL",
+        "With `delete-only-output-handle-key-columns=true`, a delete has its key columns; the others are NULL.",
         "pingcap/ticdc pkg/sink/codec/open/codec.go, canal/canal_json_encoder.go: onlyHandleKeyColumns",
         _is_left_out_of_delete,
         lambda _column, _truth: None,
@@ -177,8 +177,8 @@ def _key_only(protocol: str) -> Loss:
     return Loss(
         protocol,
         "handle-key-only",
-        "with `large-message-handle-option=handle-key-only`, a message that is too large has only its key columns "
-        "(see `onHandleKeyOnly`)",
+        "With `large-message-handle-option=handle-key-only`, a message that is too large has only its key columns "
+        "(`onHandleKeyOnly`).",
         "pingcap/ticdc pkg/sink/codec/open/encoder.go, canal/canal_json_encoder.go: LargeMessageHandle",
         _is_left_out_of_large,
         lambda _column, _truth: None,
@@ -189,8 +189,8 @@ def _ambiguous(protocol: str) -> Loss:
     return Loss(
         protocol,
         "ambiguous-hour",
-        "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: two moments have the "
-        "same text, and the source reads the earlier one (UTC repeats no hour)",
+        "A `timestamp` in the hour that comes twice when daylight saving time ends in TiCDC's time zone is read as the "
+        "earlier of the two moments. `--tz UTC` avoids this.",
         "pingcap/ticdc: the mounter makes a wall clock of it, and the encoder writes that without its offset",
         **_other_twin(0),
     )
@@ -200,8 +200,7 @@ def _invalid_text(protocol: str, file: str) -> Loss:
     return Loss(
         protocol,
         "invalid-utf8",
-        "text that is not UTF-8: TiCDC writes U+FFFD for each invalid byte (open-protocol and debezium of TiCDC's new "
-        "architecture, and simple in Avro, keep the bytes, and `invalidUtf8` controls how they are read)",
+        "TiCDC writes U+FFFD for each byte of text that is not UTF-8.",
         f"pingcap/ticdc pkg/sink/codec/{file}: the JSON writer replaces them",
         _is_invalid_text,
         lambda _, truth: with_replacements(bytes.fromhex(truth["hex"])),
@@ -213,8 +212,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "null-as-default",
-            "NULL in a column that has a DEFAULT is sent as the default (in a TIME column as 0, in a DATETIME column "
-            "with CURRENT_TIMESTAMP as the epoch)",
+            "NULL in a column with a DEFAULT is sent as the default (for TIME as 0, for DATETIME with "
+            "CURRENT_TIMESTAMP as the epoch).",
             "docs/wire.md, items 25 and 37",
             _is_null_with_default,
             lambda column, _: _default_of(column),
@@ -222,7 +221,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "zero-date",
-            "zero and invalid DATE and DATETIME values are sent as NULL; in a NOT NULL column, as the epoch",
+            "Zero and invalid DATE and DATETIME values are sent as NULL, or as the epoch if the column is NOT NULL.",
             "docs/wire.md, item 26",
             _is_zero_date,
             _null_or_epoch,
@@ -230,7 +229,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "zero-timestamp",
-            "a zero TIMESTAMP is sent as the epoch",
+            "A zero TIMESTAMP is sent as the epoch.",
             "docs/wire.md, items 26 and 40",
             _is_zero_timestamp,
             lambda column, _truth: _EPOCH["timestamp"] + _zeros(column),
@@ -238,8 +237,7 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "two-digit-year",
-            "DATE and DATETIME values before the year 100: years 0 to 69 are sent as 2000 to 2069, years 70 to 99 as "
-            "1970 to 1999",
+            "In DATE and DATETIME, the years 0 to 69 are sent as 2000 to 2069, and 70 to 99 as 1970 to 1999.",
             "docs/wire.md, item 26",
             _has_two_digit_year,
             _four_digit_year,
@@ -247,8 +245,8 @@ def _of_debezium(protocol: str) -> tuple[Loss, ...]:
         Loss(
             protocol,
             "ambiguous-hour",
-            "`timestamp` in the hour repeated when daylight saving time ends in TiCDC's time zone: the earlier of two "
-            "moments is sent as the later one",
+            "A `timestamp` in the hour that comes twice when daylight saving time ends in TiCDC's time zone is sent as "
+            "the later of the two moments. `--tz UTC` avoids this.",
             "pingcap/ticdc: the mounter makes a wall clock of it, pkg/sink/codec/debezium/codec.go turns that back",
             **_other_twin(1),
         ),
@@ -271,7 +269,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "debezium",
         "decimal-as-double",
-        "DECIMAL is sent as a double: only about 15 digits are exact",
+        "DECIMAL is sent as a double: about 15 digits are exact.",
         "docs/wire.md, item 24",
         _is_long_decimal,
         lambda _, truth: {"double": float(Decimal(truth))},
@@ -281,7 +279,7 @@ LOSSES: tuple[Loss, ...] = (
     Loss(
         "avro",
         "delete-keys-only",
-        "without `avro-include-before-value`, a delete has only the columns of the primary key; the others are NULL",
+        "Without `avro-include-before-value`, a delete has the columns of the primary key; the others are NULL.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go: a tombstone, or 9 bytes with `avro-enable-watermark`",
         lambda column, _: (
             column["change_type"] == "delete"
@@ -296,7 +294,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "csv",
         "csv.output-old-value",
-        "without `output-old-value`, an update has no old row: it is read as one row, `update_postimage`",
+        "Without `output-old-value`, an update has no old row: it is read as one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/csv/csv_message.go, encode",
         ("update_postimage",),
         lambda config: not config.get("output_old_value"),
@@ -304,8 +302,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "open-protocol",
         "open.output-old-value",
-        "with `output-old-value=false`, an update has no old row and cannot be told from an insert: it is read as "
-        "`insert`",
+        "With `output-old-value=false`, an update cannot be told from an insert: it is read as `insert`.",
         "pingcap/ticdc pkg/sink/codec/open/codec.go:85-95",
         ("insert",),
         lambda config: config.get("open.output-old-value") is False,
@@ -313,7 +310,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "debezium",
         "debezium.output-old-value",
-        "with `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`",
+        "With `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/debezium/codec.go:1053-1145",
         ("update_postimage",),
         lambda config: config.get("debezium.output-old-value") is False,
@@ -321,7 +318,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "debezium-avro",
         "debezium.output-old-value",
-        "with `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`",
+        "With `output-old-value=false`, an update has no old row: it is read as one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/debezium/avro.go",
         ("update_postimage",),
         lambda config: config.get("debezium.output-old-value") is False,
@@ -329,8 +326,8 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "enable-tidb-extension",
-        "without `enable-tidb-extension` and `avro-include-before-value`, an update cannot be told from an insert: it "
-        "is read as `insert`",
+        "Without `enable-tidb-extension` and `avro-include-before-value`, an update cannot be told from an insert: it "
+        "is read as `insert`.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("insert",),
         lambda config: not config.get("avro-include-before-value") and not config.get("enable-tidb-extension"),
@@ -338,7 +335,7 @@ MISSING: tuple[MissingImages, ...] = (
     MissingImages(
         "avro",
         "avro-include-before-value",
-        "without `avro-include-before-value`, an update has no old row: it is read as one row, `update_postimage`",
+        "Without `avro-include-before-value`, an update has no old row: it is read as one row, `update_postimage`.",
         "pingcap/ticdc pkg/sink/codec/avro/arvo.go",
         ("update_postimage",),
         lambda config: not config.get("avro-include-before-value") and bool(config.get("enable-tidb-extension")),

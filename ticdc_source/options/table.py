@@ -46,39 +46,36 @@ class OptionTable:
     # What to read
 
     assign: PartitionLists | None = CLIENT.optional(
-        "assign", parsers.partition_lists, 'topic partitions to read, as JSON, for example `{"topicA":[0,1]}`'
+        "assign", parsers.partition_lists, 'topic partitions to read, as JSON, such as `{"topicA":[0,1]}`'
     )
     subscribe: str | None = CLIENT.optional("subscribe", str, "topics to read, comma-separated")
     subscribe_pattern: str | None = CLIENT.optional(
-        "subscribePattern", str, "regular expression for the topics to read; it must match the whole name of a topic"
+        "subscribePattern", str, "regular expression for whole names of topics"
     )
     path: str | None = PLAN.optional(
         "path",
         parsers.folder,
-        "instead of topics: folder of a changefeed with a storage sink, a path or a URL that fsspec supports, for "
-        "example `s3://bucket/changefeed`; also the argument of `load()`",
+        "in place of topics, the folder of a storage sink: a path or an fsspec URL such as "
+        "`s3://bucket/changefeed`; also the argument of `load()`",
         secret=True,
     )
     protocol: str = MESSAGES.option(
         "protocol",
         parsers.lower_case,
-        "`protocol` of the changefeed; `auto` detects it from the messages, and fails if they use several protocols",
+        "protocol of the changefeed; `auto` detects it, and fails if messages use several",
         default="auto",
     )
     tables: tuple[tuple[str, str], ...] | None = TABLES.optional(
         "tables",
         parsers.table_patterns,
-        "tables to read, for example `db.t, db2.*`; put names with dots, commas or blanks in backticks. "
-        "`changelog` and `envelope` read exactly one table, the others any number. Required for those two if the "
-        "topics contain several tables. A batch read warns of names without rows; `record`, which takes no sample, "
-        "does not",
+        "tables to read, for example `db.t, db2.*`; names with dots, commas or blanks in backticks. `changelog` "
+        "and `envelope` read one table",
     )
     output_format: Output = OUTPUT.option(
         "outputFormat",
         parsers.one_of("changelog", "envelope", "event", "record"),
-        "`changelog`: one table, typed columns; one row per insert or delete, two per update. `envelope`: one table, "
-        "one row per event, with `before` and `after`. `event`: all tables, DDL and watermarks, with rows as JSON. "
-        "`record`: Kafka records, not decoded",
+        "`changelog`: one row per insert or delete of a table, two per update. `envelope`: one row per event of a"
+        " table. `event`: all tables, DDL and watermarks, rows as JSON. `record`: Kafka records, not decoded",
         default="changelog",
     )
 
@@ -87,48 +84,47 @@ class OptionTable:
     snapshot: Literal["off", "initial", "only"] = TASKS.option(
         "snapshot",
         parsers.one_of("off", "initial", "only"),
-        "`only`: instead of messages, the rows of tables as of a moment, from TiDB itself, in parallel; batch reads "
-        "only. `initial`: these rows first, then the changes from topics; streams only",
+        "`only`: the rows of tables as of a moment, from TiDB (batch reads). `initial`: all rows, then the "
+        "changes from topics (streams)",
         default="off",
     )
     snapshot_at: int | Literal["now"] = SNAPSHOT.option(
         "snapshot.at",
         parsers.moment,
-        "that moment: `now`, which is when `load()` runs; a TSO; or a time such as `2026-11-27 10:00:00`, in UTC "
-        "unless it has an offset. TiDB keeps the past for `tidb_gc_life_time`, ten minutes by default",
+        "that moment: `now`, a TSO, or a time such as `2026-11-27 10:00:00` (UTC unless it has an offset), within"
+        " TiDB's `tidb_gc_life_time`",
         default="now",
     )
     snapshot_rows_per_range: int = SNAPSHOT.option(
         "snapshot.rowsPerRange",
         parsers.whole_number(1),
-        "number of rows in a Spark input partition, which is a range of the key by which TiDB stores the table",
+        "rows per Spark input partition, which is a range of the table's key",
         default="200000",
     )
     snapshot_max_ranges_per_trigger: int = SNAPSHOT.option(
         "snapshot.maxRangesPerTrigger",
         parsers.whole_number(1),
-        "maximum number of such ranges in a micro-batch of `snapshot=initial`",
+        "maximum number of such ranges per micro-batch",
         default="16",
         only="stream",
     )
     tidb_url: tuple[str, int] | None = TIDB.optional(
         "tidb.url",
         parsers.host_and_port,
-        "host and port of a TiDB server, for example `tidb:4000`. Beside messages, without a snapshot, TiDB tells the "
-        "columns of the table as they are now, and their types and keys",
+        "host and port of a TiDB server, such as `tidb:4000`. Without a snapshot, TiDB tells the present columns,"
+        " types and keys",
         secret=True,
     )
-    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user, who needs the privilege SELECT")
+    tidb_user: str | None = TIDB.optional("tidb.user", parsers.stripped, "user with the privilege SELECT")
     tidb_password: Secret | None = TIDB.optional("tidb.password", Secret, "password", secret=True)
     tidb_ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = TIDB.optional(
         "tidb.ssl.mode",
         parsers.one_of("disabled", "preferred", "required", "verify_ca", "verify_identity"),
-        "TLS, in the words of MySQL's clients. `preferred`, the default without `tidb.ssl.ca`, uses it if the "
-        "server offers it, and `required` insists; neither checks the certificate. `verify_ca` does, and "
-        "`verify_identity`, the default with `tidb.ssl.ca`, checks its host name, too",
+        "as in MySQL's clients: `disabled`, `preferred` (default) and `required` check no certificate; "
+        "`verify_ca` does; `verify_identity` (default with `tidb.ssl.ca`) also checks the host name",
     )
     tidb_ssl_ca: str | None = TIDB.optional(
-        "tidb.ssl.ca", parsers.stripped, "PEM file with the certificates that TiDB's is checked against"
+        "tidb.ssl.ca", parsers.stripped, "PEM file to check TiDB's certificate against"
     )
 
     # Where the read starts and ends
@@ -136,8 +132,8 @@ class OptionTable:
     starting_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
         "startingOffsets",
         parsers.offsets,
-        '`earliest`, `latest`, or JSON with an offset for every partition, for example `{"topicA":{"0":23,"1":-2}}`; '
-        "-2 means earliest, -1 latest. The default of a stream is `latest`. Batch reads do not accept `latest`",
+        "`earliest`, `latest` (streams only, and their default), or JSON with an offset for every partition, such"
+        ' as `{"topicA":{"0":23,"1":-2}}`; -2 is earliest, -1 latest',
         default="earliest",
     )
     starting_timestamp: int | None = TOPICS.optional(
@@ -148,19 +144,18 @@ class OptionTable:
     starting_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
         "startingOffsetsByTimestamp",
         parsers.times,
-        'the start time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
+        'start time of each partition, as JSON, such as `{"topicA":{"0":1700000000000}}`',
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = TOPICS.option(
         "startingOffsetsByTimestampStrategy",
         parsers.one_of("error", "latest"),
-        "if a partition has no record at or after its start time: `error` fails, `latest` starts at the latest offset",
+        "if a partition has no record after its start time: `error` fails, `latest` starts at its end",
         default="error",
     )
     ending_offsets: Literal["earliest", "latest"] | PartitionNumbers = PLAN.option(
         "endingOffsets",
         parsers.offsets,
-        '`latest`, or JSON with an offset for every partition, for example `{"topicA":{"0":50,"1":-1}}`; -1 means '
-        "latest",
+        "`latest`, or JSON with an offset for every partition; -1 is latest",
         default="latest",
         only="batch",
     )
@@ -171,26 +166,23 @@ class OptionTable:
         only="batch",
     )
     ending_offsets_by_timestamp: PartitionNumbers | None = TOPICS.optional(
-        "endingOffsetsByTimestamp",
-        parsers.times,
-        'the end time of each partition, as JSON, for example `{"topicA":{"0":1700000000000}}`',
-        only="batch",
+        "endingOffsetsByTimestamp", parsers.times, "end time of each partition, as JSON", only="batch"
     )
     starting_commit_ts: int | None = ROWS.optional(
         "startingCommitTs",
         parsers.whole_number(0),
-        "keep only events with this commit-ts or a later one; applied after decoding",
+        "keep events with this commit-ts or a later one; applied after decoding",
     )
     ending_commit_ts: int | Literal["resolved"] | None = ROWS.optional(
         "endingCommitTs",
         parsers.resolved_or_number,
-        "keep only events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only) ends at the "
-        "smallest, over all topic partitions, of their largest watermarks, so that no transaction is split",
+        "keep events with an earlier commit-ts; applied after decoding. `resolved` (batch reads only): the "
+        "smallest of the partitions' largest watermarks, so no transaction is split",
     )
     fail_on_data_loss: bool = FETCH.option(
         "failOnDataLoss",
         parsers.boolean,
-        "`true` fails if Kafka no longer has all records of the range; `false` warns and reads the remaining ones",
+        "fail if Kafka no longer has all records of the range; `false` warns and reads the rest",
         default="true",
     )
 
@@ -199,13 +191,13 @@ class OptionTable:
     max_offsets_per_trigger: int | None = PLAN.optional(
         "maxOffsetsPerTrigger",
         parsers.whole_number(1),
-        "maximum number of offsets in a micro-batch, divided among partitions in proportion to their backlog",
+        "offsets per micro-batch, shared among partitions by backlog",
         only="stream",
     )
     min_offsets_per_trigger: int | None = PLAN.optional(
         "minOffsetsPerTrigger",
         parsers.whole_number(1),
-        "minimum number of new offsets for which a micro-batch starts",
+        "number of new offsets for which a micro-batch starts",
         only="stream",
     )
     max_trigger_delay: int = PLAN.option(
@@ -216,14 +208,10 @@ class OptionTable:
         only="stream",
     )
     min_partitions: int | None = PLAN.optional(
-        "minPartitions",
-        parsers.whole_number(1),
-        "minimum number of Spark input partitions; offset ranges are split to reach about this number",
+        "minPartitions", parsers.whole_number(1), "minimum number of Spark input partitions, roughly"
     )
     max_records_per_partition: int | None = TOPICS.optional(
-        "maxRecordsPerPartition",
-        parsers.whole_number(1),
-        "maximum number of offsets in a Spark input partition; larger offset ranges are split",
+        "maxRecordsPerPartition", parsers.whole_number(1), "maximum number of offsets per Spark input partition"
     )
 
     # Rows and columns
@@ -231,18 +219,17 @@ class OptionTable:
     preimages: bool = ROWS.option(
         "preimages",
         parsers.boolean,
-        "`false` drops `update_preimage` rows (in `envelope` and `event`, `before` of updates); needed for AUTO CDC in "
-        "declarative pipelines, which would apply them",
+        "`false` drops `update_preimage` rows (in `envelope` and `event`, `before` of updates), as AUTO CDC needs",
         default="true",
     )
     operations: frozenset[Literal["insert", "update", "delete"]] = ROWS.option(
         "operations",
         parsers.subset_of("insert", "update", "delete"),
-        "keep only rows of these operations, comma-separated",
+        "keep rows of these operations",
         default="insert,update,delete",
     )
     columns: tuple[str, ...] | None = TYPED_ROWS.optional(
-        "columns", parsers.names, "read only these table columns, comma-separated"
+        "columns", parsers.names, "table columns to read, comma-separated"
     )
     include_metadata: Literal["core", "kafka", "all"] = COLUMNS.option(
         "includeMetadata",
@@ -254,48 +241,41 @@ class OptionTable:
     include_headers: bool = HEADERS.option(
         "includeHeaders", parsers.boolean, "`true` adds `_headers`, the Kafka headers", default="false"
     )
-    metadata_column_prefix: str = OUTPUT.option(
-        "metadataColumnPrefix", str, "prefix of metadata column names, instead of the underscore", default="_"
-    )
+    metadata_column_prefix: str = OUTPUT.option("metadataColumnPrefix", str, "prefix of metadata columns", default="_")
 
     # The schema
 
     infer_schema_max_records: int = MESSAGES_WITH_COLUMNS.option(
         "inferSchema.maxRecords",
         parsers.whole_number(1),
-        "number of rows from which to infer the schema, half from each end of the range",
+        "rows to infer the schema from, half from each end of the range",
         default="1000",
     )
     infer_schema_max_scanned_records: int = MESSAGES.option(
         "inferSchema.maxScannedRecords",
         parsers.whole_number(1),
-        "maximum number of records to scan for these rows and for DDL events",
+        "records to scan for these rows and for DDL",
         default="100000",
     )
     infer_schema_timeout_ms: int = MESSAGES.option(
-        "inferSchema.timeoutMs",
-        parsers.duration_ms,
-        "maximum time to scan for these rows and for DDL events, in milliseconds",
-        default="10000",
+        "inferSchema.timeoutMs", parsers.duration_ms, "maximum time for that scan, in milliseconds", default="10000"
     )
     schema_hints: str | None = TYPED_ROWS.optional(
-        "schemaHints", str, "types of some columns, as Spark DDL, for example `amount decimal(10,2), flag boolean`"
+        "schemaHints", str, "types of some columns, as Spark DDL, such as `amount decimal(10,2), flag boolean`"
     )
     table_ddl: str | None = MESSAGES_WITH_COLUMNS.optional(
         "tableDDL",
         str,
-        "`CREATE TABLE` statements, as printed by `SHOW CREATE TABLE`; they supply precisions, labels and lengths that "
-        "the messages do not carry, and names that avro cannot spell",
+        "`CREATE TABLE` statements, as `SHOW CREATE TABLE` prints them, for precisions, labels, lengths and names"
+        " that messages lack",
     )
     unspecified_decimal: str | None = TYPED_ROWS.optional(
-        "unspecifiedDecimal",
-        str,
-        "type of DECIMAL columns whose precision is not known, for example `decimal(20,4)` or `string`",
+        "unspecifiedDecimal", str, "type of DECIMAL columns of unknown precision, such as `decimal(20,4)` or `string`"
     )
     variant_json: bool = COLUMNS.option(
         "variantJson",
         parsers.boolean,
-        "`true` reads JSON columns, and the JSON columns of `outputFormat=event`, as Spark's VARIANT",
+        "`true` reads JSON columns, and those of `outputFormat=event`, as Spark's VARIANT",
         default="false",
     )
 
@@ -304,20 +284,19 @@ class OptionTable:
     time_zone: str = ROWS.option(
         "timeZone",
         parsers.time_zone,
-        "time zone of TIMESTAMP values in messages, which do not name it: the `--tz` of the TiCDC server",
+        "time zone of TIMESTAMP values whose messages name none: the `--tz` of the TiCDC server",
         default="UTC",
     )
     zero_date: Literal["null", "fail"] = TYPED_ROWS.option(
         "zeroDate",
         parsers.one_of("null", "fail"),
-        "zero and invalid dates such as `0000-00-00`: `null` reads them as NULL, `fail` makes them errors",
+        "zero and invalid dates such as `0000-00-00`: `null` reads NULL, `fail` makes them errors",
         default="null",
     )
     invalid_utf8: Literal["replace", "fail"] = ROWS.option(
         "invalidUtf8",
         parsers.one_of("replace", "fail"),
-        "text that is not UTF-8: `replace` replaces each invalid byte with U+FFFD and counts the text in the metrics; "
-        "`fail` makes it an error",
+        "text that is not UTF-8: `replace` reads U+FFFD for each invalid byte, `fail` makes it an error",
         default="replace",
     )
 
@@ -326,8 +305,8 @@ class OptionTable:
     mode: Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"] = ROWS.option(
         "mode",
         parsers.one_of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
-        "a record that cannot be read, or has a value that does not fit its type: `FAILFAST` fails; `PERMISSIVE` "
-        "returns it in a row of its own; `DROPMALFORMED` drops, counts and logs it",
+        "a record that cannot be read, or a value that does not fit: `FAILFAST` fails, `PERMISSIVE` returns it in"
+        " a row of its own, `DROPMALFORMED` drops, counts and logs it",
         default="FAILFAST",
     )
     column_name_of_corrupt_record: str = COLUMNS.option(
@@ -336,21 +315,21 @@ class OptionTable:
     on_schema_drift: Literal["fail", "ignore", "rescue"] = TYPED_ROWS.option(
         "onSchemaDrift",
         parsers.one_of("fail", "ignore", "rescue"),
-        "a column that is not in the schema: `fail` fails; `ignore` leaves it out; `rescue` keeps its values as JSON "
-        "in the rescued column, and also values that do not fit the type of their column",
+        "a column that the schema lacks: `fail` fails, `ignore` leaves it out, `rescue` keeps it, and values that"
+        " do not fit, in the rescued column",
         default="fail",
     )
     rescued_data_column: str | None = TYPED_ROWS.optional(
         "rescuedDataColumn",
         str,
-        "name of the rescued column; `_rescued_data` if only `onSchemaDrift=rescue` is set. The column also keeps the "
-        "bytes of text that is not UTF-8",
+        "name of the rescued column, which also keeps bytes that are not UTF-8; `_rescued_data` with "
+        "`onSchemaDrift=rescue`",
     )
     on_destructive_ddl: Literal["warn", "fail", "ignore"] = ROWS.option(
         "onDestructiveDDL",
         parsers.one_of("warn", "fail", "ignore"),
-        "DDL that removes rows without delete events (TRUNCATE; DROP TABLE or DATABASE; DROP, TRUNCATE or EXCHANGE "
-        "PARTITION): `warn` logs it, `fail` fails, `ignore` does nothing",
+        "DDL that removes rows without deletes (TRUNCATE, DROP TABLE and the like): `warn` logs it, `fail` "
+        "fails, `ignore` does nothing",
         default="warn",
     )
 
@@ -359,42 +338,40 @@ class OptionTable:
     value_compression: Literal["auto", "none", "snappy", "lz4"] = MESSAGES.option(
         "valueCompression",
         parsers.one_of("auto", "none", "snappy", "lz4"),
-        "value of TiCDC's `large-message-handle-compression`; `auto` detects it from the first bytes of each message",
+        "TiCDC's `large-message-handle-compression`; `auto` looks at the first bytes of each message",
         default="auto",
     )
     max_message_bytes: int = MESSAGES.option(
         "maxMessageBytes",
         parsers.size_bytes,
-        "maximum size of a message after decompression, by TiCDC's codec, by Kafka's, or from a claim-check file; "
-        "`mode` decides about a larger one. The default fits all rows that TiDB accepts by default: 6 MiB "
-        "(`txn-entry-size-limit`), twice in an update, and up to 6 bytes in JSON for each byte",
+        "maximum size of a message after decompression, or of a claim-check file; `mode` decides about a larger one",
         default="72m",
     )
     claim_check_location: str | None = ROWS.optional(
         "claimCheckLocation",
         parsers.folder,
-        "folder of TiCDC's claim-check files: a path, or a URL that fsspec supports",
+        "folder of TiCDC's claim-check files: a path or an fsspec URL",
         secret=True,
     )
     on_handle_key_only: Literal["fail", "null"] = ROWS.option(
         "onHandleKeyOnly",
         parsers.one_of("fail", "null"),
-        "messages that have only the key columns: `fail` fails, `null` reads the other columns as NULL",
+        "messages with key columns only: `fail` fails, `null` reads the other columns as NULL",
         default="fail",
     )
     verify_checksum: Literal["off", "warn", "fail"] = ROWS.option(
         "verifyChecksum",
         parsers.one_of("off", "warn", "fail"),
-        "checksums of rows of simple and avro (`integrity-check-level=correctness`): `warn` logs and counts rows that "
-        "do not match theirs, `fail` makes them bad records",
+        "checksums of rows of simple and avro: `warn` logs and counts rows that do not match, `fail` makes them "
+        "bad records",
         default="off",
     )
 
     debezium_binary_handling_mode: Literal["base64", "base64-url-safe", "hex", "bytes"] | None = ROWS.optional(
         "debezium.binaryHandlingMode",
         parsers.one_of("base64", "base64-url-safe", "hex", "bytes"),
-        "`debezium-binary-handling-mode` of the changefeed: how debezium's texts hold binary values, which no message "
-        "tells. By default they are read as base64, with a warning for a column that may be hex",
+        "the changefeed's `debezium-binary-handling-mode`, which no message tells. By default base64, with a "
+        "warning for a column that may be hex",
     )
 
     # Files of a storage sink
@@ -402,27 +379,21 @@ class OptionTable:
     terminator: str | None = LINES.optional(
         "terminator",
         parsers.delimiter,
-        "`terminator` of the sink, which ends a row in a file of `path`. By default `\\r\\n`, and in JSON also `\\n`",
+        "`terminator` of the sink, which ends a row. By default `\\r\\n`, in JSON also `\\n`",
     )
-    csv_delimiter: str = LINES.option(
-        "csv.delimiter", parsers.delimiter, "`delimiter` of the sink's CSV, between two fields", default=","
-    )
-    csv_quote: str = LINES.option(
-        "csv.quote", parsers.quote, "`quote` of the sink's CSV, around text; may be empty", default='"'
-    )
-    csv_null: str = LINES.option("csv.null", str, "`null` of the sink's CSV, which stands for NULL", default="\\N")
+    csv_delimiter: str = LINES.option("csv.delimiter", parsers.delimiter, "`delimiter` of the sink", default=",")
+    csv_quote: str = LINES.option("csv.quote", parsers.quote, "`quote` of the sink; may be empty", default='"')
+    csv_null: str = LINES.option("csv.null", str, "`null` of the sink", default="\\N")
     csv_include_commit_ts: bool = LINES.option(
-        "csv.includeCommitTs", parsers.boolean, "`include-commit-ts` of the sink's CSV", default="true"
+        "csv.includeCommitTs", parsers.boolean, "`include-commit-ts` of the sink", default="true"
     )
     csv_output_old_value: bool | None = LINES.optional(
-        "csv.outputOldValue",
-        parsers.boolean,
-        "`output-old-value` of the sink's CSV; by default the rows tell it, unless `csv.quote` is empty",
+        "csv.outputOldValue", parsers.boolean, "`output-old-value` of the sink; detected, unless `csv.quote` is empty"
     )
     csv_binary_encoding_method: Literal["base64", "hex"] = LINES.option(
         "csv.binaryEncodingMethod",
         parsers.one_of("base64", "hex"),
-        "`binary-encoding-method` of the sink's CSV",
+        "`binary-encoding-method` of the sink",
         default="base64",
     )
 
@@ -431,8 +402,7 @@ class OptionTable:
     schema_registry_url: tuple[str, ...] | None = MESSAGES.optional(
         "schema.registry.url",
         parsers.registry_urls,
-        "URLs of a schema registry with Confluent's API, comma-separated, for example `http://registry:8081`; a user "
-        "and a password may be in them",
+        "URLs of a schema registry with Confluent's API, comma-separated, such as `http://registry:8081`",
         secret=True,
     )
     basic_auth_user_info: Secret | None = MESSAGES.optional(
@@ -444,121 +414,107 @@ class OptionTable:
     schema_registry_ssl_truststore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.truststore.location",
         parsers.stripped,
-        "file with the certificates that the schema registry's is checked against: PEM or PKCS #12",
+        "PEM or PKCS #12 file to check the registry's certificate against",
     )
     schema_registry_ssl_truststore_password: Secret | None = MESSAGES.optional(
-        "schema.registry.ssl.truststore.password", Secret, "password of that file", secret=True
+        "schema.registry.ssl.truststore.password", Secret, "password of the truststore", secret=True
     )
     schema_registry_ssl_keystore_location: str | None = MESSAGES.optional(
         "schema.registry.ssl.keystore.location",
         parsers.stripped,
-        "file with the certificate and the key by which the schema registry knows this client",
+        "PEM or PKCS #12 file with this client's certificate and key",
     )
     schema_registry_ssl_keystore_password: Secret | None = MESSAGES.optional(
-        "schema.registry.ssl.keystore.password", Secret, "password of that file", secret=True
+        "schema.registry.ssl.keystore.password", Secret, "password of the keystore", secret=True
     )
     schema_registry_ssl_key_password: Secret | None = MESSAGES.optional(
-        "schema.registry.ssl.key.password", Secret, "password of the key in that file", secret=True
+        "schema.registry.ssl.key.password", Secret, "password of the key in the keystore", secret=True
     )
     proxy_host: str | None = MESSAGES.optional(
         "proxy.host",
         parsers.stripped,
-        "HTTP proxy for the schema registry; by default that of the environment (`HTTPS_PROXY`, `NO_PROXY`)",
+        "HTTP proxy for the registry; by default the environment's (`HTTPS_PROXY`, `NO_PROXY`)",
     )
-    proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of that proxy", default="8080")
+    proxy_port: int = MESSAGES.option("proxy.port", parsers.whole_number(1), "port of the proxy", default="8080")
     http_connect_timeout_ms: int = MESSAGES.option(
-        "http.connect.timeout.ms",
-        parsers.duration_ms,
-        "time to connect to the schema registry, in milliseconds",
-        default="10000",
+        "http.connect.timeout.ms", parsers.duration_ms, "to connect to the registry, in milliseconds", default="10000"
     )
     http_read_timeout_ms: int = MESSAGES.option(
-        "http.read.timeout.ms",
-        parsers.duration_ms,
-        "time that the schema registry has for an answer, in milliseconds",
-        default="10000",
+        "http.read.timeout.ms", parsers.duration_ms, "for an answer of the registry, in milliseconds", default="10000"
     )
     glue_region: str | None = MESSAGES.optional(
-        "glue.region",
-        parsers.stripped,
-        "region of AWS Glue Schema Registry, if AWS's own configuration does not say it",
+        "glue.region", parsers.stripped, "region of AWS Glue Schema Registry, if AWS's configuration lacks it"
     )
     glue_endpoint: str | None = MESSAGES.optional(
-        "glue.endpoint", parsers.stripped, "URL of AWS Glue, instead of that of the region"
+        "glue.endpoint", parsers.stripped, "URL of AWS Glue, in place of the region's"
     )
 
     # Kafka
 
     fetch_offset_num_retries: int = FETCH.option(
-        "fetchOffset.numRetries", parsers.whole_number(0), "maximum number of retries of an offset look-up", default="3"
+        "fetchOffset.numRetries", parsers.whole_number(0), "retries of an offset look-up", default="3"
     )
     fetch_offset_retry_interval_ms: int = FETCH.option(
-        "fetchOffset.retryIntervalMs",
-        parsers.duration_ms,
-        "time to wait before each retry, in milliseconds",
-        default="1000",
+        "fetchOffset.retryIntervalMs", parsers.duration_ms, "time before each retry, in milliseconds", default="1000"
     )
     fetch_offset_min_interval_ms: int = PLAN.option(
         "fetchOffset.minIntervalMs",
         parsers.duration_ms,
-        "how long the result of an offset look-up is reused, in milliseconds",
+        "how long a look-up is reused, in milliseconds",
         default="200",
         only="stream",
     )
     kafka_consumer_poll_timeout_ms: int = CLIENT.option(
         "kafkaConsumer.pollTimeoutMs",
         parsers.duration_ms,
-        "the read fails if no record arrives for this time, in milliseconds",
+        "the read fails after this time without a record, in milliseconds",
         default="120000",
     )
     broker_timeout_ms: int = TOPICS.option(
         "brokerTimeoutMs",
         parsers.duration_ms,
-        "how long a stream that has reached its brokers once waits for brokers that do not answer, in milliseconds. "
-        "Until then, and in batch reads, it is `kafka.default.api.timeout.ms`",
+        "how long a stream that has reached its brokers waits for them, in milliseconds; else "
+        "`kafka.default.api.timeout.ms` applies",
         default="300000",
         only="stream",
     )
     group_id_prefix: str | None = CLIENT.optional(
-        "groupIdPrefix",
-        str,
-        "prefix of the client id that brokers see; there is no group id, as the source joins no consumer group",
+        "groupIdPrefix", str, "prefix of the client id that brokers see; the source joins no consumer group"
     )
 
     # Output and monitoring
 
     max_rows_per_batch: int = MESSAGES.option(
-        "maxRowsPerBatch", parsers.whole_number(1), "maximum number of rows in an Arrow record batch", default="8192"
+        "maxRowsPerBatch", parsers.whole_number(1), "rows in an Arrow record batch", default="8192"
     )
     max_bytes_per_batch: int = MESSAGES.option(
         "maxBytesPerBatch",
         parsers.size_bytes,
-        "approximate maximum size of an Arrow record batch in bytes; exceeded if a single Kafka record is larger",
+        "size of an Arrow record batch in bytes, roughly; one larger Kafka record exceeds it",
         default="32m",
     )
     commit_group_offsets: bool = TOPICS.option(
         "commitGroupOffsets",
         parsers.boolean,
-        "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring; best "
-        "effort",
+        "`true` commits the offsets of finished micro-batches to the group `kafka.group.id`, for monitoring only",
         default="false",
         only="stream",
     )
     metrics_path: str | None = TASKS.optional(
         "metricsPath",
         parsers.metrics_folder,
-        "path, or URI such as `s3://…`, of a folder: one JSON line of counters per topic partition and micro-batch",
+        "folder or URI for one JSON line of counters per topic partition and micro-batch",
         secret=True,
     )
     native_code: Literal["auto", "off", "require"] = MESSAGES.option(
         "nativeCode",
         parsers.one_of("auto", "off", "require"),
-        "the native path: `auto` takes it where it is installed, `off` never, `require` fails without it",
+        "`auto` takes the native path where it is installed, `off` never, `require` fails without it",
         default="auto",
     )
     strict_options: bool = MESSAGES.option(
         "strictOptions",
         parsers.boolean,
-        "`true` makes every unknown option an error; `false` only those that are nearly the name of one",
+        "`true` makes every unknown option an error; `false` only near misses",
         default="false",
     )

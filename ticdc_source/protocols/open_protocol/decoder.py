@@ -174,7 +174,7 @@ KERNELS: dict[str, Wire] = {
 
 
 # Flags of a column (docs/wire.md, item 61). Flag 32 does not say which index a column is part of, nor whether it is
-# unique, so it is left out (docs/reference/types.md).
+# unique, so it is left out.
 _BINARY, _HANDLE_KEY, _GENERATED, _PRIMARY_KEY, _UNIQUE_KEY, _NULLABLE, _UNSIGNED = 1, 2, 4, 8, 16, 64, 128
 
 _MARKS = (bool, type(None))  # the JSON types of `h`
