@@ -171,7 +171,7 @@ def arguments_table(command: str | None) -> str:
     """Return the table of a command's arguments; those that the commands of `ticdc-source` share have their own."""
     shared = _shared_arguments()
     known = {line.replace("; required |", " |") for line in shared}.union(shared)
-    own = [line for line in _arguments(command) if line not in known or command not in COMMANDS] if command else shared
+    own = [line for line in _arguments(command) if line not in known] if command else shared
     return "\n".join(["| argument | meaning |", "|---|---|", *own])
 
 
@@ -284,6 +284,25 @@ def result_table(benchmark: str, root: str = "..") -> str:
     return "\n\n".join(filter(None, parts))
 
 
+def sync_table() -> str:
+    """Return the compared micro-batches of the benchmark of syncs, without those that create tables, and its chart."""
+    path = FOLDER / "sync.json"
+    head, *rows = json.loads(path.read_text(encoding="utf-8"))["table"]
+    shown = ["", "ticdc", "tuned", "default", "ticdc / tuned", "CPU ratio"]
+    named = [dict(zip(head, row, strict=True)) for row in rows]
+    compared = [row for row in named if row["tuned"] and "created" not in row[""]]
+    cells = [shown, ["---", *["--:"] * (len(shown) - 1)], *([row[name] for name in shown] for row in compared)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    return f"{table}\n\n{provenance(path)}\n\n![{caption(path)}](../../benchmarks/results/sync.png)"
+
+
+def audit_table() -> str:
+    """Return the table of the benchmark of audits, without the parts of an audit, which run at the same time."""
+    path = FOLDER / "audit.json"
+    lines = [line for line in markdown(path).splitlines() if "alone" not in line and "two tasks" not in line]
+    return "\n".join([*lines, "", provenance(path)])
+
+
 OF_README = ("canal-json", "canal-json, native off", "debezium, schema", "avro")
 
 
@@ -344,7 +363,6 @@ def tree() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": partial(api_table, "ticdc_source"),
-    "api_of_lakehouse": partial(api_table, "ticdc_lakehouse"),
     "options": options_table,
     "commands": partial(commands_table, COMMANDS),
     "commands_of_lakehouse": partial(commands_table, COMMANDS_OF_LAKEHOUSE),
@@ -369,7 +387,8 @@ PARTS: dict[str, Callable[[], str]] = {
         benchmark: partial(result_table, benchmark)
         for benchmark in ("throughput", "files", "stages", "scale", "microbatch", "memory")
     },
-    **{benchmark: partial(result_table, benchmark, "../..") for benchmark in ("sync", "audit")},
+    "sync": sync_table,
+    "audit": audit_table,
     **{f"{protocol.replace('-', '_')}_losses": partial(losses_table, protocol) for protocol in OF_MESSAGES},
 }
 

@@ -25,6 +25,11 @@ from ticdc_source.cli.__main__ import main
 
 PAGE = ROOT / "docs/guides/pipelines.md"
 PYSPARK = "4.2.1"  # Spark's test catalog has no newer release
+DELTA = Release("4.4.0-spark-4.2", Path(__file__).with_name("delta-pom.xml"), "Delta")
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 MANY = 16  # tables from one read
 KEPT = 3  # tables of AUTO CDC
 ROWS = 20  # of each table, before changes
@@ -138,12 +143,21 @@ def filled(broker: Kafka) -> object:
 @pytest.mark.xdist_group("versions")
 @pytest.mark.spark
 @pytest.mark.versions
-def test_a_pipeline_has_the_tables_of_tidb(broker: Kafka, filled: str, run: Callable[..., str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("appended", ["parquet", pytest.param("delta", marks=pytest.mark.long("the same again"))])
+def test_a_pipeline_has_the_tables_of_tidb(
+    broker: Kafka, filled: str, run: Callable[..., str], tmp_path: Path, appended: str
+) -> None:
     """AUTO CDC keeps a table with a key equal to TiDB's; others are appended, and so are many tables from one read."""
     messages, rows = shop()
     catalog = kafka_jars(Release("4.2.0", Path(__file__).with_name("catalyst-pom.xml"), "catalyst-tests"))
     jars = sorted(catalog.glob("*.jar"))
-    settings = {"spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog"}
+    settings = {
+        "spark.sql.catalog.keyed": f"{CATALOG}.SharedTablesInMemoryRowLevelOperationTableCatalog",
+        "spark.sql.sources.default": appended,
+    }
+    if appended == "delta":
+        jars += kafka_jars(DELTA).glob("*.jar")
+        settings |= DELTA_SETTINGS
     program = inspected(broker, filled)
     keyed = program.replace("_table(name)", '_table("keyed.default." + name)')
     keyed = keyed.replace("target=name", 'target="keyed.default." + name')
@@ -166,3 +180,15 @@ def test_a_pipeline_has_the_tables_of_tidb(broker: Kafka, filled: str, run: Call
     assert table(tmp_path, "at_times").num_rows == events + len(range(0, ROWS, 3))
     for number in range(MANY):
         assert table(tmp_path, f"shop_t{number:02}").num_rows == table(tmp_path, "without").num_rows
+
+
+@pytest.mark.long("a server of Spark Connect")
+@pytest.mark.xdist_group("versions")
+@pytest.mark.spark
+@pytest.mark.versions
+def test_delta_is_no_target_of_auto_cdc_yet(broker: Kafka, filled: str, run: Callable[..., str]) -> None:
+    """The refusal that the page quotes."""
+    settings = {**DELTA_SETTINGS, "spark.sql.sources.default": "delta"}
+    said = run(settings, list(kafka_jars(DELTA).glob("*.jar")), file=inspected(broker, filled))
+
+    assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in said, said

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from lakehouse.tests.engines.engines import ENGINES, SESSION
 from tests.support.pages import Block, blocks
 from tests.support.paths import PACKAGES, ROOT
 from tests.versions.environments import interpreter
+from ticdc_lakehouse import MaintainConfig, SyncConfig, TableConfig, TiDBConfig
 
 README = ROOT / "lakehouse/README.md"
 GUIDE = ROOT / "lakehouse/docs/sync.md"
+KEYS = ROOT / "lakehouse/docs/configuration.md"
 ENGINE = ENGINES["delta-4.4"]
 SECONDS = 900
 
@@ -71,3 +74,12 @@ def test_one_command_leads_from_readme_to_tables(tmp_path: Path) -> None:
     assert masked(printed) == masked(str(copies.output))
     assert masked(printed) == masked(str(block_with(GUIDE, "ticdc-lakehouse sync sync.toml").output))
     assert masked(status) == masked(str(shows.output))
+
+
+def test_the_page_of_sync_toml_has_every_key() -> None:
+    """Each field of the configuration is a key on its page; a section is written with brackets."""
+    sections = {"secret_settings", "table_configs", "options", "source", "spark", "maintain", "tidb"}
+    keys = {each.name for kind in (SyncConfig, TableConfig, MaintainConfig, TiDBConfig) for each in fields(kind)}
+    page = KEYS.read_text(encoding="utf-8")
+
+    assert not [key for key in keys - sections if not re.search(rf"(`|^|# ){key}(`| =)", page, re.MULTILINE)]

@@ -60,7 +60,7 @@ _ENDS_OF_QUERIES = (
 _NO_CONNECT = (
     "A sync does not run over Spark Connect: there, foreachBatch runs in another process for each query, which cannot "
     "tell this one what became of a table. Start it where Spark's driver is: without SPARK_REMOTE, or with "
-    "spark-submit; see 'Tables in Delta and Iceberg' in the documentation"
+    "spark-submit; see 'Catalogs, S3 and clusters' in the documentation"
 )
 
 
