@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pyarrow as pa
 
-from benchmarks.results import FOLDER, caption, judged, markdown, provenance
+from benchmarks.results import FOLDER, caption, markdown, provenance
 from tests.support.losses import LOSSES, MISSING, Lost
 from tests.test_architecture import LAYERS, OUTSIDERS
 from ticdc_lakehouse.cli.__main__ import COMMANDS as COMMANDS_OF_LAKEHOUSE
@@ -281,17 +281,6 @@ def read_result(benchmark: str) -> str:
     return "\n\n".join([*table, where, f"![{caption(path)}](../benchmarks/results/{benchmark}.png)"])
 
 
-def result_table(benchmark: str, root: str) -> str:
-    """Return the table of a benchmark's last full run, its environment, and its chart."""
-    path = FOLDER / f"{benchmark}.json"
-    if not path.exists():
-        return f"*Not measured yet: `python -m benchmarks --only {benchmark}`.*"
-    parts = [markdown(path), judged(path).strip("\n"), provenance(path)]
-    if path.with_suffix(".png").exists():
-        parts.append(f"![{caption(path)}]({root}/benchmarks/results/{benchmark}.png)")
-    return "\n\n".join(filter(None, parts))
-
-
 def sync_table() -> str:
     """Return the compared micro-batches of the benchmark of syncs, without those that create tables, and its chart."""
     path = FOLDER / "sync.json"
@@ -311,6 +300,9 @@ def audit_table() -> str:
     return "\n".join([*lines, "", provenance(path)])
 
 
+OF_README = ("canal-json", "canal-json, native off", "debezium, schema", "avro")
+
+
 def _ratios() -> dict[str, tuple[float, float]]:
     """Return the ratios of the last full run of throughput on one core: by CPU second, and by the clock."""
     figures = json.loads((FOLDER / "throughput.json").read_text(encoding="utf-8"))["figures"]
@@ -322,9 +314,10 @@ def _ratios() -> dict[str, tuple[float, float]]:
 
 
 def ratios_table() -> str:
-    """Return README's table of throughput."""
-    lines = ["| messages | by CPU second | by the clock |", "|---|--:|--:|"]
-    return "\n".join(lines + [f"| {name} | {cpu:.1f} | {clock:.1f} |" for name, (cpu, clock) in _ratios().items()])
+    """Return README's table of throughput: some lines of the one on the page about performance."""
+    lines = ["| messages | per CPU second | by the clock |", "|---|--:|--:|"]
+    ratios = _ratios()
+    return "\n".join([*lines, *(f"| {name} | {ratios[name][0]:.1f} | {ratios[name][1]:.1f} |" for name in OF_README)])
 
 
 def speed() -> str:
@@ -358,27 +351,18 @@ def errors_table() -> str:
 
 
 def tree() -> str:
-    """Return the folders and modules of the package, from the top layer down, each with the start of its docstring."""
-    names = ["__init__", *(name for layer in LAYERS for name in layer)]
+    """Return the folders of both packages from the top layer down, each with the start of its docstring."""
+    names = [name for layer in LAYERS for name in layer]
     places = [ROOT / "lakehouse" / name.replace(".", "/") if "." in name else PACKAGE / name for name in names]
-    paths = [path for place in places for path in (place, place.with_name(f"{place.name}.py")) if path.exists()]
-    lines = [line for path in paths for line in _tree_of(path, 0)]
+    lines = []
+    for place in places:
+        if not place.is_dir():
+            continue
+        summary = ast.get_docstring(ast.parse((place / "__init__.py").read_text(encoding="utf-8"))) or ""
+        sentence = _CITED.sub("", summary.partition("\n")[0].partition(". ")[0].rstrip("."))
+        clause = sentence.partition(": ")[0]
+        lines.append(f"{place.name + '/':<13}{clause if len(clause.split()) > SHORT else sentence}")
     return "\n".join(["```text", *lines, "```"])
-
-
-def _tree_of(path: Path, depth: int) -> Iterator[str]:
-    """Yield the line of a module; of a folder, its own line, those of its modules, then those of its folders."""
-    is_folder = path.is_dir()
-    summary = ast.get_docstring(ast.parse((path / "__init__.py" if is_folder else path).read_text(encoding="utf-8")))
-    sentence = _CITED.sub("", (summary or "").partition("\n")[0].partition(". ")[0].rstrip("."))
-    clause = sentence.partition(": ")[0]
-    name = f"{'  ' * depth}{path.name}{'/' if is_folder else ''}"
-    yield f"{name:<26}{clause if len(clause.split()) > SHORT else sentence}"
-    if is_folder:
-        modules = sorted(module for module in path.glob("*.py") if module.name != "__init__.py")
-        folders = sorted(folder.parent for folder in path.glob("*/__init__.py"))
-        for each in (*modules, *folders):
-            yield from _tree_of(each, depth + 1)
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -444,12 +428,7 @@ def generated(text: str) -> str:
     if unknown:
         msg = f"nothing generates {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}"
         raise ValueError(msg)
-    return _PART.sub(lambda part: f"{part[1]}{_written(part[2])}\n{part[3]}", text)
-
-
-def _written(part: str) -> str:
-    """Write a part; the tables of the reference without blanks beside their bars."""
-    return PARTS[part]()
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
 
 
 def main() -> int:
