@@ -11,7 +11,8 @@ from tests.support.messages import TSO, Message, simple, simple_definition
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning.definition_search import DefinitionSearch, KnownDefinitions
+from ticdc_source.planning import partitions
+from ticdc_source.planning.fetchers import DefinitionSearch
 from ticdc_source.planning.load import schema_of_ranges
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.table_name import TableName
@@ -167,12 +168,12 @@ def test_records_that_are_gone_end_that_part_of_the_search() -> None:
     assert topic.finds(0, 5, 6)
 
 
-def test_a_process_knows_what_it_has_met() -> None:
-    """Definitions are kept by topic; the oldest ones are forgotten."""
-    known = KnownDefinitions()
+def test_a_worker_keeps_the_newest_definitions_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest ones are forgotten."""
+    monkeypatch.setattr(partitions, "_found_definitions", {})
     for version in range(12_000):
-        known.add(["a"], {(TABLE, version): ()})
+        partitions._keep_found("a", {(TABLE, version): ()})
 
-    assert len(known.of_topics(["a", "b"])) == 10_000
-    assert (TABLE, 0) not in known.of_topics(["a"])
-    assert not known.of_topics(["b"])
+    assert list(partitions._found_definitions) == ["a"]
+    assert len(partitions._found_definitions["a"]) == 10_000
+    assert (TABLE, 0) not in partitions._found_definitions["a"]

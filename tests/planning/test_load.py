@@ -24,11 +24,12 @@ from ticdc_source.pipeline.read import read
 
 options = load.batch_options(json.loads(os.environ["OPTIONS"]))
 schema = load.infer_schema(json.loads(os.environ["OPTIONS"]))
-partitions, context, scope = load.plan_batch(schema, options)
+partitions = load.plan_batch(schema, options)
 rows = []
 with driver_fetcher(options) as fetcher:
-    for offset_range in [offset_range for ranges in partitions for offset_range in ranges]:
-        for batch in read(fetcher.fetch(offset_range), read_spec(schema, options, context, scope)):
+    for part in partitions:
+        spec = read_spec(schema, options, part.context, part.scope)
+        for batch in read(fetcher.fetch(part.ranges[0]), spec):
             rows += batch.select(["_change_type", "id", "v"]).to_pylist()
 print(json.dumps(rows))
 """

@@ -17,7 +17,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import Secret
 from ticdc_source.options.registry import RegistrySettings
-from ticdc_source.planning.resolved_ts import resolved_until
+from ticdc_source.planning.watermarks import resolved_until
 from ticdc_source.protocols import DECODERS, OF_MESSAGES, PROTOCOLS, checked_protocol, decoder_of
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression

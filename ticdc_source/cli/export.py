@@ -13,7 +13,7 @@ from ticdc_source.cli.arguments import add_connection, argument, file_path, opti
 from ticdc_source.cli.screen import output
 from ticdc_source.errors import OptionError, counted
 from ticdc_source.options.parsers import ParseError
-from ticdc_source.planning.read_arrow import read_arrow
+from ticdc_source.planning.batch_reads import read_arrow
 
 SUMMARY = "the rows of a table, or all events, into a Parquet or an Arrow file"
 

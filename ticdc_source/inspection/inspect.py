@@ -25,8 +25,8 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.planning.fetchers import driver_fetcher
-from ticdc_source.planning.inference import Fetch, Sample, Sampler
+from ticdc_source.planning.fetchers import Fetch, driver_fetcher
+from ticdc_source.planning.inference import Sample, Sampler
 from ticdc_source.planning.load import batch_options
 from ticdc_source.protocols import FORMATS, decoder_of, describe_unknown, recognized
 from ticdc_source.protocols.decoding import Decoder, splits_of

@@ -16,7 +16,7 @@ from ticdc_source.options.topics import TableFilter, TopicPartition
 from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
-from ticdc_source.planning.fetchers import definition_search, driver_fetcher, previous_rows
+from ticdc_source.planning.fetchers import driver_fetcher, let_search
 from ticdc_source.planning.load import batch_options, infer_schema
 from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.protocols.base import Learned
@@ -122,11 +122,7 @@ class Tail(AbstractContextManager["Tail"]):
         spec = read_spec(self._schema, self._options, context, scope)
         self._state = self._state or ReadState.of(spec)
         self._state.plans.clear()  # DDL may have said more
-        search = None
-        if spec.decoder.facts.definitions is not None:
-            search = self._state.learned.search = definition_search(spec.decoder, self._options)
-        if spec.decoder.facts.lacks_commit_ts:
-            self._state.learned.previous = previous_rows(spec.decoder, self._options)
+        search = let_search(self._state.learned, spec.decoder, self._options, driver=True)
         waiting: list[deque[Event]] = []
         for offset_range in ranges:
             if search is not None:

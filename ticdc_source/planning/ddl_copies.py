@@ -27,9 +27,9 @@ from ticdc_source.options.offsets import OffsetRange, unreadable
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.context import DDLCopies, DDLCoverage, ReadContext
-from ticdc_source.planning.fetchers import driver_fetcher, has_ddl_copies
+from ticdc_source.planning.fetchers import Fetch, driver_fetcher, has_ddl_copies, windows_from_end, windows_from_start
 from ticdc_source.planning.inference import find_protocol
-from ticdc_source.planning.resolved_ts import CLOCKS_DIFFER_MS, Fetch, windows_from_end, windows_from_start
+from ticdc_source.planning.watermarks import CLOCKS_DIFFER_MS
 from ticdc_source.protocols import decoder_of
 from ticdc_source.protocols.decoding import Decoder, splits_of
 from ticdc_source.schema.tso import of_ms, physical_ms

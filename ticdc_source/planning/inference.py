@@ -16,8 +16,7 @@ from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.ranges import time_hint
 from ticdc_source.options.topics import TableFilter
-from ticdc_source.planning.definition_search import DefinitionSearch
-from ticdc_source.planning.fetchers import record_source
+from ticdc_source.planning.fetchers import DefinitionSearch, Fetch, record_source
 from ticdc_source.protocols import decoder_of, detect_protocol, possible_decoders, with_likely_protocol
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, definitions_in, small_portions, splits_of
@@ -72,7 +71,6 @@ _FIRST_WINDOW = 16  # records of each topic partition to read first, at least
 _PARTITIONS_AT_A_TIME = 32  # topic partitions to read before looking whether that is enough
 _MOST_UNPACKED = 32 << 20  # bytes of decompressed messages that a sample keeps, unless the first is larger
 
-Fetch = Callable[[OffsetRange], Iterable[Chunk]]
 MakesSearch = Callable[[Decoder], DefinitionSearch]
 
 

@@ -15,10 +15,10 @@ from ticdc_source.inspection.monitoring.progress import SnapshotPace, snapshot_o
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.metric_files import file_system, hidden_location
-from ticdc_source.planning.fetchers import driver_fetcher
+from ticdc_source.planning.fetchers import driver_fetcher, windows_from_end
 from ticdc_source.planning.inference import find_protocol
 from ticdc_source.planning.load import batch_options
-from ticdc_source.planning.resolved_ts import holds_no_larger_watermark, windows_from_end
+from ticdc_source.planning.watermarks import holds_no_larger_watermark
 from ticdc_source.protocols import decoder_of, with_likely_protocol
 from ticdc_source.protocols.decoding import Decoder, commit_versions_of, splits_of
 from ticdc_source.protocols.events import Split
