@@ -17,9 +17,9 @@ from ticdc_source.errors import counted as counted
 from ticdc_source.errors import nearest as nearest
 from ticdc_source.errors import warn as warn
 from ticdc_source.inspection.environment import check_java as check_java
-from ticdc_source.inspection.monitoring.exporter import Exported as Exported
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector as ProgressCollector
-from ticdc_source.inspection.monitoring.exporter import served as served
+from ticdc_source.inspection.progress import Exported as Exported
+from ticdc_source.inspection.progress import ProgressCollector as ProgressCollector
+from ticdc_source.inspection.progress import served as served
 from ticdc_source.options.names import HIDDEN as HIDDEN
 from ticdc_source.options.names import applies_to_frames as applies_to_frames
 from ticdc_source.options.names import applies_to_records as applies_to_records

@@ -26,9 +26,9 @@ from tests.support.registry import registry_options
 from ticdc_source.cli.__main__ import main
 from ticdc_source.cli.inspect import finding_lines, option_lines, show
 from ticdc_source.cli.screen import Screen
-from ticdc_source.inspection.evidence import shift_of
 from ticdc_source.inspection.inspect import inspect_chunks, scan
 from ticdc_source.inspection.report import Inspection, PartitionReport, TopicReport
+from ticdc_source.inspection.table_report import shift_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.schema.ddl_event import DDLEvent

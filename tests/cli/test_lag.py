@@ -15,7 +15,7 @@ from tests.support.messages import TSO, Message, canal
 from tests.support.paths import ROOT
 from tests.support.s3 import s3_server
 from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, Reader, committed_in_checkpoint
+from ticdc_source.inspection.topic_lag import LagReport, LagWatch, Reader, committed_in_checkpoint
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
 from ticdc_source.options.topics import TopicPartition

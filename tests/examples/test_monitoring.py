@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
+from tests.inspection.test_progress import NOW, Query, line, ts
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
-from ticdc_source.inspection.monitoring.progress import EXPORTED
+from ticdc_source.inspection.progress import EXPORTED
 
 RULES = ROOT / "examples" / "prometheus-rules.yml"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds, words
 from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
-from ticdc_source.inspection.monitoring.topic_lag import LagReport, LagWatch, PartitionLag, Reader, SnapshotLag
+from ticdc_source.inspection.topic_lag import LagReport, LagWatch, PartitionLag, Reader, SnapshotLag
 from ticdc_source.schema.tso import duration
 
 SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ticdc_source.inspection.evidence import Evidence
 from ticdc_source.inspection.report import (
     BadRecords,
     DDLReport,
@@ -20,10 +19,10 @@ from ticdc_source.inspection.report import (
     TopicReport,
     findings_of,
 )
-from ticdc_source.inspection.table_report import inspect_table
+from ticdc_source.inspection.table_report import Evidence, inspect_table
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.options import Options
-from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.options.topics import TableFilter
 from ticdc_source.planning.fetchers import Fetch, driver_fetcher
 from ticdc_source.planning.inference import Sample, Sampler

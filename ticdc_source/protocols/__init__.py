@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ticdc_source.errors import OptionError
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
-from ticdc_source.options.registry import RegistrySettings
 from ticdc_source.protocols.avro.decoder import Avro
 from ticdc_source.protocols.avro.row_schema import renamed_tables
 from ticdc_source.protocols.canal_json.decoder import CanalJSON

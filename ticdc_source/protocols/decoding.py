@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ticdc_source.errors import DecodeError
 from ticdc_source.kernels.wire import Cells, Wire
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.base import ORIGIN, Decoded, Learned, LearnedTable, ProtocolFacts
 from ticdc_source.protocols.cast import cast_images, loses_digits
 from ticdc_source.protocols.compression import Compression

@@ -18,7 +18,7 @@ from ticdc_source.kernels.arrays import Binaries
 from ticdc_source.kernels.contract import Cast, UnscaledCast
 from ticdc_source.kernels.numbers import require
 from ticdc_source.kernels.wire import Cells, Kernel, Settings, Wire, integer_cast
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.protocols.avro.checksum import ChecksumRow, verify_checksums
 from ticdc_source.protocols.avro.row_schema import (

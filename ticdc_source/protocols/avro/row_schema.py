@@ -28,7 +28,7 @@ from ticdc_source.kernels.contract import (
     Step,
     Way,
 )
-from ticdc_source.options.registry import RegistrySettings
+from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.protocols.images import Row
 from ticdc_source.protocols.registry_framing import AvroSchema, labels_of, schema_of, type_of_field
 from ticdc_source.protocols.templates import DELETE, INSERT, MOST_TSO, UPDATE, Template

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ticdc_source.errors import CheckpointError
-from ticdc_source.inspection.monitoring.progress import SnapshotPace, snapshot_of
+from ticdc_source.inspection.progress import SnapshotPace, snapshot_of
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
 from ticdc_source.pipeline.metric_files import file_system, hidden_location

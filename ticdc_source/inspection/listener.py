@@ -17,8 +17,14 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector, Registry
-from ticdc_source.inspection.monitoring.progress import EXPORTED, Line, ProgressTracker, StreamProgress
+from ticdc_source.inspection.progress import (
+    EXPORTED,
+    Line,
+    ProgressCollector,
+    ProgressTracker,
+    Registry,
+    StreamProgress,
+)
 from ticdc_source.pipeline.metric_files import MetricFiles, metric_files
 
 _log = logging.getLogger(__name__)

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.inspection.monitoring.test_progress import NOW, Query, line, ts
-from ticdc_source.inspection.monitoring.exporter import ProgressCollector
-from ticdc_source.inspection.monitoring.progress import EXPORTED, StreamProgress
+from tests.inspection.test_progress import NOW, Query, line, ts
+from ticdc_source.inspection.progress import EXPORTED, ProgressCollector, StreamProgress
 
 prometheus_client = pytest.importorskip(
     "prometheus_client", reason="prometheus-client is not installed: pip install prometheus-client"

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from ticdc_source.inspection.monitoring.progress import Line, ProgressTracker, StreamProgress
+from ticdc_source.inspection.progress import Line, ProgressTracker, StreamProgress
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.pipeline.metrics import Counters, metrics_line
 
