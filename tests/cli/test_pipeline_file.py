@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.test_inspect import of_messages
 from tests.support.messages import TSO, Message, canal
-from ticdc_source.cli.pipeline_file import pipeline_file
+from ticdc_source.cli.inspect import pipeline_file
 from ticdc_source.errors import OptionError
 
 

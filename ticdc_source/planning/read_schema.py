@@ -30,7 +30,7 @@ from ticdc_source.schema.model import (
     definitions_as_json,
     versions_as_json,
 )
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, quoted_name
 from ticdc_source.schema.types import CONVERSIONS, TIMESTAMP, TYPES, VARIANT, category_of
 
 
@@ -193,7 +193,7 @@ def _field(
     doubts: list[_UncertainType],
 ) -> pa.Field:
     arrow = _arrow(column, hint, table, options, doubts)
-    metadata = {TABLE: _quoted(table.table), PROTOCOL: protocol}
+    metadata = {TABLE: quoted_name(*table.table), PROTOCOL: protocol}
     if column.type is not None and column.type.is_supported and not column.is_open:
         metadata[MYSQL_TYPE] = str(column.type)
     if column.key:
@@ -286,11 +286,7 @@ def warn_of_zone(table: TableName, columns: Sequence[str], options: Options) -> 
 
 
 def _named(table: TableSchema) -> str:
-    return _quoted(part for part in table.table if part)
-
-
-def _quoted(parts: Iterable[str]) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+    return quoted_name(*filter(None, table.table))
 
 
 def _has_several_spark_types(column: Column) -> bool:
