@@ -11,9 +11,9 @@ from tests.support.messages import TSO, Message, simple, simple_definition
 from ticdc_source.errors import DataLossError
 from ticdc_source.options.offsets import OffsetRange
 from ticdc_source.options.topics import TopicPartition
-from ticdc_source.planning import partitions
 from ticdc_source.planning.fetchers import DefinitionSearch
 from ticdc_source.planning.load import schema_of_ranges
+from ticdc_source.planning.partitions import _Found
 from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.table_name import TableName
 from ticdc_source.sources.chunk import Chunk
@@ -168,12 +168,12 @@ def test_records_that_are_gone_end_that_part_of_the_search() -> None:
     assert topic.finds(0, 5, 6)
 
 
-def test_a_worker_keeps_the_newest_definitions_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_keeps_the_newest_definitions_of_a_topic() -> None:
     """The oldest ones are forgotten."""
-    monkeypatch.setattr(partitions, "_found_definitions", {})
+    found = _Found()
     for version in range(12_000):
-        partitions._keep_found("a", {(TABLE, version): ()})
+        found.keep("a", {(TABLE, version): ()})
 
-    assert list(partitions._found_definitions) == ["a"]
-    assert len(partitions._found_definitions["a"]) == 10_000
-    assert (TABLE, 0) not in partitions._found_definitions["a"]
+    assert list(found) == ["a"]
+    assert len(found["a"]) == 10_000
+    assert (TABLE, 0) not in found["a"]

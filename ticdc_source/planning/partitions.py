@@ -22,9 +22,23 @@ from ticdc_source.protocols import PROTOCOLS
 from ticdc_source.schema.model import Definitions
 
 _MOST_KNOWN = 10_000  # definitions per topic
-# The versions of tables that this worker has found, by topic: it may read the next micro-batch of that topic. Versions
-# never change. Those that a read brings along are not kept: they may have only some of the columns.
-_found_definitions: dict[str, Definitions] = {}
+
+
+class _Found(dict[str, Definitions]):
+    """The versions of tables that this worker has found, by topic: it may read the next micro-batch of that topic.
+
+    Versions never change. Those that a read brings along are not kept: they may have only some of the columns.
+    """
+
+    def keep(self, topic: str, definitions: Definitions) -> None:
+        """Keep definitions for the next read of a topic. Above the limit, drop the oldest."""
+        known = self.setdefault(topic, {})
+        known.update(definitions)
+        for key in list(known)[: max(0, len(known) - _MOST_KNOWN)]:
+            del known[key]
+
+
+_FOUND = _Found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,7 @@ def read_partition(
     topics = {each.topic for each in partition.ranges}
     search = let_search(state.learned, spec.decoder, options, driver=False)
     for topic in topics:
-        state.learned.definitions = {**_found_definitions.get(topic, {}), **state.learned.definitions}
+        state.learned.definitions = {**_FOUND.get(topic, {}), **state.learned.definitions}
     lines = []
     with task_fetcher(options, context.protocol, fresh=fresh) as fetcher:
         for offset_range, lag in zip_longest(partition.ranges, partition.lags):
@@ -99,22 +113,13 @@ def read_partition(
             {each.topic_partition: topic_ids[each.topic] for each in partition.ranges if each.topic in topic_ids}
         )
     if search is not None:
+        found = {key: each for key, each in state.learned.definitions.items() if key not in context.definitions}
         for topic in topics:
-            _keep_found(
-                topic, {key: each for key, each in state.learned.definitions.items() if key not in context.definitions}
-            )
+            _FOUND.keep(topic, found)
     if options.metrics_path:
         query, number = facts().get("query"), facts().get("batch")
         name = "batch" if query is None else f"{query}-{number or 0:09d}"
         metric_files(options.metrics_path).write(name, lines)
-
-
-def _keep_found(topic: str, definitions: Definitions) -> None:
-    """Keep definitions for the next read of a topic. Above the limit, drop the oldest."""
-    known = _found_definitions.setdefault(topic, {})
-    known.update(definitions)
-    for key in list(known)[: max(0, len(known) - _MOST_KNOWN)]:
-        del known[key]
 
 
 def _has_records(ranges: Sequence[OffsetRange], options: Options) -> bool:
