@@ -33,7 +33,7 @@ from ticdc_source.protocols.events import Corrupt, TableEvents
 from ticdc_source.schema.ddl import ddl_types_of_tables
 from ticdc_source.schema.ddl_event import DDLEvent
 from ticdc_source.schema.ddl_kinds import ddl_kind, removes_rows_of
-from ticdc_source.schema.table_name import TableName
+from ticdc_source.schema.table_name import TableName, first_spellings
 from ticdc_source.schema.tso import age, utc
 from ticdc_source.sources.chunk import Chunk
 from ticdc_source.sources.kafka import KafkaCluster
@@ -290,11 +290,10 @@ class _Topic:
 
 def _by_table(sample: Sample) -> dict[TableName, list[TableEvents]]:
     """Return the events of each table under one spelling: TiDB compares names without case."""
-    names: dict[TableName, TableName] = {}
+    names = first_spellings(sample.rows)
     tables: dict[TableName, list[TableEvents]] = {}
     for table, parts in sample.rows.items():
-        name = names.setdefault(table.folded, table)
-        tables.setdefault(name, []).extend(parts)
+        tables.setdefault(names[table.folded], []).extend(parts)
     return tables
 
 

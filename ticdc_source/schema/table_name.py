@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -34,6 +34,14 @@ class TableName(NamedTuple):
 
     def is_same(self, other: TableName) -> bool:
         return self == other or self.folded == other.folded
+
+
+def first_spellings(names: Iterable[TableName]) -> dict[TableName, TableName]:
+    """Return how to spell each table, by its folded name: as the first of its names."""
+    spelt: dict[TableName, TableName] = {}
+    for name in names:
+        spelt.setdefault(name.folded, name)
+    return spelt
 
 
 # Returns whether a table is wanted.
