@@ -22,7 +22,7 @@ from ticdc_source.sources.kafka import KafkaCluster
 from ticdc_source.sources.kafka.source import FETCHERS
 from ticdc_source.spark.schema import to_spark
 from ticdc_source.spark.source import TiCDCReader
-from ticdc_source.spark.worker import read_partition
+from ticdc_source.spark.worker import read_in_task
 
 pytestmark = pytest.mark.broker
 
@@ -126,7 +126,7 @@ def test_a_batch_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
                        "startingOffsets": offsets})  # fmt: skip
 
     partitions = TiCDCReader(to_spark(running.schema), options).partitions()
-    found = [row for partition in partitions for batch in read_partition(partition, running.schema, options)
+    found = [row for partition in partitions for batch in read_in_task(partition, running.schema, options)
              for row in batch.to_pylist()]  # fmt: skip
 
     assert [row["after"] for row in found] == [SHOWN]

@@ -8,14 +8,14 @@ import pyarrow as pa
 from tests.tidb.server import TiDB
 from tests.tidb.sql import Session
 from ticdc_source.options.options import Options
-from ticdc_source.planning.load import batch_options, infer_schema, plan_batch
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch
 from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.sources.tidb import client
 
 
 def planned(given: Mapping[str, str]) -> tuple[pa.Schema, list[Partition]]:
     """Return the schema of a read, and its plan."""
-    schema = infer_schema(given)
+    schema = load_schema(given)
     return schema, plan_batch(schema, batch_options(given))
 
 

@@ -98,7 +98,7 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
-def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
+def seconds_between(minimum: float, maximum: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
         if not _DECIMAL.fullmatch(text.strip()) or not minimum <= float(text) <= maximum:
             msg = f"expected seconds, from {minimum:g} to {maximum:.0f}"
@@ -208,7 +208,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=argument(seconds(0.001, 86_400)),
+        type=argument(seconds_between(0.001, 86_400)),
         default=30.0,
         metavar="SECONDS",
         help="read for at most so long (%(default)s)",

@@ -17,7 +17,7 @@ from ticdc_source.pipeline.context import BatchScope
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.fetchers import driver_fetcher, let_search
-from ticdc_source.planning.load import batch_options, infer_schema
+from ticdc_source.planning.load import batch_options, load_schema
 from ticdc_source.planning.read_context import ContextFinder
 from ticdc_source.protocols.base import Learned
 from ticdc_source.protocols.decoding import Decoder, splits_of
@@ -59,7 +59,7 @@ class Tail(AbstractContextManager["Tail"]):
     def __init__(self, given: Mapping[str, str]) -> None:
         given = {"mode": "PERMISSIVE", **given, "outputFormat": "event", "includeMetadata": "kafka"}
         self._options = batch_options(given)
-        inferred: pa.Schema = infer_schema(given)  # of this output it is the same for all topics
+        inferred: pa.Schema = load_schema(given)  # of this output it is the same for all topics
         self._schema = inferred if CORRUPT in inferred.names else inferred.append(pa.field(CORRUPT, pa.string()))
         self._cluster = KafkaCluster(self._options)
         self._fetcher = driver_fetcher(self._options)

@@ -15,7 +15,7 @@ from ticdc_source.options.options import Options, OptionValue, option_texts
 from ticdc_source.options.topics import listed
 from ticdc_source.planning.fetchers import driver_fetcher
 from ticdc_source.planning.inference import find_protocol, nothing_there
-from ticdc_source.planning.load import batch_options, infer_schema, plan_batch
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch
 from ticdc_source.planning.partitions import Partition, read_partition
 from ticdc_source.planning.watermarks import CLOCKS_DIFFER_MS, resolved_until
 from ticdc_source.protocols import decoder_of
@@ -40,7 +40,7 @@ def read_arrow(options: Mapping[str, OptionValue], /) -> pa.RecordBatchReader:
         TiCDCSourceError: as `load()`; what is wrong with records, when their batch is read.
     """
     given = option_texts(options)
-    schema, parsed = infer_schema(given), batch_options(given)
+    schema, parsed = load_schema(given), batch_options(given)
     return pa.RecordBatchReader.from_batches(schema, _Batches(_batches(plan_batch(schema, parsed), schema, parsed)))
 
 

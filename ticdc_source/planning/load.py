@@ -72,7 +72,7 @@ def _parsed(given: Mapping[str, str]) -> Options:
     return options
 
 
-def infer_schema(given: Mapping[str, str]) -> pa.Schema:
+def load_schema(given: Mapping[str, str]) -> pa.Schema:
     """Return the read schema that the options ask for, inferred from the messages.
 
     Raises:

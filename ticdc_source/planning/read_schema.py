@@ -72,21 +72,21 @@ def read_schema(
         choice = _choice(column, asked, table, options)
         if choice.why:
             doubts[column.name] = choice
-        metadata = {TABLE: quoted_name(*table.table), PROTOCOL: decoder.facts.name, **column.facts.as_metadata()}
+        facts = {TABLE: quoted_name(*table.table), PROTOCOL: decoder.facts.name, **column.facts.as_metadata()}
         if column.type is not None and column.type.is_supported and not column.is_open:
-            metadata[MYSQL_TYPE] = str(column.type)
+            facts[MYSQL_TYPE] = str(column.type)
         if column.key:
-            metadata[KEY] = "true"
+            facts[KEY] = "true"
         is_users = bool(options.unspecified_decimal) or column.name.lower() in hints
         if asked is None and column.is_undecided:
-            metadata[UNDECIDED] = "true"
+            facts[UNDECIDED] = "true"
         elif column.has_unstated_precision and pa.types.is_decimal(choice.arrow) and not is_users:
-            metadata[UNSTATED_PRECISION] = "true"
+            facts[UNSTATED_PRECISION] = "true"
         if len(column.versions) > 1:
-            metadata[VERSIONS] = versions_as_json(column.versions)
+            facts[VERSIONS] = versions_as_json(column.versions)
         if definitions and not data:
-            metadata[DEFINITIONS] = definitions_as_json(definitions, table.table)
-        data.append(pa.field(column.name, choice.arrow, metadata=metadata))
+            facts[DEFINITIONS] = definitions_as_json(definitions, table.table)
+        data.append(pa.field(column.name, choice.arrow, metadata=facts))
     if doubts:
         warn(_doubts_message(table, doubts, options))
     zoneless = [

@@ -154,7 +154,7 @@ def infer_schema(
         TiCDCSourceError: an option is wrong, or the messages do not determine a schema.
     """
     if source is None or isinstance(source, Mapping):
-        return to_spark(load.infer_schema(option_texts({**(source or {}), **options})))
+        return to_spark(load.load_schema(option_texts({**(source or {}), **options})))
     if source.isStreaming:
         msg = "The schema cannot be inferred from a stream: pass a batch with the same messages, as of spark.read"
         raise SchemaError(msg)

@@ -18,7 +18,7 @@ from tests.support.truth import tables_with_rows, true_rows
 from ticdc_source.pipeline.read import read
 from ticdc_source.pipeline.spec import ReadState, read_spec
 from ticdc_source.planning.fetchers import fetch_settings, record_source
-from ticdc_source.planning.load import batch_options, infer_schema, plan_batch
+from ticdc_source.planning.load import batch_options, load_schema, plan_batch
 
 MORE = pytest.mark.slow("the same with other paths or settings")
 pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The messages of .*:UserWarning")
 
 def read_files(path: Path, **options: str) -> pa.Table:
     given = {"path": str(path), **{name.replace("__", "."): value for name, value in options.items()}}
-    parsed, schema = batch_options(given), infer_schema(given)
+    parsed, schema = batch_options(given), load_schema(given)
     parts = plan_batch(schema, parsed)
     context = parts[0].context
     spec = read_spec(schema, parsed, context, parts[0].scope)
