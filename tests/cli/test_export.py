@@ -33,7 +33,6 @@ def export(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> C
 
 
 def test_rows_are_written(export: Callable[..., Done], tmp_path: Path) -> None:
-    """Parquet and Arrow have the rows and the schema of a batch read."""
     done = [export(tmp_path / f"rows{suffix}") for suffix in (".parquet", ".arrow")]
 
     assert [(each.code, each.out) for each in done] == [

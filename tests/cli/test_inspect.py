@@ -49,7 +49,6 @@ SOME = (
 
 
 def chunks_of(lines: Iterable[Line]) -> list[Chunk]:
-    """Return the records of a scenario as one chunk for each partition."""
     parts: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         parts[line.partition].append(line)
@@ -114,7 +113,6 @@ def check_settings(found: dict[str, str], config: Mapping[str, Any]) -> None:
 
 
 def check_events(messages: dict[str, Any], whole: Scenario) -> None:
-    """Compare tables with the events of each kind, DDL and watermarks."""
     events = events_of(whole)
     told = whole.header["config"].get("open.output-old-value", True)  # else updates look like inserts
     true = Counter(
@@ -185,7 +183,6 @@ def expected_codes(messages: dict[str, Any], whole: Scenario) -> set[str]:
     ],
 )
 def test_the_corpus_is_reported_as_its_headers_say(name: str) -> None:
-    """Protocol, settings, tables, kinds, DDL and findings are those of the changefeed and of its SQL."""
     whole = scenario(name)
     found = inspected(chunks_of(whole.records), whole.header["config"]["partition-num"])
 
@@ -207,7 +204,6 @@ def at(seconds: float, **members: Any) -> Message:
 
 
 def test_a_shifted_timestamp_names_the_offset_to_try() -> None:
-    """TIMESTAMP values eight hours beside the commit times name the offset of the server's zone."""
     report = of_messages(*(at(minutes * 60) for minutes in range(5)))
     (finding,) = [each for each in report.findings if each.code == "timestamp-shifted"]
 
@@ -291,7 +287,6 @@ def test_records_of_no_protocol_are_reported() -> None:
 
 @pytest.mark.parametrize("value", [None, b""])
 def test_a_tombstone_is_no_bad_record(value: bytes | None) -> None:
-    """Records without a value in a topic of one protocol are no finding."""
     report = of_messages((b'{"id":1}', value), debezium(op="c", after={"id": 1}), (b'{"id":1}', value))
 
     assert not {each.code for each in report.findings} & {"bad-records", "unknown-protocol", "several-protocols"}
@@ -311,7 +306,6 @@ def test_a_table_that_load_refuses_is_a_finding(column: str, type_: str, said: s
 
 
 def test_open_protocol_labels_are_uncertain_without_ddl() -> None:
-    """Types that messages do not fully say are a finding that names the columns and CREATE TABLE."""
     body = {"u": {"id": {"t": 3, "h": True, "f": 11, "v": 1}, "e": {"t": 247, "f": 64, "v": 2},
                   "d": {"t": 246, "f": 64, "v": "1.50"}}}  # fmt: skip
     report = of_messages(open_message(({"ts": TSO, "scm": "a", "tbl": "b", "t": 1}, body)))
@@ -385,7 +379,6 @@ def test_wrong_arguments_are_errors_with_an_exit_code(
 
 
 def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody who answers in time is another exit code than a wrong option."""
     arguments = ["--bootstrap-servers", "127.0.0.1:1", "--subscribe", "t", "--conf", "kafka.default.api.timeout.ms=500"]
 
     assert main(["inspect", *arguments]) == 3
@@ -393,7 +386,6 @@ def test_an_unreachable_broker_is_exit_code_3(capsys: pytest.CaptureFixture[str]
 
 
 def test_damaged_messages_are_reported_and_never_crash() -> None:
-    """Whatever some bytes of a topic are, there is a report of all of it, as JSON and on the screen."""
     seed = 7
     chooser = random.Random(seed)
     for name in ("canal-json.plain.types", "debezium.disable-schema.ops", "open-protocol.lz4.ops"):
@@ -417,7 +409,6 @@ def test_damaged_messages_are_reported_and_never_crash() -> None:
 
 
 def test_every_finding_has_a_row_in_the_table() -> None:
-    """The codes that the code reports are those of the table from which the documentation is made."""
     folder = Path(ticdc_source.inspection.__file__).parent
     used = {code for path in folder.glob("*.py") for code in re.findall(r'code="([\w-]+)"', path.read_text("utf-8"))}
 
@@ -469,7 +460,6 @@ def test_findings_of_one_kind_are_one_paragraph() -> None:
 
 
 def test_changes_that_were_sent_again_are_counted() -> None:
-    """Of changes with the same kind, key and commit-ts, all but the first were sent again."""
     (table,) = of_messages(at(0), at(1), at(0), at(0)).topics[0].protocols[0].tables
 
     assert (table.insert, table.sent_again) == (4, 2)

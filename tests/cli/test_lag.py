@@ -125,7 +125,6 @@ def test_later_looks_read_new_records_only(
 
 
 def test_an_empty_topic_has_no_lag(broker: Kafka, topic: Callable[..., str], ticdc_source: Command) -> None:
-    """Nothing is known of a topic without records, so nobody can say that it keeps --max-lag."""
     done = ticdc_source("lag", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic(), "--max-lag", 0)
 
     assert (done.code, done.err) == (1, "")
@@ -179,7 +178,6 @@ class TestCheckpoint:
         assert lags == [[6.0, 96.0], [0.0, 0.0]]
 
     def test_a_stream_before_its_first_batch(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-        """A stream that has committed nothing has no position."""
         name = topic()
         write(broker.bootstrap_servers, name, row(0))
         folder = checkpoint(tmp_path, name, 1, committed=0)
@@ -194,7 +192,6 @@ class TestCheckpoint:
     def test_a_stream_that_reads_its_snapshot(
         self, broker: Kafka, topic: Callable[..., str], tmp_path: Path, ticdc_source: Command
     ) -> None:
-        """The snapshot says how far it is, the topic how many records wait for its end."""
         name = topic()
         write(broker.bootstrap_servers, name, row(0), row(4))
         tables = {"shop.orders": {"ranges": 3, "rows": 600, "about": 1100}}

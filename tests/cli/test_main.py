@@ -41,7 +41,6 @@ def test_a_reader_that_ends_early_is_no_finding() -> None:
 
 
 def test_an_error_is_shown_as_it_is(ticdc_source: Command) -> None:
-    """What looks like rich's markup in an error is text."""
     done = ticdc_source(
         "lag", "--bootstrap-servers", "127.0.0.1:1", "--subscribe", "t", "--properties", r"no\[/such]\[file"
     )

@@ -83,7 +83,6 @@ def test_a_line_per_event(feed: str, tail: Callable[..., Done]) -> None:
 
 
 def test_whole_values(feed: str, tail: Callable[..., Done]) -> None:
-    """--full cuts nothing."""
     done = tail(feed, "--full", "--kind", "delete")
 
     assert done.out.rstrip().endswith(f'[id=7] v="{"x" * 60}" b=0x{"00ff" * 20}')

@@ -21,6 +21,5 @@ def test_missing_java() -> None:
 
 
 def test_missing_maven() -> None:
-    """With an empty cache and no Maven, the error says to install Maven."""
     with pytest.raises(KafkaSetupError, match=r"install Apache Maven"):
         jars.kafka_jars()

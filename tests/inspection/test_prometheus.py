@@ -42,7 +42,6 @@ def values(registry: Any) -> dict[str, float]:
 
 
 def test_each_metric_is_exported(registry: Any, time: Time) -> None:
-    """Prometheus gets each metric under its name, with the query and the table as labels."""
     assert values(registry) == {
         "ticdc_rows_total": 5,
         "ticdc_offset_lag_records": 2,

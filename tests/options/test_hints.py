@@ -67,7 +67,6 @@ def test_every_type_is_sparks_type_of_that_name() -> None:
     ],
 )
 def test_what_is_not_ddl_is_refused(text: str, expected: str) -> None:
-    """The message names the option and says what is wrong with its text."""
     with pytest.raises(OptionError) as caught:
         parse_hints(text)
 

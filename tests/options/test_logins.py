@@ -119,7 +119,6 @@ def test_incomplete_logins_never_show_the_secret(jaas: str | None, more: dict[st
 
 
 def test_oauth_needs_an_endpoint() -> None:
-    """Without a URL nobody knows where tokens are."""
     with pytest.raises(OptionError, match=r"needs the option 'kafka\.sasl\.oauthbearer\.token\.endpoint\.url'"):
         config("OAUTHBEARER", GOOD)
 
@@ -139,7 +138,6 @@ IAM = "software.amazon.msk.auth.iam.IAMLoginModule required"
     ],
 )
 def test_msk_by_a_login_module(entries: str, expected: MSKLogin) -> None:
-    """AWS's login module and handler become a token for OAUTHBEARER, under both of its mechanisms."""
     handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
     settings = config("AWS_MSK_IAM", f"{IAM}{entries};", sasl_client_callback_handler_class=handler)
     newer = config(

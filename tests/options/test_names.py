@@ -182,5 +182,4 @@ def test_topics_refuse_options_of_files(name: str) -> None:
     [("", "abc", 3), ("mode", "mode", 0), ("moed", "mode", 1), ("tabel", "tables", 2), ("kitten", "sitting", 3)],
 )
 def test_swapped_neighbours_are_one_edit(first: str, second: str, distance: int) -> None:
-    """The edit distance counts changed, added, missing and swapped letters, in both directions."""
     assert edit_distance(first, second) == edit_distance(second, first) == distance

@@ -149,6 +149,5 @@ def test_json_round_trip(seed: int) -> None:
 
 
 def test_json_layout_is_sparks() -> None:
-    """Partitions are text keys in numerical order, under topics in lexical order."""
     offsets = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     assert json.dumps(to_json_dict(offsets)) == '{"a": {"0": 3}, "b": {"9": 2, "10": 1}}'

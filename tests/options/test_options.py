@@ -97,7 +97,6 @@ def test_names_are_compared_without_case() -> None:
     ],
 )
 def test_a_value_is_what_the_text_says(name: str, text: str, expected: object) -> None:
-    """Units, words in any case, names in backticks, offsets as a word or as JSON."""
     assert getattr(parsed({name: text}), ATTRIBUTES[name]) == expected
 
 
@@ -152,7 +151,6 @@ def test_a_value_is_what_the_text_says(name: str, text: str, expected: object) -
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_expected(name: str, text: str, expected: str) -> None:
-    """The message begins with the option's name and says what is expected."""
     message = refusal(name, text)
 
     assert message.startswith(f"Option '{name}': ")
@@ -196,7 +194,6 @@ def test_a_secret_is_not_in_what_prints() -> None:
 
 @pytest.mark.parametrize("wrong", [{"kafka.bootstrap.servers": ""}, {"assign": "{}"}, {"mode": "x"}], ids=str)
 def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
-    """If another option is wrong, neither the message nor the traceback contains a secret."""
     with pytest.raises(OptionError) as caught:
         parsed({**SECRETS, **wrong})
 
@@ -204,7 +201,6 @@ def test_a_secret_is_not_in_errors(wrong: Mapping[str, str]) -> None:
 
 
 def test_a_secret_option_is_not_in_its_own_error() -> None:
-    """The error of an option that may be secret does not repeat the text."""
     assert {option.name for option in OPTIONS if option.secret} == {
         "claimCheckLocation",
         "path",
@@ -225,7 +221,6 @@ def test_a_secret_option_is_not_in_its_own_error() -> None:
 
 
 def test_options_travel_to_workers() -> None:
-    """A pickled copy is equal to the original."""
     options = parsed({"tables": "shop.*", "kafka.client.id": "me"})
 
     arrived = pickle.loads(pickle.dumps(options))  # noqa: S301 (what was pickled a moment ago)

@@ -40,7 +40,6 @@ def test_subscribe_is_a_list_of_names() -> None:
 
 
 def test_assign_is_json() -> None:
-    """Partitions are sorted, without repetitions."""
     assert choice(assign='{"b":[1,0,1],"a":[2]}') == Assign(
         (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
     )

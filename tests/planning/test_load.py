@@ -37,7 +37,6 @@ print(json.dumps(rows))
 
 @pytest.mark.broker
 def test_a_read_needs_no_spark(broker: LocalKafka | ExternalKafka, topic: Callable[..., str]) -> None:
-    """Options, offset ranges, inference, planning and reading work in a process without pyspark."""
     name = topic()
     messages = [
         canal("INSERT", [{"id": str(number), "v": "x"}], None, {"id": "int", "v": "varchar"}, _tidb={"commitTs": TSO})

@@ -25,12 +25,10 @@ ROW = {"id": "1", "total": None, "rest": None, "at": "2026-01-01 00:00:00"}
 
 
 def message(row: dict[str, Any] = ROW, types: dict[str, str] = TYPES) -> Message:
-    """Make an insert of canal-json."""
     return canal("INSERT", [row], None, types, {}, _tidb={"commitTs": TSO})
 
 
 def told(*messages: Message, **options: str) -> list[str]:
-    """Return the warnings of load()."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Captured.of(*messages).schema(**options)

@@ -41,7 +41,6 @@ def test_a_partition_with_rows_and_no_watermark_counts() -> None:
 
 
 def test_an_unknown_number_of_partitions_resolves_nothing() -> None:
-    """Nothing is resolved while no one says how many topic partitions there are."""
     progress = Progress().after(0, [(A, 60)], None)
 
     assert progress.resolved_ts is None
