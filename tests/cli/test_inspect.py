@@ -410,7 +410,8 @@ def test_damaged_messages_are_reported_and_never_crash() -> None:
 
 def test_every_finding_has_a_row_in_the_table() -> None:
     folder = Path(ticdc_source.inspection.__file__).parent
-    used = {code for path in folder.glob("*.py") for code in re.findall(r'code="([\w-]+)"', path.read_text("utf-8"))}
+    code = r'(?:code=|yield )"([\w-]+)", (?:f"|message)'
+    used = {found for path in folder.glob("*.py") for found in re.findall(code, path.read_text("utf-8"))}
 
     assert used == set(FINDINGS)
 
