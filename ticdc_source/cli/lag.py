@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ticdc_source.cli.arguments import add_connection, argument, count, options_of, seconds_between, words
 from ticdc_source.cli.screen import Line, Table, errors, moment, output, print_json, visible
 from ticdc_source.errors import KafkaUnavailableError, OptionError, counted
-from ticdc_source.inspection.topic_lag import LagReport, LagWatch, PartitionLag, Reader, SnapshotLag
+from ticdc_source.inspection.topic_lag import LagReport, LagWatch, PartitionLag, SnapshotLag
 from ticdc_source.schema.tso import duration
 
 SUMMARY = "how late topics are, and how far behind a stream or a consumer group is"
@@ -62,11 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None and not arguments.watch:
             msg = f"argument --{name}: it needs --watch, without which lag looks once"
             raise OptionError(msg)
-    reader = Reader(checkpoint=arguments.checkpoint, group=arguments.group)
     looks = arguments.count if arguments.watch else 1
     interval = _INTERVAL_S if arguments.interval is None else arguments.interval
     show = output().show_alone if arguments.watch else output().show
-    with LagWatch(options_of(arguments), reader) as watch:
+    with LagWatch(options_of(arguments), checkpoint=arguments.checkpoint, group=arguments.group) as watch:
         code = 0
         for report in _looks(watch, looks, interval):
             if arguments.json:
