@@ -81,7 +81,6 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
 
     Args:
         protocol: one of `PROTOCOLS`.
-        options: the options. Only this module of the package reads any.
         reads_files: whether it reads claim-check files. If not, it takes large messages with their key columns only.
     """
     most = options.max_message_bytes
@@ -90,11 +89,9 @@ def decoder_of(protocol: str, options: Options, *, reads_files: bool = True) -> 
     settings = DecoderSettings(
         Compression(options.value_compression, most, together),
         large if reads_files else LargeMessages(on_key_only="null", max_bytes=most, reads_files=False),
-        options.verify_checksum,
         RegistrySettings.of(options),
-        options.table_ddl,
         FileSettings.of(options),
-        options.debezium_binary_handling_mode,
+        options,
     )
     return next(decoder(settings) for decoder in DECODERS if decoder.facts.name == protocol)
 
