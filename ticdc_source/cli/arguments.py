@@ -42,7 +42,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """Ends with one line of error."""
+    """Reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error, and end. What argparse repeats of a value may be secret, so it is left out."""
@@ -67,7 +67,6 @@ def argument(parse: Callable[[str], Value], *, secret: bool = False) -> Callable
 
 
 def words(text: str) -> str:
-    """Check a text that is sent to Kafka, or compared with what comes from there."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:  # bytes on the command line that are not UTF-8
@@ -245,7 +244,7 @@ def _has_effect(name: str, command: str) -> bool:
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of a file of properties. A pipe is one too, and a device without end is none."""
+    """Return the text of a file of properties, which may be a pipe; endless devices are rejected."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST_PROPERTIES + 1)

@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Inspect topics; return 1 if there is something that a person should know."""
+    """Inspect topics; return 1 if there is a finding."""
     given = options_of(arguments)
     with progress_line() as progress:
         inspection = inspect(given, progress, max_records=arguments.max_records, timeout=arguments.timeout)
@@ -243,7 +243,6 @@ def option_lines(table: TableReport, topic: str, inspection: Inspection) -> Iter
 
 
 def _needed(given: Mapping[str, str], *tables: TableReport) -> dict[str, str]:
-    """Return the options that read some tables and were not given."""
     names = {name.lower() for name in given}
     return {name: value for table in tables for name, value in table.options.items() if name.lower() not in names}
 

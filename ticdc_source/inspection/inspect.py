@@ -135,8 +135,6 @@ def inspect_chunks(
 
 @dataclass(slots=True)
 class _Messages:
-    """The messages of one protocol in a topic."""
-
     decoder: Decoder
     evidence: Evidence
     sample: Sample
@@ -145,8 +143,6 @@ class _Messages:
 
 
 class _Topic:
-    """Collects what the chunks of one topic have."""
-
     def __init__(self, report: TopicReport, options: Options, *, whole: bool) -> None:
         self._report = report
         self._options = options
@@ -237,7 +233,7 @@ class _Topic:
             bad.count += 1
 
     def finish(self, now: float) -> list[Finding]:
-        """Complete the report; return what a person should know of single tables."""
+        """Complete the report; return the findings about single tables."""
         self._report_unknown()
         self._report.others = sorted(map(str, self._others))
         findings: list[Finding] = []

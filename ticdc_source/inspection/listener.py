@@ -165,7 +165,6 @@ class ProgressListener(StreamingQueryListener):
             return tracker
 
     def _watch(self) -> None:
-        """Look at queries that say nothing, until none runs."""
         while not self._closed.wait(min(_LOOK_S, self._every)):
             with self._lock:
                 running = [tracker for tracker in self._trackers.values() if tracker.state == "running"]

@@ -200,8 +200,6 @@ def snapshot_of(offset: object) -> SnapshotProgress | None:
 
 @dataclass(slots=True)
 class _Table:
-    """What the lines say of one table."""
-
     commits: dict[TopicPartition, int] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     counted: Counter[str] = field(default_factory=Counter)

@@ -93,7 +93,7 @@ class Evidence:
             self._plain += extended is False
 
     def by_ticdc(self, watermarks: int) -> bool:
-        """Return whether TiCDC wrote the messages, of which so many are watermarks."""
+        """Whether TiCDC wrote the messages, of which so many are watermarks."""
         if self.facts.commit_ts_needs is None or watermarks or self._extended or self._plain:
             return True
         return self.placed < self.rows or not self.rows

@@ -135,7 +135,7 @@ class Tail(AbstractContextManager["Tail"]):
                 yield event
 
     def _is_copy(self, event: Event) -> bool:
-        """Return whether another topic partition has shown a DDL event; one that TiCDC sends again is shown again."""
+        """Whether another topic partition has shown a DDL event; one that TiCDC sends again is shown again."""
         if event["_event_type"] != "ddl" or event["_commit_version"] is None:
             return False
         identity = tuple(event[name] for name in ("_topic", "_commit_version", "_database", "_table", "ddl_query"))

@@ -117,8 +117,6 @@ class LagReport:
 
 @dataclass(slots=True)
 class _Newest:
-    """The largest commit-ts and the largest watermark of some records."""
-
     commit_ts: int | None = None
     watermark: int | None = None
 

@@ -422,7 +422,6 @@ def _kerberos(entries: Mapping[str, str], given: SASLSettings) -> KerberosLogin:
 
 
 def _path(text: str) -> str:
-    """Return the path of a file, which Java's module also takes as a URL."""
     return re.sub(r"^(?:file|FILE):(?://(?=/))?", "", text)
 
 
@@ -437,7 +436,6 @@ def _refuse_unknown(entries: Iterable[str], names: Collection[str], without_effe
 
 
 def _entries(jaas: str, mechanism: str) -> dict[str, str]:
-    """Return the entries of a login module, which must be one of the mechanism."""
     tokens = _tokens(jaas)
     if tokens is not None and [sign for sign, _ in tokens[:2]] == [False, False] and tokens[-1] == (True, ";"):
         (_, name), (_, flag), *entries = tokens[:-1]

@@ -87,7 +87,6 @@ def lower_partitions(topic_partitions: Iterable[TopicPartition]) -> list[TopicPa
 
 
 def _logs(source: RecordSource, ends: Offsets) -> list[OffsetRange]:
-    """Return what exists of topic partitions, given their ends."""
     earliest = source.earliest(ends)
     return [OffsetRange(*each, min(earliest[each], end), end) for each, end in ends.items()]
 
@@ -143,7 +142,7 @@ class _Seen:
         return of_ms(time_ms + self.ahead_ms + CLOCKS_DIFFER_MS)
 
     def is_enough(self, margin_ms: int) -> bool:
-        """Return whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
+        """Whether no DDL event before the first record is newer than the watermark, with a margin for clocks.
 
         In a topic without watermarks, it is whether TiCDC is unlikely to send such old DDL events behind the records.
         """

@@ -237,7 +237,7 @@ def find_tables(
 
 
 def _concerned(event: DDLEvent, own: TableName, names: Iterable[TableName]) -> list[TableName]:
-    """Return the tables to which a DDL event does something: its own, and those of whose rows it removes some."""
+    """Return the tables that a DDL event affects: its own, and those that lose rows."""
     return list(dict.fromkeys([own, *(name for name in names if removes_rows_of(event, name))]))
 
 

@@ -323,7 +323,6 @@ def take_sample(
 
 
 def _both_ends(protocol: str, options: Options, search: MakesSearch | None) -> tuple[Sample, Sample]:
-    """Return the samples, still empty, of the start and the end of the ranges."""
     decoder, tables = decoder_of(protocol, options), TableFilter(options.tables or ())
     head, tail = Sample(decoder, tables, table_ddl=options.table_ddl), Sample(decoder, tables)
     if search is not None and decoder.facts.definitions is not None:

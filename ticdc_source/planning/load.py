@@ -132,7 +132,6 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
 
 
 def _with_protocol(options: Options, source: RecordSource) -> Options:
-    """Return the options with the protocol, if the source tells it."""
     protocol = source.protocol()
     return options if protocol is None else replace(options, protocol=protocol)
 
