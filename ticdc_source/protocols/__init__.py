@@ -10,7 +10,7 @@ from ticdc_source.options.logins import RegistrySettings
 from ticdc_source.options.options import Options
 from ticdc_source.options.parsers import ParseError, one_of
 from ticdc_source.protocols.avro.decoder import Avro
-from ticdc_source.protocols.avro.row_schema import renamed_tables
+from ticdc_source.protocols.avro.row_schema import originals_of_sanitized
 from ticdc_source.protocols.canal_json.decoder import CanalJSON
 from ticdc_source.protocols.compression import Compression, looks_compressed
 from ticdc_source.protocols.csv.decoder import CSV
@@ -35,10 +35,10 @@ __all__ = [
     "decoder_of",
     "describe_unknown",
     "detect_protocol",
+    "originals_of_sanitized",
     "possible_decoders",
     "protocol_of",
     "recognized",
-    "renamed_tables",
     "with_likely_protocol",
 ]
 

@@ -89,7 +89,7 @@ def column_order(table: TableName, table_ddl: str | None) -> Sequence[str]:
     return ()
 
 
-def renamed_tables(table_ddl: str | None) -> dict[TableName, TableName]:
+def originals_of_sanitized(table_ddl: str | None) -> dict[TableName, TableName]:
     """Map the sanitized names of tables to the original ones, where they differ. A database may be ""."""
     originals = {
         TableName(sanitized(name.database), sanitized(name.table)): name
