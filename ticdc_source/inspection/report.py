@@ -54,7 +54,7 @@ class PartitionReport:
     watermark_lag_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ColumnReport:
     """A column. `mysql_type` is its type in TiDB, as far as messages and DDL tell."""
 

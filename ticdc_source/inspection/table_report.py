@@ -261,21 +261,11 @@ def _columns(described: TableSchema, load: _Load) -> list[ColumnReport]:
     fields = {item.name: item for item in load.fields}
     reports = []
     for column in described.columns:
-        item = fields.get(column.name)
-        if item is None:
-            mysql_type, spark_type = str(column.type), ""
-        else:
-            mysql_type = item.metadata.get(MYSQL_TYPE.encode(), b"").decode()
-            spark_type = spark_name(item.type)
-        reports.append(
-            ColumnReport(
-                name=column.name,
-                mysql_type=mysql_type or None,
-                spark_type=spark_type,
-                key=column.key,
-                uncertain=column.conflict or lack_types([column]),
-            )
-        )
+        mysql_type, spark_type = str(column.type), ""
+        if item := fields.get(column.name):
+            mysql_type, spark_type = item.metadata.get(MYSQL_TYPE.encode(), b"").decode(), spark_name(item.type)
+        uncertain = column.conflict or lack_types([column])
+        reports.append(ColumnReport(column.name, mysql_type or None, spark_type, column.key, uncertain))
     return reports
 
 

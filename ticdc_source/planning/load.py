@@ -118,13 +118,12 @@ def _ranges_to_sample(options: Options) -> tuple[list[OffsetRange], Options]:
     At load() Spark does not say whether the read is a batch or a stream. Options that are invalid for both are refused
     here; the reader refuses those that are invalid for one.
     """
+    batch = True
     try:
         validate(options, streaming=False)
     except OptionError:
         validate(options, streaming=True)
         batch = False
-    else:
-        batch = True
     source, options = telling_schema(options, FORMATS)  # which has connected to nothing
     with source:
         ranges = source.ranges_to_infer_from(batch=batch)
