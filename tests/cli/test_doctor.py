@@ -84,7 +84,6 @@ def login(kafka: SecureKafka, password: str | None = None) -> dict[str, str]:
 
 
 def test_all_is_well(broker: Kafka, topic: Callable[..., str], doctor: Callable[..., Done]) -> None:
-    """Every step is taken, no step on the network is skipped, and the protocol is named."""
     name = topic()
     produce(broker.bootstrap_servers, name, [(0, *MESSAGE, [], 1_700_000_000_000)])
 
@@ -98,7 +97,6 @@ def test_all_is_well(broker: Kafka, topic: Callable[..., str], doctor: Callable[
 def test_for_people(
     broker: Kafka, topic: Callable[..., str], ticdc_source: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step is a line, and what to do stands below it."""
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
 
     done = ticdc_source("doctor", "--bootstrap-servers", broker.bootstrap_servers, "--subscribe", topic())
@@ -307,7 +305,6 @@ class TestJava:
         self, broker: Kafka, topic: Callable[..., str], ticdc_source: Command,
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """Without Java all is not well: Spark does not start, and the step says what to do."""
         monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
         monkeypatch.setenv("PATH", str(tmp_path))
 

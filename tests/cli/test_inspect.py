@@ -277,7 +277,6 @@ def test_bad_records_are_counted_by_reason_with_the_first_address() -> None:
 
 
 def test_records_of_no_protocol_are_reported() -> None:
-    """A topic that has nothing of TiCDC's says so, and how its records begin."""
     report = of_messages((None, b"\xff\x00maxwell"), (None, b'{"id": 1}'), (None, b'{"id": 2}'), (None, None))
 
     assert [each.code for each in report.findings] == ["bad-records", "unknown-protocol"]
@@ -370,7 +369,6 @@ def test_no_secret_is_in_the_report(
 def test_wrong_arguments_are_errors_with_an_exit_code(
     arguments: list[str], code: int, text: str, broker: Kafka, ticdc_source: Command
 ) -> None:
-    """What the user must mend is one line on stderr, and the exit code 2."""
     done = ticdc_source("inspect", "--bootstrap-servers", broker.bootstrap_servers, *arguments)
 
     assert (done.code, done.out) == (code, "")
@@ -417,7 +415,6 @@ def test_every_finding_has_a_row_in_the_table() -> None:
 
 
 def test_a_table_that_is_not_there_is_a_finding() -> None:
-    """An option `tables` that matches no row of the topic says which tables there are."""
     report = of_messages(at(0), at(1), tables="test.u")
     (finding,) = report.findings
 
@@ -426,7 +423,6 @@ def test_a_table_that_is_not_there_is_a_finding() -> None:
 
 
 def test_an_old_watermark_is_late() -> None:
-    """A watermark far behind the clock is a finding; one of a moment ago is none."""
     watermark = canal("TIDB_WATERMARK", _tidb={"watermarkTs": TSO})
     lines = [Line(0, key, value, {}) for key, value in (at(0), watermark)]
     reports = [PartitionReport(partition=0, start=0, end=2)]

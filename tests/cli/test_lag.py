@@ -101,7 +101,6 @@ def test_it_reads_back_as_far_as_needed(broker: Kafka, topic: Callable[..., str]
 def test_later_looks_read_new_records_only(
     broker: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second look on the same connections finds what is new, and keeps what it knew."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": name}
@@ -211,7 +210,6 @@ class TestCheckpoint:
         assert (report["snapshot"], report["partitions"][0]["behind"]) == (told, 1)
 
     def test_checkpoints_of_spark(self, broker: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
-        """A checkpoint that Spark itself wrote is read."""
         name = topic(2)
         written = ROOT / "tests/data/checkpoints/0.1.0/in-the-third-batch"
         folder = tmp_path / "checkpoint"
@@ -282,7 +280,6 @@ def test_json_and_the_exit_code(broker: Kafka, topic: Callable[..., str], ticdc_
 
 
 def test_the_table(broker: Kafka, topic: Callable[..., str], ticdc_source: Command, tmp_path: Path) -> None:
-    """For people, each partition is a line; what a reader lost is said."""
     name = topic()
     write(broker.bootstrap_servers, name, row(0), mark(1))
     folder = checkpoint(tmp_path, name, 1, committed=1)

@@ -20,7 +20,6 @@ for command in sys.argv[1:]:
 
 
 def test_commands_do_not_import_pyspark() -> None:
-    """Each command is imported, and shows its help, without pyspark."""
     done = subprocess.run(
         [sys.executable, "-c", _HELP, *COMMANDS], cwd=ROOT, check=False, capture_output=True, text=True
     )

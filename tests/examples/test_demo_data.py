@@ -59,7 +59,6 @@ def as_canal_writes(cell: Any) -> str | None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_added_columns_are_found_in_the_messages(protocol: str, streams: dict[str, list[Message]]) -> None:
-    """Both `ADD COLUMN` statements are found in the messages of each protocol."""
     found = [column[:3] for column in added_columns(protocol, streams[protocol])]
     assert found == [("shop.orders", "channel", "web"), ("shop.order_items", "warehouse_id", None)]
 

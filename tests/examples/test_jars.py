@@ -15,7 +15,6 @@ def nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_java() -> None:
-    """Without Java, the error says which Java to install."""
     with pytest.raises(KafkaSetupError, match=r"install Java 17 or newer"):
         jars.find_java()
 

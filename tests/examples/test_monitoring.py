@@ -68,7 +68,6 @@ def lines() -> list[dict[str, Any]]:
 
 @pytest.mark.slow("draws pictures")
 def test_the_script_draws(tmp_path: Path) -> None:
-    """The script draws a picture, and says how late the stream was."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines()))
     command = [sys.executable, "-m", "examples.plot_lag", "--metrics", str(tmp_path), "--output", f"{tmp_path}/lag.png"]

@@ -151,7 +151,6 @@ def test_one_setting_under_two_names_is_refused() -> None:
 
 
 def test_group_id_is_allowed_with_sparks_warning() -> None:
-    """A group id is used, and the driver warns of it; executors do not repeat the warning."""
     with pytest.warns(UserWarning, match="'kafka.group.id' has been set on this query, it is not recommended"):
         assert config({"group.id": "g"}).group_id == "g"
     with warnings.catch_warnings(record=True) as caught:
@@ -242,7 +241,6 @@ def test_invalid_logins_never_show_the_password(mechanism: str, text: str, messa
 
 
 def test_kafka_pythons_names_make_a_login_too() -> None:
-    """A login can have kafka-python's names; it needs both a user and a password."""
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl_plain_username": "me"}
     settings = config({**given, "sasl_plain_password": SECRET})
     assert settings.login == PasswordLogin(mechanism="PLAIN", username="me", password=Secret(SECRET))
@@ -251,7 +249,6 @@ def test_kafka_pythons_names_make_a_login_too() -> None:
 
 
 def test_without_a_sasl_protocol_logins_are_ignored() -> None:
-    """A plaintext connection ignores SASL and TLS settings, as in Java's client."""
     settings = config({**sasl("PLAIN", jaas(), "PLAINTEXT"), "ssl.keystore.type": "JKS"})
     assert (settings.login, settings.tls) == (None, None)
 
@@ -310,7 +307,6 @@ def test_stores_that_are_incomplete_are_refused(given: dict[str, str], message: 
     "given", [sasl("SCRAM-SHA-256", jaas()), PEM_FILES, PEM_TEXTS, {"proxy_url": f"socks5://me:{SECRET}@p:1"}]
 )
 def test_settings_pickle_and_print_without_secrets(given: dict[str, str]) -> None:
-    """Settings carry their secrets to executors, and no way of printing them shows one."""
     settings = config(given)
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
     for text in (repr(settings), str(settings), f"{settings}", json.dumps(asdict(settings), default=str)):

@@ -111,7 +111,6 @@ GOOD = f'{OAUTH} clientId="me" clientSecret="{SECRET}";'
     ],
 )
 def test_incomplete_logins_never_show_the_secret(jaas: str | None, more: dict[str, str], message: str) -> None:
-    """The error says what is expected, and repeats no value."""
     with pytest.raises(OptionError, match=message) as caught:
         oauth(jaas, **more)
 
@@ -203,6 +202,5 @@ def test_kerberos_that_cannot_be(jaas: str, message: str) -> None:
 
 @pytest.mark.parametrize("settings", [oauth(GOOD), config("AWS_MSK_IAM", f"{IAM};"), config("GSSAPI")])
 def test_logins_pickle_and_print_without_secrets(settings: ClientSettings) -> None:
-    """A login goes to the executors as it is, and nothing that prints it shows the secret."""
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 (made here)
     assert SECRET not in f"{settings} {settings!r}"

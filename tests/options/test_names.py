@@ -110,7 +110,6 @@ def test_a_misspelt_name_is_an_error(name: str, meant: str) -> None:
 
 
 def test_no_option_is_refused_for_its_name() -> None:
-    """Every known name passes, in any case; so does what Spark and Java's client have."""
     ours = [option.name.upper() for option in OPTIONS]
     kafkas = [name for setting in SETTINGS for name in setting.names]
     others = [f"kafka.{name}" for name in OTHER_JAVA.split()]

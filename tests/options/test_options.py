@@ -46,7 +46,6 @@ def test_every_row_can_stand_in_a_markdown_table(option: Option) -> None:
 
 
 def test_streams_refuse_what_only_batch_reads_have() -> None:
-    """The table says which options end a batch read; a stream refuses exactly these."""
     texts = {"endingOffsets": "latest", "endingTimestamp": "1", "endingOffsetsByTimestamp": '{"t":{"0":1}}'}
 
     assert {option.name for option in OPTIONS if option.only == "batch"} == texts.keys()
@@ -56,7 +55,6 @@ def test_streams_refuse_what_only_batch_reads_have() -> None:
 
 
 def test_names_are_compared_without_case() -> None:
-    """Spark passes names in lower case; users write them in any case."""
     options = parsed({"FAILONDATALOSS": "false", "Kafka.Client.Id": "me"})
 
     assert options.fail_on_data_loss is False

@@ -78,7 +78,6 @@ def test_defaults_differ_between_batch_and_streaming(streaming: bool, start: int
     ],
 )
 def test_batch_reads_refuse_what_spark_refuses(given: dict[str, Any], message: str) -> None:
-    """What needs no look-up is refused without a broker, in Spark's words."""
     with pytest.raises(OptionError, match=message):
         validate(options(**given), streaming=False)
 
@@ -104,7 +103,6 @@ def test_streams_may_start_at_the_latest(given: dict[str, Any]) -> None:
     "option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"]
 )
 def test_json_of_another_form_is_refused(option: str, value: object) -> None:
-    """JSON must map topics to partitions to whole numbers; the error shows the form."""
     with pytest.raises(OptionError, match=rf"'{option}': Expected e\.g\. \{{\"topicA\""):
         validate(options(**{option: value}), streaming=False)
 

@@ -122,7 +122,6 @@ def test_many_missing_versions_wait_together() -> None:
 
 
 def test_load_searches_too() -> None:
-    """`load` finds a definition before its range."""
     topic = Topic([DEFINITION, ROW, ROW])
 
     schema = schema_of_ranges(

@@ -64,7 +64,6 @@ def test_every_door_refuses_a_near_miss(door: Callable[[dict[str, str]], object]
 
 
 def test_a_stream_has_no_end() -> None:
-    """A stream refuses `endingCommitTs=resolved`."""
     given = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "endingCommitTs": "resolved"}
 
     with pytest.raises(OptionError, match="a stream has no end"):

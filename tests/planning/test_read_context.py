@@ -114,7 +114,6 @@ def test_a_stream_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
 
 
 def test_a_batch_that_starts_after_the_ddl_has_its_types(stream: Make) -> None:
-    """A batch that starts after a DDL event has its types."""
     running = stream(outputFormat="event")
     running.write((0, DDL), (1, DDL), (0, ROW), (0, ROW), (1, ROW))
     offsets = json.dumps({running.topic: {"0": 2, "1": 2}})

@@ -146,7 +146,6 @@ def test_offsets_are_sorted_and_an_idle_stream_returns_its_start() -> None:
 
 
 def test_an_idle_stream_asks_at_most_five_times_a_second() -> None:
-    """An idle stream that is polled every 10 ms for 20 s calls the brokers at most 100 times."""
     cluster, clock = FakeCluster({T0: 0}, {T0: 5}), Clock()
     plan = planner(cluster, clock, min_interval=0.2)
     offset = plan.next(plan.initial())
@@ -214,7 +213,6 @@ def test_a_delayed_batch_asks_no_more_than_an_idle_stream() -> None:
 
 
 def test_new_partitions_start_at_their_first_record() -> None:
-    """A new partition is read from its first record, which must have offset 0."""
     cluster = FakeCluster({T0: 0}, {T0: 5})
     plan = planner(cluster)
     offset = plan.next(plan.initial())

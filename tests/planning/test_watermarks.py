@@ -56,7 +56,6 @@ def test_a_partition_far_behind_is_named() -> None:
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    """Progress survives its JSON, and other text is an error."""
     progress = Progress(batch_id=3, watermarks={A: 5, B: None}, partitions=2, resolved_ts=4,
                         skipped={"shop.a": (2, "why")}, tables=frozenset({"shop.a", "shop.b"}),
                         column_types={"shop.a": {"price": "decimal(38,2)"}})  # fmt: skip
