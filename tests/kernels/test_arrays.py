@@ -16,7 +16,7 @@ import pytest
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.arrays import consecutive, repeated, row_indices
 from ticdc_source.kernels.contract import (
-    CHANGE_TYPE_NUMBERS,
+    CHANGE_TYPES,
     ColumnCast,
     Const,
     FloatCast,
@@ -143,7 +143,7 @@ def test_doubles_are_read_to_the_bit(native_path: ModuleType) -> None:
     program = Program([Const(b"{"), Row(Image.MAIN), Const(b"}")], [b'"a":'], tail=b"", partial=False)
     columns = [ColumnCast(0, FloatCast(text=False, single=False))]
     wanted = Wanted(columns, list(Operation), preimages=True, after=-1, last=1)
-    scanner = native_path.Scanner(program, wanted, CHANGE_TYPE_NUMBERS)
+    scanner = native_path.Scanner(program, wanted, CHANGE_TYPES)
     scanned = scanner.scan([f'{{"a":{text}}}'.encode() for text in written])
 
     fitting = memoryview(scanned.accepted).cast("i").tolist()

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from ticdc_source.kernels.contract import (
-    CHANGE_TYPE_NUMBERS,
+    CHANGE_TYPES,
     AvroField,
     AvroNumber,
     AvroRow,
@@ -55,7 +55,7 @@ REFUSED = (ValueError, TypeError, OverflowError, IndexError, AttributeError)
 def scanner(module: ModuleType, steps: Any = STEPS, columns: Any = (NUMBERS,)) -> Any:
     program = Program(steps, [b'"id":'], tail=b"", partial=False)
     wanted = Wanted(columns, list(Operation), preimages=True, after=-1, last=(1 << 63) - 1)
-    return module.Scanner(program, wanted, CHANGE_TYPE_NUMBERS)
+    return module.Scanner(program, wanted, CHANGE_TYPES)
 
 
 def spans(messages: list[bytes]) -> tuple[bytes, list[int]]:

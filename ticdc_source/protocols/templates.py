@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ticdc_source.errors import SchemaError
 from ticdc_source.kernels.arrays import repeated, row_indices
 from ticdc_source.kernels.contract import (
-    CHANGE_TYPE_NUMBERS,
+    CHANGE_TYPES,
     Cast,
     ColumnCast,
     FloatCast,
@@ -113,7 +113,7 @@ class Form:
 
     def make_scanner(self, wanted: Wanted) -> Scanner:
         assert native is not None  # noqa: S101 (for mypy)
-        self._scanner = native.Scanner(self._template.program(self._seen), wanted, CHANGE_TYPE_NUMBERS)
+        self._scanner = native.Scanner(self._template.program(self._seen), wanted, CHANGE_TYPES)
         return self._scanner
 
 
